@@ -183,7 +183,8 @@ class BranchEvaluator(StatementEvaluator):
                 else:
                     env = {**self.env, **env}
         self.items = outside
-        self.items += [Attempt(body, handled)] if goes_on else body
+        of_one = [self.site(each) for each in goes_on if not _uniform(each)]
+        self.items += [Attempt(body, handled, next(iter(of_one), None))] if goes_on else body
         self._restore(env)
         if stmt.finalbody:
             leaves = self.block(stmt.finalbody) or leaves

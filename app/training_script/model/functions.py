@@ -254,7 +254,10 @@ class FunctionEvaluator(BranchEvaluator):
         values = [value for _, value in self.yielded]
         key = self.keys.make("built", len(counts), *counts, *(value.key for value in values))
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
-        return Value(key, facts, Generated(values[0]) if len(values) == 1 else None)
+        element = values[0]
+        for each in values[1:]:
+            element = self.joined(self.unknown(self.function.node).key, element, each) if self.function else each
+        return Value(key, facts, Generated(element))
 
     def _bind_parameters(self, node: Any, values: list[Value], named: dict[str, Value], called: bool) -> None:
         spec: ast.arguments = node.args

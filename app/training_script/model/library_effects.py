@@ -37,7 +37,10 @@ from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Reco
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
+SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
+OF_SUBGROUP = frozenset({"group", "members", "own"})
 BATCH = "a batch"
+GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
 SAME = {"shared", "filled"}  # results of collectives
 WRAPPED = {"ddp", "engine", "apex"}
@@ -94,6 +97,9 @@ class LibraryEvaluator(RankEvaluator):
             engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
+        if name in SUBGROUPS:
+            own = Value(self.keys.make("at", *self.place(node)), OF_SUBGROUP)
+            return Value(own.key, obj=(own, self.unknown(node)))
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
         if name == "dict" and named and not values and "**" not in named:
@@ -144,6 +150,8 @@ class LibraryEvaluator(RankEvaluator):
             return self.unknown(node)  # data of one rank have the same type on every rank
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
+        if name == "next" and values and isinstance(values[0].obj, Generated):
+            return self.unknown(node)  # by hand, and mostly without an end
         if name == "next" and values:
             return self.element(values[0], node.args[0])
         if name == "zip" and values:
@@ -191,6 +199,10 @@ class LibraryEvaluator(RankEvaluator):
                 return self.effect(effect, node, values, named, owner)
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
+        if name == "get_group" and owner.key.op in ("mesh", "item"):
+            mesh = owner.key if owner.key.op == "mesh" else owner.key.args[0]
+            of_part = mesh.op == "mesh" and mesh.args[0] > 1
+            return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
         if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
@@ -254,7 +266,10 @@ class LibraryEvaluator(RankEvaluator):
                 wrapped = "buffered" in owner.facts
             self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped, self.on_demand))
         if effect.fills is not None and (filled := filled_argument(node, effect)):
-            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []))
+            sent = values[1] if len(values) > 1 else named.get("tensor") or named.get("input_tensor")
+            drops = effect.event in GATHERS and sent is not None and "graph" in sent.facts
+            facts = frozenset({"gathered"}) if drops else NO_FACTS
+            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []), facts=facts)
         if "loader" in effect.result:
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
@@ -317,11 +332,11 @@ class LibraryEvaluator(RankEvaluator):
             return True
         return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
 
-    def fill(self, target: ast.expr, *by: str) -> None:
+    def fill(self, target: ast.expr, *by: str, facts: frozenset[str] = NO_FACTS) -> None:
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("filled", *self.place(target), *by))
+        value = Value(self.keys.make("filled", *self.place(target), *by), facts)
         match target:
             case ast.Name(id=name):
                 self.env[name] = value

@@ -31,8 +31,9 @@ from .values import (
 )
 
 NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
-CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
+CARRIED = frozenset({"graph", "gathered", "reduced", "unreduced", "world", "checkpoint", "group", "members", "own"})
 MOST_NESTED = 4  # conditions that choose one object
+OWN_GROUP = frozenset({"own"})  # a group that depends on the rank
 SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
@@ -283,7 +284,8 @@ class NameEvaluator:
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
         held = self.without_rank(owner.key, node) if index.is_constant else owner.key
-        value = Value(self.keys.make("item", held, index), owner.facts & CARRIED)
+        own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
+        value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED) | own)
         fields = owner.obj.fields.items() if isinstance(owner.obj, Record) else ()
         if 1 < len(fields) <= MOST_NESTED and is_followed(tuple([each for _, each in fields])):
             return self._one_of_fields(index, list(fields), value)

@@ -25,6 +25,7 @@ ABOUT_RANKS = (
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
+MODELS = ("nn.Module",)  # of which scripts make copies on all ranks
 EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 
@@ -172,7 +173,7 @@ def _text_about_ranks(path: Path) -> str | None:
         text, _ = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)
     except (OSError, UserError, ValueError):
         return None
-    needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in EFFECTS)
+    needed = concerns_ranks(text) or path.name == "__init__.py" or any(word in text for word in (*EFFECTS, *MODELS))
     return text if needed else None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
-from .items import Leave
-from .keys import DIFFERS
-from .names import CARRIED
+from .items import Leave, Noted
+from .keys import BY_RANK, DIFFERS
+from .names import CARRIED, OWN_GROUP
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
 
@@ -131,6 +131,8 @@ class StatementEvaluator(ExpressionEvaluator):
         self.bind(stmt.target, self._BinOp(load))
 
     def bind(self, target: ast.expr, value: Value) -> None:
+        if "members" in value.facts and self.loops and any(test.spread & BY_RANK for test in self.path):
+            value = value._replace(facts=value.facts | OWN_GROUP)
         match target:
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
@@ -144,7 +146,10 @@ class StatementEvaluator(ExpressionEvaluator):
                     part = self.item(value, self.keys.constant(place), element)
                     self.bind(element, known[place] if known else part._replace(facts=value.facts))
             case ast.Attribute(value=owner, attr=name):
-                self._store(self.evaluate(owner), name, self.named(name, value))
+                held = self.evaluate(owner)
+                if name == "requires_grad":
+                    self._note_gradients(target, held, value)
+                self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
                 if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and not self.path:
@@ -159,6 +164,12 @@ class StatementEvaluator(ExpressionEvaluator):
                     self.env[owner.id] = held._replace(facts=held.facts | (value.facts & CARRIED))
             case _:
                 pass
+
+    def _note_gradients(self, target: ast.Attribute, owner: Value, value: Value) -> None:
+        """Note an assignment as the call of the method that does the same."""
+        method = ast.copy_location(ast.Attribute(target.value, "requires_grad_", ast.Load()), target)
+        call = ast.copy_location(ast.Call(method, [], []), target)
+        self.items.append(Noted(".requires_grad_", self.site(target), call, owner, [value], {}, owner))
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
         if isinstance(owner.obj, Instance | ClassRef):
