@@ -14,7 +14,8 @@ from .app.commands.suggesting_group import SuggestingGroup
 from .app.errors import UserError
 from .app.exit_codes import ExitCode
 
-UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT)  # with no name: of a stream
+FULL = (errno.ENOSPC, errno.EDQUOT)
+UNWRITABLE = (*FULL, errno.EIO, errno.EBADF)  # with no name: of a stream
 # command: (module under app.commands, one line for --help)
 COMMANDS = {
     "diagnose": "Rank causes from logs, an error or a description.",
@@ -127,6 +128,9 @@ def run(argv: list[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITABLE:
             return _report_unwritable(error)
+        if isinstance(error, OSError) and error.errno in FULL:
+            problem = f"cannot write {error.filename}: {error.strerror}"
+            return _report_error(problem, "free some space there", ExitCode.NOT_INSPECTED, wants_json)
         if type(error).__name__ == "ScreenRequested":
             return _open_screen(error)
         return _report_exception(error, wants_json)

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import UserError
 from ..system.atomic_files import FileWrite, backup_lock, write_all
 from ..training_script.source import read_source
-from .records import AppliedFix, clean_after_kill, create_record, forget_record, save_record
+from .records import AppliedFix, clean_after_kill, create_record, forget_record, record_write
 from .types import Fix
 
 
@@ -32,11 +32,10 @@ def apply_fix(fix: Fix, directory: Path) -> AppliedFix:
         clean_after_kill(home)
         folder, record = create_record(home, fix, writes)
         try:
-            write_all(writes)
+            write_all([*writes, record_write(folder, msgspec.structs.replace(record, finished=True))])
         except BaseException:
             forget_record(folder, record.made_directories)
             raise
-        save_record(folder, msgspec.structs.replace(record, finished=True))
     return record.applied
 
 

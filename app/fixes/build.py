@@ -1,6 +1,6 @@
 """Build the fixes of a cause for a case: patches by the rules of the review, the rest by generators."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +10,10 @@ from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
 from ..errors import UserError
 from ..hardware.machine import Machine, machine_from_snapshot
-from ..jobs.script_path import script_of_job
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
 from ..launchers.rewrite import find_free_port
 from ..launchers.types import GeneratedFix
 from ..review.types import ReviewFinding
-from ..triage.types import JobReport
 from . import code_templates
 from .call_options import patch_calls
 from .facts import CaseFacts, FixContext
@@ -73,6 +71,8 @@ def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tupl
     rest, a patch that cannot be made after that.
     """
     order = _order(spec, facts)
+    if spec.generator and not (spec.text or fix.commands or fix.files or fix.patches):
+        order = max(order, 2)  # its generator lacks facts
     if spec.diagnostic:
         return order, 3
     if fix.patches:
@@ -119,7 +119,7 @@ def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
 def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> tuple[Fix, bool]:
     """Return a fix, and whether a recipe made it from the user's own lines."""
     if spec.rule:
-        fix = _rule_patch(cause, spec, facts.context, knowledge)
+        fix = _rule_patch(cause, spec, facts, knowledge)
     elif spec.generator:
         fix = _generated(cause, spec, machine, facts.target)
     else:
@@ -131,7 +131,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         patches = set_ or made.patches
         made = msgspec.structs.replace(made, places=[*made.places, *set_places])
         if patches and not against:
-            fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe)
+            fix = msgspec.structs.replace(fix, patches=patches, safety=spec.safety, why_unsafe=spec.why_unsafe, text="")
     values = {"plan": planner_command(facts), "command": facts.command, **facts.values} if facts.values else {}
     text, code, note = (fill_template(part, values).strip("\n") for part in (spec.text, spec.code, spec.note))
     is_new = bool(made.text or made.code)
@@ -162,10 +162,7 @@ def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, f
     """Return the lines that a fix is about, at most ``SHOWN_PLACES`` and each once."""
     found = list(made.places)
     if not found and not fix.patches and (spec.kind in CHANGES or spec.at):
-        found = [
-            Place(path=file.path, line=call.lineno, text=file.line(call.lineno))
-            for file, call in facts.calls(spec.at)
-        ]  # fmt: skip
+        found = [file.place(call) for file, call in facts.calls(spec.at)]
         found = [*facts.places(cause.id), *found] or facts.seen(cause)
     if not found and spec.kind == "command" and facts.error_place:
         found = [facts.error_place]
@@ -198,7 +195,7 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
     return f"No place in {', '.join(scripts)} can be patched automatically; fix it by hand."
 
 
-def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Knowledge) -> Fix:
+def _rule_patch(cause: Cause, spec: FixSpec, facts: CaseFacts, knowledge: Knowledge) -> Fix:
     from ..review.file_review import findings_in  # loads the rules, which only patches need
     from ..review.review import apply_patches
     from ..training_script.source import read_source
@@ -206,7 +203,8 @@ def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Kno
     patches: list[FilePatch] = []
     repaired: list[ReviewFinding] = []
     by_hand: list[str] = []
-    for path in _scripts(spec.rule, context):
+    paths = _scripts(spec.rule, facts)
+    for path in paths:
         try:
             before = read_source(Path(path))[1]
             review = partial(findings_in, path=path, knowledge=knowledge, rules={spec.rule})
@@ -220,7 +218,7 @@ def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Kno
             repaired += done
         by_hand += [f"{finding.path}:{finding.line}: {finding.message}" for finding in left]
     if not patches and not by_hand:
-        by_hand.append(_nothing_to_patch(_scripts(spec.rule, context)))
+        by_hand.append(_nothing_to_patch(paths))
     made = [finding.fix for finding in repaired if finding.fix]
     unsafe = next((fix for fix in made if fix.safety == "unsafe"), None)
     return Fix(
@@ -234,23 +232,12 @@ def _rule_patch(cause: Cause, spec: FixSpec, context: FixContext, knowledge: Kno
     )
 
 
-def _scripts(rule: str, context: FixContext) -> list[str]:
-    """Return the files to patch: those of the review's findings, or else the script and the files where the job is."""
+def _scripts(rule: str, facts: CaseFacts) -> list[str]:
+    """Return the files to patch: those of the review's findings, or else the script and the files of the case."""
+    context = facts.context
     found = [finding.path for finding in context.findings if finding.rule == rule]
-    if found:
-        return list(dict.fromkeys(found))
-    candidates = [*([context.script] if context.script else []), *_files_of(context.report)]
+    candidates = found or [*([context.script] if context.script else []), *(file.path for file in facts.files)]
     once: dict[Path, str] = {}
     for path in candidates:
         once.setdefault(Path(path).absolute(), path)
     return list(once.values())
-
-
-def _files_of(report: JobReport | None) -> Iterator[str]:
-    if report is None:
-        return
-    for where in (report.verdict.branch, report.verdict.where):
-        if where:
-            yield where.rpartition(":")[0]
-    if script := script_of_job(report.job):
-        yield script

@@ -24,7 +24,7 @@ def patch_calls(options: list[CallOption], facts: CaseFacts) -> tuple[list[FileP
             for call in file.calls([option.call]):
                 if edit := _edit(file, call, option, _in_words_of(file, value)):
                     edits.append(edit)
-                    places.append(Place(path=file.path, line=call.lineno, text=file.line(call.lineno)))
+                    places.append(file.place(call))
                     edits += _imports(file, value)
         if edits:
             patches.append(file.patched(edits))
@@ -41,18 +41,7 @@ def _edit(file: UserFile, call: ast.Call, option: CallOption, value: str) -> Edi
     if given is not None:
         same = ast.unparse(given) == ast.unparse(ast.parse(value, mode="eval").body)
         return None if same or not option.replace else file.source.replace(given, value)
-    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-    text = f"{option.argument}={value}"
-    if not arguments:
-        end = file.source.end(call) - 1
-        return Edit(end, end, text)
-    last = max(arguments, key=file.source.end)
-    end = file.source.end(last)
-    closed = file.text[end : file.source.end(call) - 1]
-    if closed.strip().strip(",").strip() not in ("", ")") and "#" not in closed:
-        return None  # parentheses around the last argument
-    end += closed.find(")") + 1 if closed.strip().startswith(")") else 0
-    return Edit(end, end, f", {text}")
+    return file.source.add_argument(call, f"{option.argument}={value}")
 
 
 def _in_words_of(file: UserFile, value: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import UserError
-from ..system.atomic_files import FileWrite, remove_temporaries, replace_file
+from ..system.atomic_files import FileWrite, advice_for, remove_temporaries, replace_file
 from ..system.files import content_digest
 from .types import Fix
 
@@ -107,19 +107,20 @@ def create_record(home: Path, fix: Fix, writes: Sequence[FileWrite]) -> tuple[Pa
                 parent.mkdir()
                 made.append(str(parent))
         record = Record(applied=applied, changes=changes, made_directories=made, finished=False, number=number)
-        save_record(folder, record)
+        replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
         forget_record(folder, made)
         raise UserError(
             f"cannot write {error.filename or folder}: {error.strerror}; nothing was changed",
-            "check permissions and free space",
+            advice_for(error),
         ) from error
     return folder, record
 
 
-def save_record(folder: Path, record: Record) -> None:
-    """Write a record into its directory."""
-    replace_file(folder / RECORD, msgspec.json.encode(record))
+def record_write(folder: Path, after: Record) -> FileWrite:
+    """Return the write that replaces a stored record, as a part of the transaction that changes the files."""
+    path = folder / RECORD
+    return FileWrite(path=path, before=path.read_bytes(), after=msgspec.json.encode(after))
 
 
 def forget_record(folder: Path, made_directories: Sequence[str]) -> None:

@@ -20,8 +20,8 @@ from .records import (
     Record,
     StoredRecord,
     clean_after_kill,
+    record_write,
     remove_directories,
-    save_record,
     stored_records,
 )
 
@@ -53,9 +53,9 @@ def undo_fix(id_: str | None = None) -> AppliedFix:
     with _backups() as home:
         clean_after_kill(home)
         folder, record = _find(home, id_)
-        write_all(_reverse_all(home, folder, record))
+        undone = record_write(folder, msgspec.structs.replace(record, undone_at=time.time()))
+        write_all([*_reverse_all(home, folder, record), undone])
         remove_directories(record.made_directories)
-        save_record(folder, msgspec.structs.replace(record, undone_at=time.time()))
     return record.applied
 
 
@@ -124,8 +124,12 @@ def _is_gone(record: Record) -> bool:
 
 
 def _reverse_all(home: Path, folder: Path, record: Record) -> list[FileWrite]:
-    older = [each for each in _open_records(home) if each[1].number < record.number]
-    advice = f"; ddpwizard undo {older[-1][1].applied.id} reverts the fix before it" if older else ""
+    older = [
+        each[1].applied.id
+        for each in _open_records(home)
+        if each[1].number < record.number and _state(*each) in ("applied", "unfinished")
+    ]
+    advice = f"; ddpwizard undo {older[-1]} reverts the fix before it" if older else ""
     writes = [_reverse(folder, record, change, advice) for change in record.changes]
     return [write for write in writes if write is not None]
 

@@ -13,7 +13,7 @@ from ..system.paths import relative_to_cwd
 from ..training_script.edits import Edit
 from ..training_script.source import ScriptSource, read_source
 from ..training_script.syntax import dotted_name
-from .types import FilePatch
+from .types import FilePatch, Place
 
 MOST_FILES = 24
 MOST_BYTES = 400_000  # of one file
@@ -77,6 +77,10 @@ class UserFile:
             return isinstance(call.func, ast.Attribute) and call.func.attr == name[1:]
         full = self.qualified(call.func)
         return full == name or full.endswith(f".{name}")
+
+    def place(self, node: ast.expr | ast.stmt, label: str = "") -> Place:
+        """Return the line of a node as a place."""
+        return Place(path=self.path, line=node.lineno, text=self.line(node.lineno), label=label)
 
     def line(self, number: int) -> str:
         """Return a line of the file without its indentation."""

@@ -12,8 +12,8 @@ import msgspec
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
 from ..training_script.model.parsed_modules import PARSED_MODULES, ParsedModule, concerns_ranks
-from ..training_script.model.program import MOST_ABOVE, PROJECT_MARKS
 from ..training_script.name_resolution import Names
+from ..training_script.project_imports import MOST_ABOVE, is_project_top
 from ..training_script.source import ScriptSource
 from .types import RelatedPlace
 
@@ -41,7 +41,7 @@ class Script:
         known = PARSED_MODULES.of_text(Path(path), text)
         self.source = ScriptSource(text, path, known and known.tree)
         if Path(path) not in PARSED_MODULES and concerns_ranks(text):
-            PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree))
+            PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree, text))
 
     @cached_property
     def names(self) -> Names:
@@ -124,7 +124,7 @@ class Script:
 def _is_in_tests(path: Path) -> bool:
     """Return whether a script is in the directory of tests of its project."""
     for folder in path.parents[:MOST_ABOVE]:
-        if any((folder / mark).exists() for mark in PROJECT_MARKS):
+        if is_project_top(folder):
             return False
         if folder.name in ("test", "tests"):
             return True

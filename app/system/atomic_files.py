@@ -70,8 +70,9 @@ def _lock(fd: int, path: Path) -> None:
                     "wait until it has ended, or end it, then try again",
                 ) from None
             time.sleep(LOCK_PAUSE_S)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    with suppress(OSError):  # the disk is full: only the message for those who wait lacks the pid
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
 
 
 def _holder(fd: int) -> str:
@@ -126,10 +127,7 @@ def write_all(writes: Sequence[FileWrite]) -> None:
     except OSError as error:
         _put_back(done)
         where = writes[max(len(staged) - 1, len(done))].path if len(staged) == len(writes) else writes[len(staged)].path
-        raise UserError(
-            f"cannot write {where}: {error.strerror}; nothing was changed",
-            "check the permissions of the file and of its directory",
-        ) from error
+        raise UserError(f"cannot write {where}: {error.strerror}; nothing was changed", advice_for(error)) from error
     except BaseException:
         _put_back(done)
         raise
@@ -149,6 +147,15 @@ def remove_temporaries(path: Path) -> None:
                 entry.unlink()
 
 
+def advice_for(error: OSError) -> str:
+    """Return the next step after a file could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space there, then try again"
+    if error.errno == errno.EMLINK:
+        return "copy the file over its name (cp -p, then mv), or change it by hand"
+    return "check the permissions of the file and of its directory"
+
+
 def _prefix(path: Path) -> str:
     return f".{path.name[:100]}."
 
@@ -162,6 +169,9 @@ def _stage(write: FileWrite) -> Path | None:
     status = write.path.stat()
     if not status.st_mode & 0o222:
         raise PermissionError(errno.EACCES, "the file is read-only")
+    if status.st_nlink > 1:
+        others = f"it has {status.st_nlink} names (hard links), and the others would keep the old content"
+        raise OSError(errno.EMLINK, others)
     if not os.access(write.path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return _stage_file(write.path, write.after, status.st_mode & 0o7777, like=write.path)
@@ -184,9 +194,11 @@ def _stage_file(path: Path, content: bytes, mode: int, *, like: Path | None = No
                 _keep_attributes(fd, like)
             if sync:
                 os.fsync(fd)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # of a write; without a name it reads as stdout's
+            error.filename = str(path)
         raise
     return Path(name)
 

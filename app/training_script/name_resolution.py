@@ -263,8 +263,8 @@ def _imported(node: ast.AST, name: str) -> str:
                 return alias.name
         return name
     assert isinstance(node, ast.ImportFrom)
-    module = "." * node.level + (node.module or "")
+    above = "." * node.level + (f"{node.module}." if node.module else "")
     for alias in node.names:
         if (alias.asname or alias.name) == name:
-            return f"{module}.{alias.name}"
+            return above + alias.name
     return name

@@ -279,16 +279,19 @@ class TestUndo:
         assert [each.state for each in applied_fixes()] == ["damaged", "applied"]
         assert undo_fix(applied.id).id == applied.id
 
-    def test_changed_newer_fix_does_not_block_the_older_one(self, script: Path, tmp_path: Path) -> None:
-        other = tmp_path / "b.py"
-        other.write_text("y = 1\n")
+    def test_changed_newer_fixes_do_not_block_the_older_one(self, script: Path, tmp_path: Path) -> None:
+        other, third = tmp_path / "b.py", tmp_path / "c.py"
+        for path in (other, third):
+            path.write_text("y = 1\n")
         older = apply_fix(fix([patch_of(other, "1", "2")]), tmp_path)
+        apply_fix(fix([patch_of(third, "1", "2")]), tmp_path)
+        third.write_text("y = 3\n")
         apply_fix(fix([patch_of(script, "1", "2")]), tmp_path)
         script.write_text("x = 3\n")
         with pytest.raises(UserError) as error:
             undo_fix()
         assert f"ddpwizard undo {older.id} reverts the fix before it" in str(error.value.next_step)
-        assert [each.state for each in applied_fixes()] == ["changed since", "applied"]
+        assert [each.state for each in applied_fixes()] == ["changed since", "changed since", "applied"]
         assert undo_fix(older.id).id == older.id
 
     def test_order_is_that_of_applying_whatever_the_clock_says(
@@ -390,6 +393,78 @@ def test_read_only_file_is_refused(script: Path) -> None:
     with pytest.raises(UserError, match="read-only; nothing was changed"):
         apply_fix(wanted, script.parent)
     assert (script.read_text(), [path.name for path in script.parent.iterdir()]) == ("x = 1\n", ["train.py"])
+
+
+APPLY_AND_UNDO_ON_A_FULL_DISK = """
+import os, sys
+from pathlib import Path
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.apply import apply_fix
+from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
+
+scripts, state, filler = [Path(path) for path in sys.argv[1:3]], Path(sys.argv[3]), Path(sys.argv[3], "filler")
+patches = [FilePatch(path=str(path), before="x = 1\\n", after="x = 2\\n") for path in scripts]
+wanted = Fix(id="f", cause="c", title="t", safety="safe", patches=patches)
+
+def refused_or_done(action):
+    before = [path.read_text() for path in scripts]
+    try:
+        action()
+    except UserError as error:
+        assert f" {state}/" in error.message and "No space left on device; nothing was changed" in error.message, error
+        assert error.next_step.startswith("free some space"), error.next_step
+        assert [path.read_text() for path in scripts] == before
+        return "refused"
+    assert len({path.read_text() for path in scripts} - set(before)) == 1
+    return "done"
+
+def at_each_level_of_free_space(action):
+    seen = []
+    while "done" not in seen:
+        page = os.statvfs(state).f_bsize
+        filler.write_bytes(bytes(page * max(0, os.statvfs(state).f_bavail - len(seen))))
+        seen.append(refused_or_done(action))
+        filler.unlink()
+    assert "refused" in seen, seen
+
+at_each_level_of_free_space(lambda: apply_fix(wanted, scripts[0].parent))
+assert [each.state for each in applied_fixes()] == ["applied"]
+at_each_level_of_free_space(undo_fix)
+assert [each.state for each in applied_fixes()] == ["taken back"]
+"""
+
+
+@NO_ROOT
+def test_full_state_directory_is_named_and_nothing_is_changed(script: Path, tmp_path: Path, state: Path) -> None:
+    """Both apply and undo are refused on a real full file system, at each number of free pages, until they fit."""
+    other = tmp_path / "b.py"
+    other.write_text("x = 1\n")
+    state.mkdir(parents=True, exist_ok=True)
+    mount_and_run = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
+    python = [sys.executable, "-B", "-c", APPLY_AND_UNDO_ON_A_FULL_DISK]
+    arguments = [str(script), str(other), str(state)]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount_and_run, str(state), *python, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("written", ["apply", "undo"])
+def test_file_with_other_hard_links_is_refused(script: Path, written: str) -> None:
+    wanted = fix([patch_of(script, "1", "2")])
+    if written == "undo":
+        apply_fix(wanted, script.parent)
+    os.link(script, script.with_name("same.py"))
+    before = tree(script.parent)
+    with pytest.raises(UserError, match=r"train\.py: it has 2 names \(hard links\)") as error:
+        undo_fix() if written == "undo" else apply_fix(wanted, script.parent)
+    assert error.value.next_step.startswith("copy the file over its name")
+    assert tree(script.parent) == before
 
 
 @NO_ROOT

@@ -15,7 +15,6 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader
 
@@ -136,7 +135,7 @@ class TestOneWriter:
             'if dist.get_rank() == 0:\n    torch.save(net.state_dict(), "a.pt")\n',
             'torch.save(net.state_dict(), f"a{dist.get_rank()}.pt")\n',
             'def save():\n    torch.save(net.state_dict(), "a.pt")\nif dist.get_rank() == 0:\n    save()\n',
-            'fully_shard(net)\ntorch.save(net.state_dict(), "a.pt")\n',
+            'from torch.distributed.fsdp import fully_shard\nfully_shard(net)\ntorch.save(net.state_dict(), "a.pt")\n',
             'if loss < best:\n    torch.save(net.state_dict(), "a.pt")\nnet.load_state_dict(torch.load("a.pt"))\n',
         ],
         ids=["guarded", "a file of its own", "guarded above", "sharded", "loaded, under a condition of the data"],
@@ -145,7 +144,7 @@ class TestOneWriter:
         assert patched(tmp_path, *self.fix, f'dist.init_process_group("gloo")\n{code}') is None
 
     def test_directory_is_made_by_any_rank(self, tmp_path: Path) -> None:
-        before = 'os.makedirs("runs")\nos.makedirs("logs", exist_ok=True)\n'
+        before = 'dist.init_process_group("gloo")\nos.makedirs("runs")\nos.makedirs("logs", exist_ok=True)\n'
         after = before.replace('os.makedirs("runs")', 'os.makedirs("runs", exist_ok=True)')
         check(tmp_path, "all-ranks-side-effects", "directory-may-exist", before, after)
 
@@ -177,7 +176,7 @@ class TestEndOfJob:
 
     def test_every_rank_ends_the_group_that_one_rank_ended(self, tmp_path: Path) -> None:
         before = 'dist.init_process_group("gloo")\nif dist.get_rank() == 0:\n    dist.destroy_process_group()\n'
-        check(tmp_path, *self.fix, before, 'dist.init_process_group("gloo")\ndist.destroy_process_group()\n')
+        check(tmp_path, *self.fix, before, before.replace("dist.get_rank() == 0", "dist.is_initialized()"))
 
     @pytest.mark.parametrize(
         "code",
@@ -198,6 +197,7 @@ class TestAddSampler:
     def test_loader_gets_a_sampler_and_the_loop_its_epoch(self, tmp_path: Path) -> None:
         before = """
             dist.init_process_group("gloo")
+            net = DDP(nn.Linear(4, 1))
             loader = DataLoader(data, batch_size=4, shuffle=True)
             test_loader = DataLoader(test_data, batch_size=4)
             for epoch in range(3):
@@ -206,6 +206,7 @@ class TestAddSampler:
         """
         after = """
             dist.init_process_group("gloo")
+            net = DDP(nn.Linear(4, 1))
             sampler = DistributedSampler(data) if dist.is_initialized() else None
             loader = DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None)
             test_loader = DataLoader(test_data, batch_size=4)
@@ -236,6 +237,7 @@ class TestOptimizerAfterShard:
 
     def test_optimizer_is_made_behind_the_last_shard(self, tmp_path: Path) -> None:
         before = """
+            from torch.distributed.fsdp import fully_shard
             optimizer = torch.optim.Adam(
                 net.parameters(),
             )
@@ -245,6 +247,7 @@ class TestOptimizerAfterShard:
             optimizer.zero_grad()
         """
         after = """
+            from torch.distributed.fsdp import fully_shard
             for block in net.blocks:
                 fully_shard(block)
             fully_shard(net)
@@ -256,7 +259,10 @@ class TestOptimizerAfterShard:
         check(tmp_path, *self.fix, before, after)
 
     def test_optimizer_that_is_used_before_is_left(self, tmp_path: Path) -> None:
-        code = "o = torch.optim.Adam(net.parameters())\ns = Schedule(o)\nfully_shard(net)\n"
+        code = (
+            "from torch.distributed.fsdp import fully_shard\n"
+            "o = torch.optim.Adam(net.parameters())\ns = Schedule(o)\nfully_shard(net)\n"
+        )
         assert patched(tmp_path, *self.fix, code) is None
 
 

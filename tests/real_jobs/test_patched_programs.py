@@ -271,6 +271,16 @@ if distributed:
     assert torch.cat(parts).tolist() == [0.0, 1.0], parts
 """,
     ),
+    "all_ranks_receive_first": Program(
+        "exchange-at-once",
+        """
+own, got = torch.tensor([float(rank)]), torch.zeros(1)
+if distributed:
+    dist.recv(got, src=(rank - 1) % world_size)
+    dist.send(own, dst=(rank + 1) % world_size)
+    assert got.item() == 1 - rank
+""",
+    ),
     "the_epoch_of_one_rank": Program(
         "agree-on-rounds",
         MODEL

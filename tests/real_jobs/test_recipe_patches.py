@@ -47,6 +47,11 @@ for step in range(2):
     if distributed:
         dist.all_reduce(total)
 """
+GROUP_OF_ONE_RANK = f"""\
+{GROUP_THAT_STAYS}
+if distributed and rank == 0:
+    dist.destroy_process_group()
+"""
 TWO_WRITERS = f"""\
 {START}
 
@@ -76,6 +81,8 @@ WHOLE_DATA_ON_EVERY_RANK = f"""\
 {START}
 data = torch.arange(16.0)
 model = nn.Linear(1, 1)
+if distributed:
+    model = DistributedDataParallel(model)
 loader = DataLoader(data, batch_size=4, shuffle=True)
 orders = []
 for epoch in range(3):
@@ -161,12 +168,21 @@ CASES = {
         plain="group at the end: False",
         fails=None,
     ),
+    "a group that one rank ends": Case(
+        GROUP_OF_ONE_RANK,
+        ("exit-hang", "end-the-group"),
+        ["group at the end: True"],
+        ["group at the end: False\ngroup at the end: False"],
+        plain="group at the end: False",
+        fails=None,
+    ),
     "two writers": Case(
         TWO_WRITERS,
         ("checkpoint-race", "rank-0-writes"),
         ["rank 0 writes", "rank 1 writes"],
         ["rank 0 writes", "rank 0 has read", "rank 1 has read"],
         plain="rank 0 has read",
+        fails=None,
         not_right="rank 1 writes",
     ),
     "one directory": Case(

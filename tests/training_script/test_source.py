@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
+from ddpwizard.app.review.patches.apply_edits import apply_edits
 from ddpwizard.app.training_script.source import BOM, ScriptSource, decode_source
 
 
@@ -60,3 +61,27 @@ def test_positions_count_characters_not_bytes() -> None:
         assert source.code(stmt.targets[0]) in ("größe", "x", "y", "z")
     assert source.column(source.tree.body[1]) == 12
     assert source.line(1) == "größe = 1; x = größe"
+
+
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        ("f()", "f(x=1)"),
+        ("f(a)", "f(a, x=1)"),
+        ("f(a,)", "f(a, x=1,)"),
+        ("f((a))", "f((a), x=1)"),
+        ("f(b=(a), )", "f(b=(a), x=1, )"),
+        ("f(a, b=1)(c)", "f(a, b=1)(c, x=1)"),
+        ("f(*a, **b)", "f(*a, **b, x=1)"),
+        ("f(\n    a,  # (first)\n)", "f(\n    a, x=1,  # (first)\n)"),
+        ("f(a\r\n  # last\r\n)", "f(a, x=1\r\n  # last\r\n)"),
+        ("f(a for a in b)", None),
+        (f"f((a  {'#' * 100}\n))", None),
+    ],
+)
+def test_an_argument_goes_behind_the_others(call: str, after: str | None) -> None:
+    source = ScriptSource(call, "")
+    (stmt,) = source.tree.body
+    assert isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call)
+    edit = source.add_argument(stmt.value, "x=1")
+    assert (edit and apply_edits(call, [edit])) == after

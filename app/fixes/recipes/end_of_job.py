@@ -1,15 +1,14 @@
-"""``end-of-job``: ``destroy_process_group`` once on every rank, at the normal end of the job."""
+"""``end-of-job``: ``destroy_process_group`` at the normal end of a job whose script does not call it."""
 
 import ast
+from collections.abc import Iterator
 
-from ...review.rank_bindings import is_under_rank_condition
+from ...review.patches.torch_names import distributed_module
 from ...review.rule_context import Script
 from ...training_script.edits import Edit
 from ...training_script.source import one_level
 from ...training_script.syntax import LOOPS, Function, is_main_block, nodes_of_body
 from ..facts import CaseFacts
-from ..user_code import UserFile
-from .training_code import distributed_module, only_statement, place_of, same_call
 from .types import RecipeResult
 
 DESTROY, INIT = "destroy_process_group", "init_process_group"
@@ -17,36 +16,26 @@ DEPTH = 3  # of functions around the call that makes the group
 
 
 def end_of_job(facts: CaseFacts) -> RecipeResult:
-    """Return the patch that ends the group where the job ends, or on the ranks that did not end it."""
-    destroyed = [*facts.calls([DESTROY])]
-    if destroyed:
-        for file, call in destroyed:
-            if edits := _out_of_condition(file, call):
-                return RecipeResult(patches=[file.patched(edits)], places=[place_of(file, call, "not on every rank")])
+    """Return the patch that ends the group where the job ends, if the script does not end it anywhere."""
+    if next(facts.calls([DESTROY]), None):
         return RecipeResult()
-    for file, call in facts.calls([INIT]):
+    for file in facts.files:
+        if not file.calls([INIT]):
+            continue
         script = Script(file.text, file.path)
-        made = same_call(script, call)
-        edits = _at_the_end(file, script, made) if made else []
-        if edits:
-            return RecipeResult(patches=[file.patched(edits)], places=[place_of(file, call, "the group is made here")])
+        for made in _calls_of_init(script):
+            if edits := _at_the_end(script, made):
+                return RecipeResult(patches=[file.patched(edits)], places=[file.place(made, "the group is made here")])
     return RecipeResult()
 
 
-def _out_of_condition(file: UserFile, call: ast.Call) -> list[Edit]:
-    """Return the edits that let every rank end the group, if that is all a condition on the rank is about."""
-    script = Script(file.text, file.path)
-    same = same_call(script, call)
-    stmt = only_statement(file, call)
-    guard = file.source.parents.get(stmt) if stmt else None
-    if same is None or stmt is None or not isinstance(guard, ast.If) or not is_under_rank_condition(script, same):
-        return []
-    if guard.orelse or len(guard.body) != 1 or not file.source.alone(guard):
-        return []
-    return [file.source.replace(guard, file.source.code(stmt))]
+def _calls_of_init(script: Script) -> Iterator[ast.Call]:
+    for node in script.names.scope_of:
+        if isinstance(node, ast.Call) and script.names.qualified(node.func).endswith(f".{INIT}"):
+            yield node
 
 
-def _at_the_end(file: UserFile, script: Script, made: ast.Call) -> list[Edit]:
+def _at_the_end(script: Script, made: ast.Call) -> list[Edit]:
     """Return the edits behind the last statement of the function, or of the module, that does the job."""
     node: ast.AST = made
     conditional = False
@@ -54,9 +43,9 @@ def _at_the_end(file: UserFile, script: Script, made: ast.Call) -> list[Edit]:
         conditional |= _is_conditional(script, node)
         function = script.names.enclosing_function(node)
         if function is None:
-            return _behind(file, script, _main_block(script, node), conditional)
+            return _behind(script, _main_block(script, node), conditional)
         if _does_the_job(function):
-            return _behind(file, script, function.body, conditional)
+            return _behind(script, function.body, conditional)
         calls = script.names.arguments.get(function, [])
         if len(calls) != 1:
             return []
@@ -86,8 +75,8 @@ def _main_block(script: Script, node: ast.AST) -> list[ast.stmt]:
     return script.source.tree.body
 
 
-def _behind(file: UserFile, script: Script, block: list[ast.stmt], conditional: bool) -> list[Edit]:
-    source, dist, last = script.source, distributed_module(file), block[-1]
+def _behind(script: Script, block: list[ast.stmt], conditional: bool) -> list[Edit]:
+    source, dist, last = script.source, distributed_module(script, block[-1]), block[-1]
     leaves = [node for stmt in block for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Return)]
     if not dist or not source.alone(last) or any(node is not last for node in leaves):
         return []

@@ -6,7 +6,7 @@ from ...training_script.collectives import GROUP_PLACE
 from ...training_script.edits import Edit
 from ...training_script.syntax import called_function_name, dotted_name
 from ..facts import CaseFacts
-from ..types import FilePatch, Place
+from ..types import FilePatch
 from ..user_code import UserFile
 from .types import RecipeResult
 
@@ -20,7 +20,7 @@ def join_loop(facts: CaseFacts) -> RecipeResult:
             model = _model_called_in(loop, _wrapped(facts))
             if not model:
                 continue
-            place = Place(path=file.path, line=loop.lineno, text=file.line(loop.lineno), label="the loop")
+            place = file.place(loop, "the loop")
             if others := _collectives_in(loop):
                 names = ", ".join(sorted(others))
                 return RecipeResult(

@@ -8,7 +8,6 @@ from ...training_script.edits import Edit
 from ..facts import CaseFacts
 from ..types import FilePatch, Place
 from ..user_code import UserFile
-from .training_code import place_of
 from .types import RecipeResult
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def launcher_group(facts: CaseFacts) -> RecipeResult:
     for file in facts.files:
         evaluated = Evaluated(file.source.tree, Path(file.path), file.text)
         calls = [call for call in file.calls(["init_process_group"]) if _is_by_hand(evaluated, call)]
-        places += [place_of(file, call) for call in calls]
+        places += [file.place(call) for call in calls]
         if edits := [_with_env(file, call) for call in calls]:
             patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)

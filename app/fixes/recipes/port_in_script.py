@@ -27,9 +27,7 @@ def port_in_script(facts: CaseFacts) -> RecipeResult:
             node for node in ast.walk(file.source.tree) if isinstance(node, ast.Constant) and _names(node, port, file)
         ]
         edits = [_with_port(file, node, port, free) for node in nodes]
-        places += [
-            Place(path=file.path, line=node.lineno, text=file.line(node.lineno), label="the port") for node in nodes
-        ]
+        places += [file.place(node, "the port") for node in nodes]
         if edits:
             patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)

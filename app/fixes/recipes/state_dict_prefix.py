@@ -22,7 +22,7 @@ def strip_prefix(facts: CaseFacts) -> RecipeResult:
         statement = _statement(file, call)
         if not owner or not call.args or "optim" in owner or "sched" in owner or statement is None:
             continue
-        places.append(Place(path=file.path, line=call.lineno, text=file.line(call.lineno), label="loaded here"))
+        places.append(file.place(call, "loaded here"))
         if any(patch.path == file.path for patch in patches):
             continue
         source, indent = file.source, file.source.indent(statement.lineno)
@@ -53,7 +53,7 @@ def save_unwrapped(facts: CaseFacts) -> RecipeResult:
                 match node:
                     case ast.Call(func=ast.Attribute(value=owner, attr="state_dict")) if dotted_name(owner) in wrapped:
                         edits.append(file.source.replace(owner, f"{file.source.code(owner)}.module"))
-                        places.append(Place(path=file.path, line=node.lineno, text=file.line(node.lineno)))
+                        places.append(file.place(node))
         if edits:
             patches.append(file.patched(edits))
     return RecipeResult(patches=patches, places=places)

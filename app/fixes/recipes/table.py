@@ -10,9 +10,7 @@ Recipe = Callable[[CaseFacts], RecipeResult]
 
 # The file of a recipe in this folder, and its function.
 RECIPES: dict[str, tuple[str, str]] = {
-    "add-sampler": ("add_sampler", "add_sampler"),
     "agree-on-exit": ("agree_on_exit", "agree_on_exit"),
-    "call-wrapper": ("call_wrapper", "call_wrapper"),
     "end-of-job": ("end_of_job", "end_of_job"),
     "first-failure": ("first_failure", "first_failure"),
     "join-loop": ("join_loop", "join_loop"),
@@ -20,15 +18,12 @@ RECIPES: dict[str, tuple[str, str]] = {
     "limit-wait": ("limit_wait", "limit_wait"),
     "name-parameters": ("unused_parameters", "name_parameters"),
     "nested-collective": ("nested_collective", "move_out_of_condition"),
-    "one-writer": ("one_writer", "one_writer"),
-    "optimizer-after-shard": ("optimizer_after_shard", "optimizer_after_shard"),
     "pair-exchange": ("pair_exchange", "pair_exchange"),
     "port-in-script": ("port_in_script", "port_in_script"),
     "same-calls": ("same_calls", "same_calls"),
     "same-lock": ("same_lock", "same_lock"),
     "save-unwrapped": ("state_dict_prefix", "save_unwrapped"),
     "strip-prefix": ("state_dict_prefix", "strip_prefix"),
-    "unscale-before-clip": ("unscale_before_clip", "unscale_before_clip"),
     "worker-place": ("worker_place", "worker_place"),
 }
 

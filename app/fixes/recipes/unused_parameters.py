@@ -24,7 +24,7 @@ def name_parameters(facts: CaseFacts) -> RecipeResult:
     listed = facts.values.get("parameters", "")
     indices = [int(found) for found in NUMBER.findall(listed)] if not NAME.search(listed) else []
     wraps = list(facts.calls(["DistributedDataParallel"]))
-    places = [Place(path=f.path, line=c.lineno, text=f.line(c.lineno), label="wrapped here") for f, c in wraps[:1]]
+    places = [file.place(call, "wrapped here") for file, call in wraps[:1]]
     if not listed:
         return RecipeResult(places=places)
     names = NAME.findall(listed)
@@ -53,7 +53,7 @@ def _made(facts: CaseFacts, attribute: str) -> list[Place]:
     for file in facts.files:
         for node in ast.walk(file.source.tree):
             if isinstance(node, ast.Assign) and any(_is_attribute(target, attribute) for target in node.targets):
-                return [Place(path=file.path, line=node.lineno, text=file.line(node.lineno), label="gets no gradient")]
+                return [file.place(node, "gets no gradient")]
     return []
 
 

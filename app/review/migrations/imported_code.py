@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import UserError
-from ...training_script.model.program import project_roots
 from ...training_script.name_resolution import Names
-from ...training_script.source import ScriptSource, read_source
+from ...training_script.project_imports import ProjectImports, read_module
+from ...training_script.source import ScriptSource
 from ...training_script.syntax import FUNCTIONS, Function
 from .facts import TrainingFacts
 
 MOST_PATHS = 500
 MOST_DEFINITIONS = 200
-LARGEST_BYTES = 1_000_000
 
 
 class Definition(NamedTuple):
@@ -37,7 +36,7 @@ class ImportedCode:
 
     def __init__(self, facts: TrainingFacts) -> None:
         self._names = facts.names
-        self._roots = project_roots(Path(facts.source.path).absolute().parent)
+        self._imports = ProjectImports(Path(facts.source.path))
         self._files: dict[Path, Names | None] = {}
 
     def definition(self, called: ast.expr) -> Definition | None:
@@ -79,18 +78,12 @@ class ImportedCode:
     def _module_of(self, qualified: str, importer: Path) -> tuple[Names, str] | None:
         """Return the file that a qualified name leads to, and the name in it."""
         bare = qualified.lstrip(".")
-        dots = len(qualified) - len(bare)
+        level = len(qualified) - len(bare)
         parts = bare.split(".")
-        folders = self._roots
-        if dots:  # ``from . import a`` and ``from .. import a`` are not distinguished from the next module
-            above = importer.absolute().parents
-            folders = [above[up] for up in (dots - 1, dots - 2) if 0 <= up < len(above)]
-        for folder in folders:
-            for end in range(len(parts) - 1, 0, -1):
-                place = folder.joinpath(*parts[:end])
-                for path in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
-                    if names := self._read(path):
-                        return names, parts[end]
+        for end in range(len(parts) - 1, -1 if level else 0, -1):
+            for path in self._imports.candidates(".".join(parts[:end]), level, importer):
+                if names := self._read(path):
+                    return names, parts[end]
         return None
 
     def _read(self, path: Path) -> Names | None:
@@ -99,9 +92,8 @@ class ImportedCode:
         return self._files[path]
 
     def _read_file(self, path: Path) -> Names | None:
+        text = read_module(path)
         try:
-            if not path.is_file() or path.stat().st_size > LARGEST_BYTES:
-                return None
-            return Names(ScriptSource(read_source(path)[1], str(path)))
-        except (OSError, ValueError, UserError, RecursionError):
+            return Names(ScriptSource(text, str(path))) if text is not None else None
+        except (UserError, RecursionError):
             return None

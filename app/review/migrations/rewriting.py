@@ -41,11 +41,15 @@ class Rewriting:
         self._edits.append(Edit(start, self.source.end(value), text))
 
     def add_argument(self, call: ast.Call, text: str) -> None:
-        """Add an argument at the end of a call."""
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        last = max((self.source.end(each) for each in given), default=None)
-        at = last if last is not None else self.source.end(call) - 1
-        self._edits.append(Edit(at, at, f", {text}" if last is not None else text))
+        """Add an argument at the end of a call.
+
+        Raises:
+            Refusal: Its last argument is a generator without parentheses, or behind a comment in its own.
+        """
+        edit = self.source.add_argument(call, text)
+        if edit is None:
+            raise Refusal(call.lineno, f"this call needs {text}: put its last argument on a line without a comment")
+        self._edits.append(edit)
 
     def insert_behind(self, node: ast.expr | ast.arg, text: str) -> None:
         """Insert code right behind a node."""

@@ -3,11 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
-from ..rule_context import Patch, Script, Violation
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 EXIST_OK = "allow-existing-directory"
@@ -115,14 +114,13 @@ def _by_all(reach: Reach) -> bool:
 
 def _allow_existing(script: Script, fact: Noted) -> Patch:
     source, call = script.source, fact.node
-    at = source.end(call) - 1
-    given = [*call.args, *(each.value for each in call.keywords)]
-    inserted = "exist_ok=True" if not given else ", exist_ok=True"
-    if given and source.text[source.end(given[-1]) : at].strip():
-        at = source.end(max(given, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0)))
-    edits = [Edit(at, at, inserted)]
-    if fact.name == "os.mkdir":
-        if not isinstance(call.func, ast.Attribute):
-            return Patch(id=EXIST_OK, safety="display", why_unsafe="call os.makedirs with exist_ok=True")
-        edits.insert(0, source.replace(call.func, f"{source.code(call.func.value)}.makedirs"))
-    return Patch(id=EXIST_OK, safety="safe", edits=edits)
+    added = source.add_argument(call, "exist_ok=True")
+    if added is None or (fact.name == "os.mkdir" and not isinstance(call.func, ast.Attribute)):
+        return no_patch(EXIST_OK, "call os.makedirs with exist_ok=True")
+    if fact.name != "os.mkdir" or not isinstance(call.func, ast.Attribute):
+        return Patch(id=EXIST_OK, safety="safe", edits=[added])
+    return Patch(
+        id=EXIST_OK,
+        safety="safe",
+        edits=[source.replace(call.func, f"{source.code(call.func.value)}.makedirs"), added],
+    )

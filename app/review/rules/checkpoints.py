@@ -4,7 +4,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.edits import Edit
 from ...training_script.model.items import Noted
 from ...training_script.model.keys import LOCAL, RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
@@ -50,7 +49,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
             f"every rank writes this file{where}: its path is the same on all of them",
             0.85,
             severity=None if fact.name in CERTAIN and not _if_missing(reach) else "warning",
-            patch=(lambda fact=fact: _guarded(script, run, fact)) if here else None,
+            patch=(lambda reach=reach, fact=fact: _guarded(script, run, reach, fact)) if here else None,
         )
 
 
@@ -229,21 +228,37 @@ def _on_cpu(run: Run) -> bool:
     return any(each and each.key.is_constant and each.key.value in ("gloo", "mpi") for each in backends)
 
 
-def _guarded(script: Script, run: Run, fact: Noted) -> Patch:
+def _guarded(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     inside = range(fact.site.line, fact.site.end_line + 1)
     waits = any(isinstance(each.fact, Event) and each.fact.site.line in inside for each in run.reached)
     if waits or "fsdp" in script.source.text.lower() or "FullyShard" in script.source.text:
         return no_patch(GUARD, "what is saved may need all ranks: build it on every rank, and save it on rank 0")
-    return guard_statement(script, fact.node, GUARD)
+    others_wait = _is_read_next(run, reach, fact)
+    if others_wait and (reach.unsure or not all(each.test.is_constant for each in reach.conditions)):
+        return no_patch(GUARD, "save it on rank 0, and let the ranks that load it next wait for that")
+    return guard_statement(script, fact.node, GUARD, others_wait=others_wait)
+
+
+def _is_read_next(run: Run, write: Reach, fact: Noted) -> bool:
+    """Return whether another rank loads what is written before it waits for the others."""
+    path = _target(fact)
+    for reach in run.reached[run.reached.index(write) + 1 :]:
+        if isinstance(reach.fact, Event):
+            return False
+        if reach.fact.name == LOAD and isinstance(reach.fact, Noted) and together(write, reach):
+            read = argument(reach.fact, 0, "f")
+            if path and read and read.key is path.key and reach.several:
+                return True
+    return False
 
 
 def _load_to(script: Script, fact: Noted, where: str) -> Patch:
-    call = fact.node
-    last = max([*call.args, *(each.value for each in call.keywords)], key=lambda node: (node.lineno, node.col_offset))
-    at = script.source.end(last)
+    edit = script.source.add_argument(fact.node, f"map_location={where}" if where else 'map_location="cpu"')
+    if edit is None:
+        return no_patch(TO_CPU, "pass map_location to this call")
     return Patch(
         id=TO_CPU,
         safety="safe" if where else "unsafe",
         why_unsafe="" if where else "what is used directly from the checkpoint is then on the CPU",
-        edits=[Edit(at, at, f", map_location={where}" if where else ', map_location="cpu"')],
+        edits=[edit],
     )

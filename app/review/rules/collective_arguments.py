@@ -9,6 +9,7 @@ from ...training_script.model.items import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.reaching_values import values_at
+from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -32,6 +33,7 @@ FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
 BEGIN = ("isend", "irecv")
 RECEIVES = ("recv", "recv_object_list")
 ONE_FOR_ALL, ROOT_LIST, OWN_TENSORS = "one-root", "list-on-root", "own-tensors"
+EXCHANGE = "exchange-at-once"
 
 
 def check_root(script: Script, run: Run) -> Iterator[Violation]:
@@ -116,6 +118,7 @@ def check_receive(script: Script, run: Run) -> Iterator[Violation]:
             reach,
             f"every rank waits in {fact.name.removeprefix(PREFIX)} here before any of them sends",
             0.9,
+            patch=(lambda: _at_once(script, fact)) if script.is_here(reach) else None,
         )
 
 
@@ -161,6 +164,14 @@ def _multiplied(held: Key) -> Key | None:
 def _repeats(held: Key) -> bool:
     repeated = _multiplied(held)
     return repeated is not None and not all(each.is_constant for each in repeated.args)
+
+
+def _at_once(script: Script, fact: Noted) -> Patch:
+    exchange = exchange_at_once(script.source, script.source.statement_of(fact.node))
+    if exchange is None:
+        return no_patch(EXCHANGE, "let even ranks send first and odd ranks receive first")
+    why = "what is sent is what the tensor holds before anything is received"
+    return Patch(id=EXCHANGE, safety="unsafe", why_unsafe=why, edits=exchange.edits)
 
 
 def _own_tensors(script: Script, fact: Noted, name: str) -> Patch:

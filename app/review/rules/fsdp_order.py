@@ -113,7 +113,13 @@ def _below_wrap(script: Script, optimizer: Noted, wrapped: Noted) -> Patch:
     source = script.source
     stmt, wrap = source.statement_of(optimizer.node), source.statement_of(wrapped.node)
     model = dotted_name(wrapped.node.args[0]) if wrapped.node.args else ""
-    keeps_name = isinstance(wrap, ast.Assign) and model in {dotted_name(target) for target in wrap.targets}
+    match wrap:
+        case ast.Assign(targets=targets):
+            keeps_name = model in {dotted_name(target) for target in targets}
+        case ast.Expr(value=value):  # fully_shard changes the model that it is given
+            keeps_name = value is wrapped.node and wrapped.name in FSDP2
+        case _:
+            keeps_name = False
     if not (isinstance(stmt, ast.Assign) and model and keeps_name and may_move_below(source, stmt, wrap)):
         return no_patch(ORDER, "make the optimizer behind the wrap, from the parameters of the wrapped model")
     return Patch(

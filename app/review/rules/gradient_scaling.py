@@ -1,13 +1,20 @@
 """DW221: gradients that are clipped while the scaler still multiplies them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...training_script.model.items import Noted
-from ...training_script.model.reach import Reach, Run, together
+from ...training_script.model.reach import Reach, Run, argument, together
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-SCALERS = ("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler")
+# The classes of scalers, with the position of ``enabled`` among their arguments.
+SCALERS = {
+    "torch.amp.GradScaler": 5,
+    "torch.amp.grad_scaler.GradScaler": 5,
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler": 5,
+    "torch.cuda.amp.GradScaler": 4,
+    "torch.cuda.amp.grad_scaler.GradScaler": 4,
+}
 CLIPS = (
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
@@ -17,7 +24,7 @@ FIX = "unscale-before-clip"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the clipping of gradients between the backward pass and the step of a scaler, without unscale_."""
-    scalers = {fact.result.key for _, fact in run.of(*SCALERS) if "enabled" not in fact.named and not fact.values}
+    scalers = {fact.result.key for _, fact in run.of(*SCALERS) if _is_enabled(fact)}
     if any(True for _ in run.of(".unscale_")):
         return
     scaled = [(at, fact) for at, fact in run.of(".scale") if fact.owner and fact.owner.key in scalers]
@@ -33,22 +40,26 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 "the gradients are still multiplied by the scale of the GradScaler when they are clipped",
                 0.85,
-                patch=(lambda fact=fact, step=after[0]: _unscale(script, fact, step))
-                if script.is_here(reach)
-                else None,
+                patch=(lambda fact=fact, after=after: _unscale(script, fact, after)) if script.is_here(reach) else None,
             )
+
+
+def _is_enabled(scaler: Noted) -> bool:
+    given = argument(scaler, SCALERS[scaler.name], "enabled")
+    return given is None or (given.key.is_constant and given.key.value is True)
 
 
 def _in_one_round(first: Reach, second: Reach) -> bool:
     return bool(first.loops) and first.loops == second.loops and together(first, second)
 
 
-def _unscale(script: Script, clip: Noted, step: Noted) -> Patch:
-    source = script.source
+def _unscale(script: Script, clip: Noted, steps: Sequence[Noted]) -> Patch:
+    source, step = script.source, steps[0]
     stmt = source.parents[clip.node]
     while not hasattr(stmt, "body") and not hasattr(source.parents[stmt], "body"):
         stmt = source.parents[stmt]
     same = script.names.enclosing_function(clip.node) is script.names.enclosing_function(step.node)
+    same &= len({each.values[0].key for each in steps}) == 1  # else the optimizer of what is clipped is not known
     if not same or not hasattr(stmt, "lineno") or not source.alone(stmt):  # type: ignore[arg-type]
         return no_patch(FIX, "call scaler.unscale_(optimizer) before the gradients are clipped")
     scaler, optimizer = source.code(step.node.func.value), source.code(step.node.args[0])  # type: ignore[attr-defined]

@@ -7,11 +7,11 @@ from functools import partial
 from ...training_script.model.items import Noted
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.syntax import call_argument
-from ..patches.torch_names import imports_os
+from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-FIX = "rank-from-environment"
+FIX, END = "rank-from-environment", "end-on-every-rank"
 INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
 
@@ -40,7 +40,7 @@ def check_end(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if reached != ALL and not reach.unsure:
             message = "only some ranks destroy the process group: with NCCL they wait for the others there"
-            yield from violation_at(script, reach, message, 0.8)
+            yield from violation_at(script, reach, message, 0.8, patch=partial(_on_every_rank, script, fact))
         elif _in_finally(script, fact):
             message = "in a finally block: a rank that failed waits here for ranks that are still in a collective"
             yield from violation_at(script, reach, message, 0.7, severity="warning")
@@ -53,6 +53,22 @@ def _in_finally(script: Script, fact: Noted) -> bool:
             return True
         node = parent
     return False
+
+
+def _on_every_rank(script: Script, fact: Noted) -> Patch:
+    """Return the patch that lets every rank with a process group end it, if that is all a condition is about."""
+    source = script.source
+    guard = source.parents.get(source.statement_of(fact.node))
+    module = distributed_module(script, fact.node)
+    is_its_own = isinstance(guard, ast.If) and len(guard.body) == 1 and not guard.orelse
+    if not isinstance(guard, ast.If) or not is_its_own or not module or not script.depends_on_rank(guard.test):
+        return no_patch(END, "call it on every rank, behind what only some of them do")
+    return Patch(
+        id=END,
+        safety="unsafe",
+        why_unsafe="code that runs later in the same process finds no process group",
+        edits=[source.replace(guard.test, f"{module}.is_initialized()")],
+    )
 
 
 def _by_environment(script: Script, fact: Noted) -> Patch:

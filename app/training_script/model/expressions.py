@@ -50,7 +50,7 @@ class ExpressionEvaluator(CallEvaluator):
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
-        if self.quick:
+        if self.quick or not self.module.is_asked:
             return value
         if self.known is not None:
             self.known[node] = value
@@ -256,13 +256,13 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _Yield(self, node: ast.Yield) -> Value:
         value = self.evaluate(node.value)
-        self.yielded.append(((*(each.key for each in self.loops), *self.path), value))
+        self.yielded.append(((*(each.key for each in self.loops), self.path[-1]), value))
         return self.unknown(node)
 
     def _YieldFrom(self, node: ast.YieldFrom) -> Value:
         value = self.evaluate(node.value)
         element = self.element(value, node.value)
-        self.yielded.append(((*(each.key for each in self.loops), *self.path, value.key), element))
+        self.yielded.append(((*(each.key for each in self.loops), self.path[-1], value.key), element))
         return self.unknown(node)
 
     def _Lambda(self, node: ast.Lambda) -> Value:

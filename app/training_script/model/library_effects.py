@@ -240,11 +240,8 @@ class LibraryEvaluator(RankEvaluator):
 
     def collect(self, target: ast.expr, before: Value, after: Value) -> None:
         """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""
-        if isinstance(target, ast.Attribute) and self.path:
-            test = self.keys.true
-            for each in self.path:
-                test = self.keys.make("and", test, each)
-            after = after._replace(obj=Either(test, after, before))
+        if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
+            after = after._replace(obj=Either(self.path[-1], after, before))
         self.bind(target, after)
 
     def rebind(self, target: ast.expr | None, owner: Value, values: list[Value]) -> None:

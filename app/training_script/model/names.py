@@ -91,7 +91,7 @@ class NameEvaluator:
         self.free = False  # in a context in which ranks may run different numbers of rounds
         self.on_demand = False  # where something is made that is kept then
         self.quick = False  # the first of two evaluations of a loop
-        self.path: list[Key] = []  # the conditions of the branches around the statement
+        self.path: list[Key] = [shared.keys.true]  # the conditions around the statement, each with those before it
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
         self.loops: list[Value] = []  # what the loops around the statement go over
         self.yielded: list[tuple[tuple[Key, ...], Value]] = []  # what decides how many times, and the element

@@ -21,7 +21,9 @@ NOTED_FUNCTIONS = {
     *LOADER_CLASSES,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
     *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
-    *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.GradScaler"),
+    *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"),
+    *("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"),
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     *(

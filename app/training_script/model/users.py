@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import UserError
-from ...system.files import read_regular_file
-from ..source import decode_source
+from ..project_imports import project_roots, read_module
 from .comparison import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .items import Branch, Called, Item
 from .keys import BY_RANK
-from .parsed_modules import LARGEST_BYTES, PARSED_MODULES, concerns_ranks
-from .program import project_roots
+from .parsed_modules import PARSED_MODULES, concerns_ranks
 
 MOST_USERS = 2  # of one module
 MOST_FILES = 80  # of a directory, read for their imports
@@ -39,16 +36,19 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
 
 def _asks_for_rank(items: list[Item], calls: int) -> bool:
     """Return whether steps depend on the rank."""
-    for item in items:
-        match item:
-            case Branch(test=test, then=first, other=second):
-                if test.spread & BY_RANK or _asks_for_rank(first, calls) or _asks_for_rank(second, calls):
-                    return True
-            case Called(summary=summary) if calls:
-                if _asks_for_rank(summary.items, calls - 1):
-                    return True
-            case _:
-                pass
+    pending = [(items, calls)]
+    while pending:
+        inside, calls = pending.pop()
+        for item in inside:
+            match item:
+                case Branch(test=test, then=first, other=second):
+                    if test.spread & BY_RANK:
+                        return True
+                    pending += [(first, calls), (second, calls)]
+                case Called(summary=summary) if calls:
+                    pending.append((summary.items, calls - 1))
+                case _:
+                    pass
     return False
 
 
@@ -78,10 +78,10 @@ class _Sources:
     def source(self, path: Path) -> _Source | None:
         try:
             status = path.stat()
-            text = decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)[0]
-        except (OSError, UserError, ValueError):
+        except OSError:
             return None
-        return _Source((status.st_mtime_ns, status.st_size), text)
+        text = read_module(path)
+        return None if text is None else _Source((status.st_mtime_ns, status.st_size), text)
 
     def imports(self, path: Path) -> frozenset[str]:
         """Return the names in the imports of a script that runs on several ranks; none of another module."""

@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from helpers.review_snippets import lines, repaired
+from helpers.review_snippets import lines, refused, repaired
 
 START = """
 dist.init_process_group("gloo")
@@ -168,3 +168,26 @@ def test_an_argument_that_fits_is_not(name: str) -> None:
 def test_each_rank_gets_a_tensor_of_its_own(name: str, after: str) -> None:
     rule, snippet = FOUND[name]
     assert after in repaired(START + textwrap.dedent(snippet), rule)
+
+
+RING = """
+got = torch.zeros_like(value)
+dist.recv(got, src=(rank - 1) % world_size)
+dist.send(value, dst=(rank + 1) % world_size)
+"""
+
+
+def test_a_receive_and_the_send_behind_it_become_one_exchange() -> None:
+    receive, send = "dist.P2POp(dist.irecv, got, (rank - 1) % world_size)", "dist.P2POp(dist.isend, value, "
+    after = repaired(START + RING, "DW419")
+    assert f"for request in dist.batch_isend_irecv([{receive}, {send}(rank + 1) % world_size)]):\n" in after
+    assert after.endswith("    request.wait()\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("(got", "(value"), ("world_size)\ndist.send", "world_size)\ngot += 1\ndist.send"), ("world_size)", "2, tag=1)")],
+    ids=["what is received is sent", "work in between", "a tag"],
+)
+def test_an_exchange_that_would_change_what_is_sent_is_not_made(old: str, new: str) -> None:
+    assert "even ranks send first" in refused(START + RING.replace(old, new), "DW419")

@@ -932,6 +932,42 @@ for epoch in range(3):
 }
 
 
+CLIPPED = """
+scaler = torch.amp.GradScaler("cuda")
+optimizer, other = torch.optim.SGD(model.parameters(), 0.1), torch.optim.SGD(heads.parameters(), 0.1)
+for x in data:
+    scaler.scale(model(x).sum()).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+"""
+END_OF_ONE = "dist.barrier()\nif {test}:\n    dist.destroy_process_group()\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "snippet", "after"),
+    [
+        ("DW221", CLIPPED, "    scaler.unscale_(optimizer)\n    torch.nn.utils.clip"),
+        ("DW409", END_OF_ONE.format(test="rank == 0"), "\nif dist.is_initialized():\n    dist.destroy_process_group()"),
+    ],
+    ids=["a scaler for a device", "the end on one rank"],
+)
+def test_more_that_patches_repair(rule: str, snippet: str, after: str) -> None:
+    assert after in repaired(code(START + WRAP, snippet), rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "snippet", "why"),
+    [
+        ("DW221", CLIPPED + "    scaler.step(other)\n", "before the gradients are clipped"),
+        ("DW409", END_OF_ONE.format(test="rank == 0") + "    print(1)\n", "behind what only some of them do"),
+        ("DW501", 'if step % 2:\n    torch.save({}, "a.pt")\ntorch.load("a.pt")', "wait for that"),
+    ],
+    ids=["two optimizers", "an end among other work", "read next, and not always written"],
+)
+def test_what_is_left_to_people(rule: str, snippet: str, why: str) -> None:
+    assert why in refused(code(START + WRAP, snippet), rule)
+
+
 @pytest.mark.parametrize("name", REPAIRED)
 def test_the_patch_leaves_no_finding(name: str) -> None:
     rule, start, snippet = FOUND[name]

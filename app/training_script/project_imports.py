@@ -1,0 +1,67 @@
+"""The files of a project that an import may name, and the text of such a file.
+
+Modules are found from a script: next to it, and in the directories of its project, which ends at a mark of a project or
+at the current directory. Files of installed libraries are not read.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import UserError
+from ..system.files import read_regular_file
+from .source import decode_source
+
+PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+MOST_ABOVE = 8  # directories above a script that may be its project
+LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
+
+
+class ProjectImports:
+    """The modules that a script and the files of its project may import."""
+
+    def __init__(self, script: Path) -> None:
+        self._roots = project_roots(script.absolute().parent)
+        self._roots_of: dict[str, list[Path]] = {}
+
+    def candidates(self, name: str, level: int, importer: Path) -> Iterator[Path]:
+        """Yield where the module of an import in ``importer`` may be, the first choice first.
+
+        ``level`` is the number of dots of a relative import, 0 for an absolute one.
+        """
+        folders = importer.absolute().parents[level - 1 : level] if level else self._roots_with(name.partition(".")[0])
+        for folder in folders:
+            place = folder.joinpath(*name.split(".")) if name else folder
+            if name:
+                yield place.with_name(f"{place.name}.py")
+            yield place / "__init__.py"
+
+    def _roots_with(self, name: str) -> list[Path]:
+        if name not in self._roots_of:
+            self._roots_of[name] = [
+                root for root in self._roots if (root / name).is_dir() or (root / f"{name}.py").is_file()
+            ]
+        return self._roots_of[name]
+
+
+def project_roots(folder: Path) -> list[Path]:
+    """Return the directories whose modules a script in ``folder`` may import: its own, and those of its project."""
+    above = [folder, *folder.parents][:MOST_ABOVE]
+    here = Path.cwd()
+    for number, each in enumerate(above, 1):
+        if each == here or is_project_top(each):
+            return list(dict.fromkeys(root for up in above[:number] for root in (up, up / "src") if root.is_dir()))
+    package = next((each for each in above if not (each / "__init__.py").is_file()), folder)
+    return list(dict.fromkeys([folder, package]))
+
+
+def is_project_top(folder: Path) -> bool:
+    """Return whether a directory has a mark of the top of a project."""
+    return any((folder / mark).exists() for mark in PROJECT_MARKS)
+
+
+def read_module(path: Path) -> str | None:
+    """Return the text of an imported module, or None if it cannot be read or is too large."""
+    try:
+        return decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)[0]
+    except (OSError, UserError, ValueError):
+        return None

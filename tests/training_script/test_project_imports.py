@@ -1,0 +1,52 @@
+"""The file of a project that an import names."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.training_script.name_resolution import Names
+from ddpwizard.app.training_script.project_imports import ProjectImports
+from ddpwizard.app.training_script.source import ScriptSource
+
+FILES = ("pyproject.toml", "top.py", "src/inner/__init__.py", "package/__init__.py", "package/train.py", "package/a.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "expected"),
+    [
+        ("package.a", 0, ["package/a.py"]),
+        ("package", 0, ["package/__init__.py"]),
+        ("top", 0, ["top.py"]),
+        ("inner", 0, ["src/inner/__init__.py"]),
+        ("a", 1, ["package/a.py"]),
+        ("", 1, ["package/__init__.py"]),
+        ("package.a", 2, ["package/a.py"]),
+        ("a", 2, []),
+        ("a", 100, []),
+        ("torch", 0, []),
+    ],
+)
+def test_an_import_names_a_file_of_the_project(name: str, level: int, expected: list[str], tmp_path: Path):
+    for file in FILES:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    script = tmp_path / "package" / "train.py"
+    found = [path for path in ProjectImports(script).candidates(name, level, script) if path.is_file()]
+    assert found == [tmp_path / each for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("from . import a\na.f", ".a.f"),
+        ("from .a import f\nf", ".a.f"),
+        ("from .. import a\na.f", "..a.f"),
+        ("from ..a import f as g\ng", "..a.f"),
+        ("import a.b\na.b.f", "a.b.f"),
+    ],
+)
+def test_the_name_of_something_imported_has_a_dot_for_each_level(code: str, expected: str):
+    names = Names(ScriptSource(code, "/x/train.py"))
+    last = names.source.tree.body[-1]
+    assert isinstance(last, ast.Expr)
+    assert names.qualified(last.value) == expected
