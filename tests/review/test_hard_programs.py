@@ -79,10 +79,9 @@ PROGRAMS = {
     "19 loops": Hard(nested("for x{n} in range(rank):", 19, "dist.barrier()"), rules=("DW217",)),
     "80 comprehensions": Hard(f"x = {'[' * 80}rank{' for i in y]' * 80}\n{BUG}", rules=FOUND),
     "400 additions": Hard(f"x = {' + '.join(['rank'] * 400)}\n{BUG}", rules=FOUND),
-    "200 elif": Hard(
-        "if x:\n    pass\n" + "".join(f"elif x == {n}:\n    pass\n" for n in range(200)) + BUG, rules=FOUND
+    "900 elif": Hard(
+        "if x:\n    pass\n" + "".join(f"elif x == {n}:\n    pass\n" for n in range(900)) + BUG, rules=FOUND
     ),
-    "900 elif": Hard("if x:\n    pass\n" + "".join(f"elif x == {n}:\n    pass\n" for n in range(900)) + BUG),
     "2,000 terms": Hard(f"if {' and '.join(['rank == 0 or x'] * 2000)}:\n    dist.barrier()\n", rules=FOUND),
     "1,000 returns": Hard(
         "def f(x):\n" + "".join(f"    if x == {n}:\n        return 1\n" for n in range(1000)) + "f(rank)\n" + BUG,

@@ -108,7 +108,7 @@ class Comparison:
                     a, b, decided, by, assumed = arms[0]
                     continue
                 parted = False
-                for first, second, place, spread, taken in arms:
+                for first, second, place, spread, taken in arms if a is not b else arms[:-1]:
                     if parted and (first is not second or id(first) in self._rejoined):
                         continue  # one finding is enough, unless the ranks are together again on this arm
                     self._rejoined |= {id(first)} if parted else set()
@@ -117,7 +117,10 @@ class Comparison:
                     if len(self.found) > before and a is not b and not parted:
                         self._weaken(before, arms)
                         parted = True
-                return ends
+                if a is not b:
+                    return ends
+                a, b, decided, by, assumed = arms[-1]
+                continue
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
                 inner = self._compare(

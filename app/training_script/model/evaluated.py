@@ -49,7 +49,7 @@ class Evaluated:
         self.count_steps = 0
         self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
-        self._module = Module(str(path), ParsedModule(tree))
+        self._module = Module(str(path), ParsedModule(tree, text))
         if not concerns_ranks(text):
             return
         module = self._module

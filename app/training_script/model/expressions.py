@@ -66,7 +66,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
-        if self.quick:
+        if self.quick or not self.module.is_asked:
             return value
         if self.known is not None:
             self.known[node] = value

@@ -334,7 +334,7 @@ class FunctionEvaluator(BranchEvaluator):
         module.asked.add(name)
         evaluator = FunctionEvaluator(self.whole, module, module.env, {}, None)
         if stmt := module.parsed.bound_by.get(name):
-            evaluator.block([stmt])
+            evaluator.bind_name(name, stmt)
         else:
             for star in [each for bound, each in module.parsed.bound_by.items() if bound.startswith("*")]:
                 assert isinstance(star, ast.ImportFrom)

@@ -87,7 +87,7 @@ class NameEvaluator:
         self.free = False  # in a context in which ranks may run different numbers of rounds
         self.on_demand = False  # where something is made that is kept then
         self.quick = False  # the first of two evaluations of a loop
-        self.path: list[Key] = []  # the conditions of the branches around the statement
+        self.path: list[Key] = [shared.keys.true]  # the conditions around the statement, each with those before it
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
         self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
         self.globals: set[str] = set()

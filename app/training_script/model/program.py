@@ -62,7 +62,7 @@ class Program:
             tree = self._known(path) if self._known else None
             parsed = ParsedModule(tree) if tree else self._parsed(path) if self._left else None
             self._left -= parsed is not None
-            self._modules[path] = Module(str(path), parsed) if parsed else None
+            self._modules[path] = Module(str(path), parsed, is_asked=self._known is not None) if parsed else None
         return self._modules[path]
 
     def _parsed(self, path: Path) -> ParsedModule | None:

@@ -287,20 +287,30 @@ class _Way:
         return ranks
 
     def _branch(self, item: Branch, ranks: int) -> int:
-        true, false = self.reader.arms(item.test)
-        is_open = self.reader.is_open(item)
-        unsure, conditions = self._unsure, self._conditions
-        left: list[int] = []
-        for part, reached, truth in ((item.then, true, True), (item.other, false, False)):
+        """Follow a branch, and the one that its other side ends with: a chain of ``elif`` may be long."""
+        chain: list[tuple[Branch, int, bool, bool, tuple[Condition, ...]]] = []
+        while True:
+            true, false = self.reader.arms(item.test)
+            is_open = self.reader.is_open(item)
+            unsure, conditions = self._unsure, self._conditions
             self._unsure = unsure or is_open
-            self._conditions = (*conditions, Condition(item.test, truth, item.site))
-            left.append(self._walk(part, ranks & reached))
-        self._conditions = conditions
-        one_leaves = bool(left[0]) != bool(left[1])
-        if one_leaves:
-            self._conditions = (*conditions, Condition(item.test, bool(left[0]), item.site))
-        self._unsure = unsure or (is_open and one_leaves)
-        return left[0] | left[1]
+            self._conditions = (*conditions, Condition(item.test, True, item.site))
+            chain.append((item, self._walk(item.then, ranks & true), is_open, unsure, conditions))
+            self._unsure = unsure or is_open
+            self._conditions = (*conditions, Condition(item.test, False, item.site))
+            last = item.other[-1] if item.other else None
+            ranks = self._walk(item.other[:-1] if isinstance(last, Branch) else item.other, ranks & false)
+            if not ranks or not isinstance(last, Branch):
+                break
+            self.reader.spend()
+            item = last
+        for item, left, is_open, unsure, conditions in reversed(chain):
+            one_leaves = bool(left) != bool(ranks)
+            condition = (Condition(item.test, bool(left), item.site),) if one_leaves else ()
+            self._conditions = (*conditions, *condition)
+            self._unsure = unsure or (is_open and one_leaves)
+            ranks |= left
+        return ranks
 
     def _round(self, item: Rounds, ranks: int) -> int:
         outside, loops, conditions = self._out_of_round, self._loops, self._conditions

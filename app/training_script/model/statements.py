@@ -55,9 +55,14 @@ class StatementEvaluator(ExpressionEvaluator):
                         self.evaluate(child)
             elif method(stmt):
                 return True
-            if self.items and isinstance(self.items[-1], Leave) and self.items[-1].kind in ("exit", "raise"):
+            if self.has_ended():
                 return True
         return False
+
+    def has_ended(self) -> bool:
+        """Return whether the last step ends the program or raises an error."""
+        last = self.items[-1] if self.items else None
+        return isinstance(last, Leave) and last.kind in ("exit", "raise")
 
     def _FunctionDef_statement(self, stmt: ast.FunctionDef) -> None:
         self._define(stmt)
@@ -67,10 +72,13 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def _Import_statement(self, stmt: ast.Import) -> None:
         for alias in stmt.names:
-            first = alias.name.partition(".")[0]
-            shown = alias.name if alias.asname else first
-            module = self.program.imported(shown, 0, self.module)
-            self.env[alias.asname or first] = self._imported(shown, module)
+            self._import(alias)
+
+    def _import(self, alias: ast.alias) -> None:
+        first = alias.name.partition(".")[0]
+        shown = alias.name if alias.asname else first
+        module = self.program.imported(shown, 0, self.module)
+        self.env[alias.asname or first] = self._imported(shown, module)
 
     def _imported(self, name: str, module: Module | None) -> Value:
         if module is not None:
@@ -78,25 +86,36 @@ class StatementEvaluator(ExpressionEvaluator):
         return self.library(name)
 
     def _ImportFrom_statement(self, stmt: ast.ImportFrom) -> None:
-        module = self.program.imported(stmt.module or "", stmt.level, self.module)
         for alias in stmt.names:
-            name = alias.asname or alias.name
-            full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
-            if module is None:
-                inner = self.program.imported(full, stmt.level, self.module)
-                self.env[name] = self._imported(full, inner)
-            elif alias.name == "*":
-                for bound in sorted(self.program.exported(module)):
-                    if each := self.module_value(module, bound):
-                        self.env[bound] = each
-            else:
-                found = self.module_value(module, alias.name)
-                if found is None:
-                    folder = self.program.imported(full, stmt.level, self.module)
-                    found = (
-                        self._imported("", folder) if folder else Value(self.keys.make("name", module.path, alias.name))
-                    )
-                self.env[name] = self.named(name, found)
+            self._import_from(stmt, alias)
+
+    def _import_from(self, stmt: ast.ImportFrom, alias: ast.alias) -> None:
+        module = self.program.imported(stmt.module or "", stmt.level, self.module)
+        name = alias.asname or alias.name
+        full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
+        if module is None:
+            inner = self.program.imported(full, stmt.level, self.module)
+            self.env[name] = self._imported(full, inner)
+        elif alias.name == "*":
+            for bound in sorted(self.program.exported(module)):
+                if each := self.module_value(module, bound):
+                    self.env[bound] = each
+        else:
+            found = self.module_value(module, alias.name)
+            if found is None:
+                folder = self.program.imported(full, stmt.level, self.module)
+                found = self._imported("", folder) if folder else Value(self.keys.make("name", module.path, alias.name))
+            self.env[name] = self.named(name, found)
+
+    def bind_name(self, name: str, stmt: ast.stmt) -> None:
+        """Evaluate a statement at the top of a module for one of the names that it binds: no other is imported."""
+        match stmt:
+            case ast.Import(names=names):
+                self._import(next(each for each in names if name == (each.asname or each.name.partition(".")[0])))
+            case ast.ImportFrom(names=names):
+                self._import_from(stmt, next(each for each in names if name == (each.asname or each.name)))
+            case _:
+                self.block([stmt])
 
     def _Global_statement(self, stmt: ast.Global) -> None:
         self.globals.update(stmt.names)
@@ -131,7 +150,7 @@ class StatementEvaluator(ExpressionEvaluator):
                 self._store(self.evaluate(owner), name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
-                if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and not self.path:
+                if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and len(self.path) == 1:
                     self.shared.is_single = value.key.is_constant and str(value.key.value) == "1"
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner):
@@ -167,10 +186,7 @@ class StatementEvaluator(ExpressionEvaluator):
             self.evaluate(value)
 
     def _Return_statement(self, stmt: ast.Return) -> bool:
-        value, condition = self.evaluate(stmt.value), self.keys.true
-        for test in self.path:
-            condition = self.keys.make("and", condition, test)
-        self.returned.append((condition, value))
+        self.returned.append((self.path[-1], self.evaluate(stmt.value)))
         self.items.append(Leave("return", self.site(stmt)))
         return True
 

@@ -2,10 +2,8 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..nodes import nodes_below
 from .keys import Key
 from .parsed_modules import ParsedModule
 
@@ -14,10 +12,10 @@ TURNS = frozenset({"turns"})  # a context in which ranks wait for each other
 
 
 class Module:
-    """One file. ``env``: its names as far as they have been asked for."""
+    """One file. ``env``: its names as far as they have been asked for. ``is_asked``: so may its expressions be."""
 
-    def __init__(self, path: str, parsed: ParsedModule) -> None:
-        self.path, self.parsed = path, parsed
+    def __init__(self, path: str, parsed: ParsedModule, *, is_asked: bool = True) -> None:
+        self.path, self.parsed, self.is_asked = path, parsed, is_asked
         self.is_package = path.endswith("__init__.py")
         self.env: dict[str, Value] = {}
         self.evaluated = False
@@ -44,14 +42,10 @@ class ClassRef:
         }
         self.prepared = False
 
-    @cached_property
+    @property
     def set_later(self) -> frozenset[str]:
         """The attributes that methods other than the constructor set."""
-        methods = (method for name, method in self.methods.items() if name != "__init__")
-        nodes = (node for method in methods for node in nodes_below(method))
-        return frozenset(
-            node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        )
+        return self.module.parsed.stored_later(self.node)
 
     def ancestry(self) -> "Iterator[ClassRef]":
         """Yield the class and the classes of the program that it inherits from."""
