@@ -113,8 +113,8 @@ class StatementEvaluator(ExpressionEvaluator):
             inner = self.program.imported(full, stmt.level, self.module)
             self.env[name] = self._imported(full, inner)
         elif alias.name == "*":
-            for bound in module.parsed.bound_by:
-                if not bound.startswith(("_", "*")) and (each := self.module_value(module, bound)):
+            for bound in sorted(self.program.exported(module)):
+                if each := self.module_value(module, bound):
                     self.env[bound] = each
         else:
             found = self.module_value(module, alias.name)
