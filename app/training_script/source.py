@@ -33,7 +33,7 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
     Encoding the text again gives the same bytes.
 
     Raises:
-        UserError: The bytes are not text in that encoding.
+        UserError: The bytes are not text in that encoding, or cannot be written again in it.
     """
     try:
         name = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
@@ -43,13 +43,18 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
         name = "utf-8"  # one of the first two lines is not
     name = "utf-8" if name == "utf-8-sig" else name
     try:
-        return data.decode(name), name
+        text = data.decode(name)
+        if name == "utf-8" or text.encode(name) == data:
+            return text, name
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise UserError(
             f"{path}:{line}: not {name} text (byte 0x{data[error.start]:02x})",
             "save it as UTF-8, or name its encoding in a coding line",
         ) from error
+    except (LookupError, UnicodeError):  # rot13, undefined: known to Python, and not for source
+        pass
+    raise UserError(f"{path}: not source in the encoding {name}", "save it as UTF-8")
 
 
 def read_source(path: Path) -> tuple[bytes, str, str]:
