@@ -35,6 +35,16 @@ def _is_text(key: Key) -> bool:
     return key.is_constant and isinstance(key.value, str)
 
 
+def _may_be_overridden(method: Bound, called: ast.expr) -> bool:
+    """Return whether a method is called on ``self``, and a class below its own in the file has another one."""
+    if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name) or called.value.id != "self":
+        return False
+    owner = method.owner.obj
+    if not isinstance(owner, Instance):
+        return False
+    return called.attr in owner.cls.module.parsed.overridden.get(owner.cls.node.name, ())
+
+
 def is_inner(value: Value, wrapper: Value) -> bool:
     """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
     return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
@@ -382,7 +392,8 @@ class ExpressionEvaluator(LibraryEvaluator):
         if isinstance(obj, Bound):
             result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
-            if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
+            held = obj.held and may_be_other(obj.held.key)
+            if isinstance(last, Called) and (held or _may_be_overridden(obj, node.func)):
                 self.items[-1] = last._replace(perhaps=True)
             return result
         if isinstance(obj, ClassRef):
