@@ -41,7 +41,7 @@ class Script:
         known = PARSED_MODULES.of_text(Path(path), text)
         self.source = ScriptSource(text, path, known and known.tree)
         if Path(path) not in PARSED_MODULES and concerns_ranks(text):
-            PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree))
+            PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree, text))
 
     @cached_property
     def names(self) -> Names:

@@ -55,7 +55,9 @@ class Scopes:
         return None
 
     def _visit(self, nodes: Iterable[ast.AST], scope: Scope) -> None:
-        for node in nodes:
+        pending = [*nodes][::-1]
+        while pending:
+            node = pending.pop()
             self.scope_of[node] = scope
             self._bind(node, scope)
             if isinstance(node, (*FUNCTIONS, ast.Lambda)):
@@ -66,7 +68,7 @@ class Scopes:
             elif isinstance(node, COMPREHENSIONS):
                 self._visit(child_nodes(node), Scope(node, scope))
             else:
-                self._visit(child_nodes(node), scope)
+                pending += child_nodes(node)[::-1]
 
     def _enter_function(self, node: Function | ast.Lambda, scope: Scope) -> None:
         inner = Scope(node, scope)

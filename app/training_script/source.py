@@ -6,6 +6,7 @@ The text is not normalised: newlines, tabs, a byte order mark and the declared e
 import ast
 import io
 import re
+import sys
 import tokenize
 from bisect import bisect_right
 from functools import cached_property
@@ -19,6 +20,7 @@ from .nodes import child_nodes, nodes_below
 
 BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
+DEEPEST = 2_000  # a limit of recursion at which Python makes every syntax tree that its parser reads
 LIMIT_BYTES = 20 * 1024 * 1024
 # What may be behind the last argument of a call.
 CLOSED = re.compile(r"(?P<parentheses>(?:\s*\))*)[ \t]*,?\s*(?:#[^\r\n]*[\r\n]\s*)*\Z")
@@ -31,7 +33,7 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
     Encoding the text again gives the same bytes.
 
     Raises:
-        UserError: The bytes are not text in that encoding.
+        UserError: The bytes are not text in that encoding, or cannot be written again in it.
     """
     try:
         name = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
@@ -41,13 +43,18 @@ def decode_source(data: bytes, path: Path) -> tuple[str, str]:
         name = "utf-8"  # one of the first two lines is not
     name = "utf-8" if name == "utf-8-sig" else name
     try:
-        return data.decode(name), name
+        text = data.decode(name)
+        if name == "utf-8" or text.encode(name) == data:
+            return text, name
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise UserError(
             f"{path}:{line}: not {name} text (byte 0x{data[error.start]:02x})",
             "save it as UTF-8, or name its encoding in a coding line",
         ) from error
+    except (LookupError, UnicodeError):  # rot13, undefined: known to Python, and not for source
+        pass
+    raise UserError(f"{path}: not source in the encoding {name}", "save it as UTF-8")
 
 
 def read_source(path: Path) -> tuple[bytes, str, str]:
@@ -71,7 +78,7 @@ def parse(text: str, path: str) -> ast.Module:
     if "\0" in text:
         raise UserError(f"{path}: a binary file, not a Python script", "give a .py file")
     try:
-        return ast.parse(text.removeprefix(BOM))
+        return parse_deep(text.removeprefix(BOM))
     except SyntaxError as error:
         place = f"{path}:{error.lineno or 1}"
         if newer := newer_syntax(error):
@@ -81,6 +88,16 @@ def parse(text: str, path: str) -> ast.Module:
         raise UserError(f"{path}: nested too deeply to be read", "split its longest expression") from error
     except ValueError as error:
         raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
+
+
+def parse_deep(text: str) -> ast.Module:
+    """Parse Python source with up to 5,900 ``elif`` in a row: the limit of Python's parser, not that of calls."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        return ast.parse(text)
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def one_level(indent: str) -> str:

@@ -149,6 +149,15 @@ def test_chain_of_thousands_of_functions_is_reviewed() -> None:
     assert timed_review(script(f"def f0():\n    dist.barrier()\n{chain}if rank == 0:\n    f2999()\n")) < 8
 
 
+def test_chain_of_thousands_of_conditions_is_reviewed() -> None:
+    chain = "".join(f"elif kind == {at}:\n    dist.barrier()\n" for at in range(3000))
+    last = "if rank == 0:\n    dist.barrier()\n"
+    text = script(f"kind = input()\nif not kind:\n    dist.barrier()\n{chain}else:\n    dist.barrier()\n{last}")
+    findings, complete = review.review_script(text, "t.py", KNOWLEDGE)
+    assert complete
+    assert [(each.rule, each.line) for each in findings] == [("DW401", text.count("\n"))]
+
+
 def test_expression_that_is_too_deep_to_be_parsed_is_a_user_error() -> None:
     with pytest.raises(UserError, match=r"cannot be parsed|nested too deeply"):
         review.review_text(script(f"x = {'1+' * 50_000}1\n"), "t.py", KNOWLEDGE)

@@ -38,12 +38,54 @@ def test_what_a_review_parsed_is_imported_only_if_the_file_has_its_text(path: Pa
     assert read and ast.unparse(read.tree) == RANK.strip()
 
 
-def test_the_modules_that_were_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed_modules, "MOST_PARSED_BYTES", 2 * len(RANK))
-    paths = [tmp_path / f"{name}.py" for name in "abc"]
+FUNCTIONS = """\
+import torch.distributed as dist
+
+@decorated(1)
+def first(rank: int = 0) -> int:
+    text = '''
+of several lines'''
+    def inner():
+        return rank
+    return inner() + len(text)
+
+if dist.is_available():
+    class Model(Base):
+        size = 1
+
+        def forward(self, value):
+            # a comment
+            for part in value:
+                yield part
+
+        async def later(self): \\
+            return (yield self.size)
+else:
+\ttry:
+\t\tfrom x import first
+\texcept ImportError as error:
+\t\tdef third():
+\t\t\tglobal rank
+\t\t\trank = 1
+
+\t\t\treturn error
+"""
+
+
+def test_the_modules_that_were_used_last_are_kept_whole_and_older_ones_as_outlines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsed_modules, "MOST_PARSED_BYTES", 2 * len(FUNCTIONS))
+    monkeypatch.setattr(parsed_modules, "MOST_OUTLINED_BYTES", len(FUNCTIONS))
+    paths = [tmp_path / f"{name}.py" for name in "abcd"]
     for path in paths:
-        path.write_text(RANK)
+        path.write_text(FUNCTIONS)
     modules = ParsedModules()
-    first, second = modules.get(paths[0]), modules.get(paths[1])
-    assert modules.get(paths[0]) is first and modules.get(paths[2])
-    assert modules.get(paths[0]) is first and modules.get(paths[1]) is not second
+    first, second, _ = (modules.get(path) for path in paths[:3])
+    outline = modules.get(paths[0])
+    assert first and outline and outline is not first
+    assert outline.rebound == {"rank"}
+    assert "source" in vars(outline.tree.body[1])  # its text only
+    assert ast.dump(outline.tree, include_attributes=True) == ast.dump(first.tree, include_attributes=True)
+    assert modules.get(paths[3]) and modules.get(paths[1]) is not second
+    assert modules.get(paths[0]) is not outline  # the oldest outline is dropped

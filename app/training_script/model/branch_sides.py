@@ -43,14 +43,15 @@ def branches(evaluated: Evaluated) -> dict[Site, Branch]:
 def calls_of_ranks(items: list[Item]) -> list[RankCall]:
     """Return the calls in steps that need other ranks, in the order of the text; called functions are one call."""
     found: list[RankCall] = []
-    for item in items:
-        match item:
-            case Event(kind=kind, site=site):
+    pending = items[::-1]
+    while pending:
+        match pending.pop():
+            case Event(kind=kind, site=site) as item:
                 found.append(RankCall((kind,), site, item))
             case Called(summary=summary, site=site) if summary.kinds:
                 found.append(RankCall(tuple(sorted(summary.kinds)), site))
             case Branch(then=first, other=second) | Rounds(body=first, rest=second) | Attempt(first, second):
-                found += calls_of_ranks([*first, *second])
+                pending += [*first, *second][::-1]
             case _:
                 pass
     return found
@@ -95,14 +96,18 @@ def is_decided(test: Key, keys: Keys) -> bool:
 
 def leaves(items: list[Item]) -> bool:
     """Return whether steps may leave the function, the loop or the program."""
-    for item in items:
-        match item:
-            case Leave(kind=kind):
-                return kind != "raise"
-            case Branch(then=first, other=second) | Attempt(first, second) if leaves(first) or leaves(second):
-                return True
-            case _:
-                pass
+    pending = [items]
+    while pending:
+        for item in pending.pop():
+            match item:
+                case Leave(kind="raise"):
+                    break
+                case Leave():
+                    return True
+                case Branch(then=first, other=second) | Attempt(first, second):
+                    pending += [first, second]
+                case _:
+                    pass
     return False
 
 

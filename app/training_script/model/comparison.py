@@ -110,7 +110,7 @@ class Comparison:
                     a, b, decided, by, assumed = arms[0]
                     continue
                 parted = False
-                for first, second, place, spread, taken in arms:
+                for first, second, place, spread, taken in arms if a is not b else arms[:-1]:
                     if parted and (first is not second or id(first) in self._rejoined):
                         continue  # one finding is enough, unless the ranks are together again on this arm
                     self._rejoined |= {id(first)} if parted else set()
@@ -119,7 +119,10 @@ class Comparison:
                     if len(self.found) > before and a is not b and not parted:
                         self._weaken(before, arms)
                         parted = True
-                return ends
+                if a is not b:
+                    return ends
+                a, b, decided, by, assumed = arms[-1]
+                continue
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
                 inner = self._compare(
@@ -408,7 +411,19 @@ UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of 
 
 def is_certain(key: Key) -> bool:
     """Return whether all parts of a value are known expressions."""
+    if key.op == "changing" and len(key.args) > 4 and _counts(key):
+        return is_certain(key.args[3])
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def _counts(key: Key) -> bool:
+    """Return whether each round of a loop adds one number, the same on all ranks, to a value."""
+    value, after = key.args[3:5]
+    if value.is_constant and after.is_constant:
+        return True
+    if after.op != "binary" or after.args[0] not in ("Add", "Sub") or after.args[1] is not value:
+        return False
+    return not after.args[2].spread & (BY_RANK | LOCAL) and is_certain(after.args[2])
 
 
 def is_made_of(key: Key, spread: int) -> bool:

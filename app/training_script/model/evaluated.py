@@ -49,7 +49,7 @@ class Evaluated:
         self.count_steps = 0
         self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
-        self._module = Module(str(path), ParsedModule(tree))
+        self._module = Module(str(path), ParsedModule(tree, text))
         if not concerns_ranks(text):
             return
         module = self._module
@@ -100,7 +100,7 @@ def _functions(module: Module) -> list[FunctionRef]:
     for value in list(module.env.values()):
         obj = value.obj
         if isinstance(obj, FunctionRef) and obj.module is module:
-            found.append(obj)
+            found += [obj, obj.wraps] if obj.wraps else [obj]
         elif isinstance(obj, ClassRef) and obj.module is module:
             found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
     return sorted(found, key=lambda each: (getattr(each.node, "name", "") in mentioned, -each.node.lineno))

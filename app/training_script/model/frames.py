@@ -109,7 +109,7 @@ class StackEvaluation:
                 self._whole = Evaluation(
                     Program(Path(path), lambda known: self._tree(str(known))), "", Budget(MOST_STEPS)
                 )
-            module = self._whole.program.given(path) or Module(path, ParsedModule(ast.Module([], [])))
+            module = self._whole.program.given(path) or Module(path, ParsedModule(ast.Module([], []), ""))
             self._modules[path] = module
             for node in ast.walk(module.parsed.tree):
                 if isinstance(node, ast.ClassDef):

@@ -36,10 +36,11 @@ class Leave(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A ``try`` statement whose handler goes on."""
+    """A ``try`` statement whose handler goes on. ``site``: of the handler that takes errors of one rank alone."""
 
     body: "list[Item]"
     handler: "list[Item]"
+    site: Site | None = None
 
 
 class Called(NamedTuple):
@@ -138,13 +139,7 @@ def sequence(
             case Event():
                 node = Step(item, node)
             case Branch():
-                then = sequence(item.then, node, raised, returned, depth)
-                other = sequence(item.other, node, raised, returned, depth)
-                arms = [
-                    Arm(kinds(part), unknown, _left_early(part))
-                    for part, unknown in zip((item.then, item.other), item.unknown, strict=True)
-                ]
-                node = then if then is other else Choice(item.test, item.site, then, other, node, (arms[0], arms[1]))
+                node = _choice(item, node, raised, returned, depth)
             case Leave():
                 goes_on = raised if item.kind == "raise" else returned if item.kind == "return" else None
                 node = goes_on or End(item.kind, item.site)
@@ -163,6 +158,25 @@ def sequence(
                 body = summary.node
                 if body.kinds or _exits(body):
                     node = Call(body, item.site, node)
+    return node
+
+
+def _choice(item: Branch, following: Node, raised: Node | None, returned: Node | None, depth: int) -> Node:
+    """Return the node of a branch. A chain of ``elif`` may be long: the last of its branches is made first."""
+    chain = [item]
+    while chain[-1].other and isinstance(last := chain[-1].other[-1], Branch):
+        chain.append(last)
+    node, others = following, frozenset[str]()
+    for each in reversed(chain):
+        is_last = each is chain[-1]
+        before = each.other if is_last else each.other[:-1]
+        then = sequence(each.then, following, raised, returned, depth)
+        other = sequence(before, node, raised, returned, depth)
+        own, others = kinds(each.then), others | kinds(before)
+        early = is_last and _left_early(each.other)
+        arms = Arm(own, each.unknown[0], _left_early(each.then)), Arm(others, each.unknown[1], early)
+        node = then if then is other else Choice(each.test, each.site, then, other, following, arms)
+        others |= own
     return node
 
 

@@ -12,16 +12,21 @@ from typing import NamedTuple
 
 from ..nodes import nodes_below
 from ..project_imports import read_module
+from ..source import parse_deep
+from ..syntax import FUNCTIONS
+from .function_bodies import outline
 from .signal_handlers import names_set_by_signals
-from .written_files import written_names
+from .written_files import WRITERS, written_names
 
-MOST_PARSED_BYTES = 3_000_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
+MOST_PARSED_BYTES = 1_500_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
+MOST_OUTLINED_BYTES = 8_000_000  # of source whose outlines are kept
 ABOUT_RANKS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
+MODELS = ("nn.Module",)  # of which scripts make copies on all ranks
 EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 
@@ -31,25 +36,47 @@ def concerns_ranks(text: str) -> bool:
 
 
 class ParsedModule:
-    """The syntax tree of a file."""
+    """The syntax tree of a file, with its text if that is at hand."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
+    def __init__(self, tree: ast.Module, text: str | None = None) -> None:
+        self.tree, self._text = tree, text
+        self._stored: dict[ast.ClassDef, frozenset[str]] = {}
+
+    def outlined(self, text: str) -> "ParsedModule":
+        """Return the module with the outline of its syntax tree, which was parsed from ``text``."""
+        module = ParsedModule(outline(self.tree, text))
+        module.rebound, module.signalled, module.written = self.rebound, self.signalled, self.written
+        return module
 
     @cached_property
     def rebound(self) -> frozenset[str]:
         """The names that functions of the module assign."""
+        if not self._may_mention("global"):
+            return frozenset()
         return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
 
     @cached_property
     def signalled(self) -> frozenset[str]:
         """The names and attributes that handlers of signals set."""
-        return names_set_by_signals(self.tree)
+        return names_set_by_signals(self.tree) if self._may_mention("signal") else frozenset()
 
     @cached_property
     def written(self) -> frozenset[str]:
         """The names of files that the module writes."""
-        return written_names(self.tree)
+        return written_names(self.tree) if self._may_mention(*WRITERS) else frozenset()
+
+    def _may_mention(self, *words: str) -> bool:
+        return self._text is None or any(word in self._text for word in words)
+
+    def stored_later(self, cls: ast.ClassDef) -> frozenset[str]:
+        """Return the attributes that methods of a class of the module set, the constructor left out."""
+        if cls not in self._stored:
+            methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != "__init__")
+            nodes = (node for method in methods for node in ast.walk(method))
+            self._stored[cls] = frozenset(
+                node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            )
+        return self._stored[cls]
 
     @cached_property
     def overridden(self) -> dict[str, set[str]]:
@@ -105,15 +132,16 @@ class _Kept(NamedTuple):
     module: ParsedModule
     digest: bytes
     count_bytes: int
+    text: str = ""  # of a whole tree
 
 
 class ParsedModules:
     """The modules that were reviewed or imported last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Path, _Kept] = OrderedDict()
+        self._whole: OrderedDict[Path, _Kept] = OrderedDict()
+        self._outlines: OrderedDict[Path, _Kept] = OrderedDict()
         self._as_read: dict[Path, tuple[Version, bytes]] = {}  # no digest: the file has nothing to do with ranks
-        self._count_bytes = 0
 
     def get(self, path: Path) -> ParsedModule | None:
         """Return the module in a file, or None if it cannot be read or has nothing to do with ranks."""
@@ -122,13 +150,12 @@ class ParsedModules:
         except (OSError, ValueError):
             return None
         version = status.st_mtime_ns, status.st_size
-        known, kept = self._as_read.get(path), self._kept.get(path)
+        known = self._as_read.get(path)
         if known and known[0] == version:
             if not known[1]:
                 return None
-            if kept and kept.digest == known[1]:
-                self._kept.move_to_end(path)
-                return kept.module
+            if module := self._known(self._whole, path, known[1]) or self._known(self._outlines, path, known[1]):
+                return module
         text = _text_about_ranks(path)
         module = None if text is None else self.of_text(path, text) or self._parse(path, text)
         self._as_read[path] = version, _digest(text) if module and text is not None else b""
@@ -140,27 +167,39 @@ class ParsedModules:
         return module
 
     def __contains__(self, path: Path) -> bool:
-        return path in self._kept
+        return path in self._whole or path in self._outlines
 
     def of_text(self, path: Path, text: str) -> ParsedModule | None:
-        """Return the module that was parsed from this text of a file, if it is kept."""
-        kept = self._kept.get(path)
-        if kept is None or kept.digest != _digest(text):
+        """Return the module that was parsed from this text of a file, if its whole tree is kept."""
+        return self._known(self._whole, path, _digest(text)) if path in self._whole else None
+
+    def _known(self, kept: "OrderedDict[Path, _Kept]", path: Path, digest: bytes) -> ParsedModule | None:
+        if path not in kept or kept[path].digest != digest:
             return None
-        self._kept.move_to_end(path)
-        return kept.module
+        kept.move_to_end(path)
+        return kept[path].module
 
     def keep(self, path: Path, text: str, module: ParsedModule) -> None:
-        """Keep the module that was parsed from the text of a file."""
-        if path in self._kept:
-            self._drop(path)
-        self._kept[path] = _Kept(module, _digest(text), len(text))
-        self._count_bytes += len(text)
-        while self._count_bytes > MOST_PARSED_BYTES:
-            self._drop(next(iter(self._kept)))
+        """Keep the module that was parsed from the text of a file; in the end only its outline."""
+        self._whole.pop(path, None)
+        self._outlines.pop(path, None)
+        self._whole[path] = _Kept(module, _digest(text), len(text), text)
+        for each in _beyond(self._whole, MOST_PARSED_BYTES):
+            oldest = self._whole.pop(each)
+            self._outlines[each] = oldest._replace(module=oldest.module.outlined(oldest.text), text="")
+        for each in _beyond(self._outlines, MOST_OUTLINED_BYTES):
+            del self._outlines[each]
 
-    def _drop(self, path: Path) -> None:
-        self._count_bytes -= self._kept.pop(path).count_bytes
+
+def _beyond(kept: "OrderedDict[Path, _Kept]", most_bytes: int) -> list[Path]:
+    """Return the oldest of what is kept, beyond so many bytes."""
+    count_bytes = 0
+    newest_first = [*reversed(kept.items())]
+    for number, (_, each) in enumerate(newest_first):
+        count_bytes += each.count_bytes
+        if count_bytes > most_bytes:
+            return [path for path, _ in newest_first[number:]]
+    return []
 
 
 PARSED_MODULES = ParsedModules()
@@ -174,7 +213,7 @@ def parse_again(path: Path) -> ParsedModule | None:
 
 def _parsed(text: str) -> ParsedModule | None:
     try:
-        return ParsedModule(ast.parse(text.removeprefix("\ufeff")))
+        return ParsedModule(parse_deep(text.removeprefix("\ufeff")), text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -183,7 +222,7 @@ def _text_about_ranks(path: Path) -> str | None:
     """Return the text of a module that may concern ranks."""
     text = read_module(path)
     if text is None or not (
-        concerns_ranks(text) or path.name == "__init__.py" or any(each in text for each in EFFECTS)
+        concerns_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*EFFECTS, *MODELS))
     ):
         return None
     return text

@@ -60,11 +60,18 @@ class Condition(NamedTuple):
     site: Site
 
 
+class Attempted(NamedTuple):
+    """A ``try`` statement around a fact whose handler goes on. ``loops``: those around the statement."""
+
+    attempt: Attempt
+    loops: tuple[Rounds, ...]
+
+
 class Reach(NamedTuple):
     """A fact and the way to it. ``calls``: outermost first.
 
     ``attempted``: an error there is passed over, or ranks take turns. ``started``: in a process that the program
-    starts.
+    starts. ``attempts``: the statements that pass it over, outermost first.
     """
 
     fact: Noted | Event | Read
@@ -75,6 +82,7 @@ class Reach(NamedTuple):
     loops: tuple[Rounds, ...]
     attempted: bool = False
     started: bool = False
+    attempts: tuple[Attempted, ...] = ()
 
     @property
     def name(self) -> str:
@@ -259,6 +267,7 @@ class _Way:
         self.facts: list[Reach] = []
         self.returned = 0
         self._unsure = self._attempted = False
+        self._attempts: tuple[Attempted, ...] = ()
         self._waited = 0  # the ranks that have waited for the others, which have not yet waited for them
         self._conditions: tuple[Condition, ...] = ()
         self._loops: tuple[Rounds, ...] = ()
@@ -278,15 +287,16 @@ class _Way:
             self.reader.spend()
             match item:
                 case Event() | Noted() | Read():
-                    self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._alone))
+                    way = self._conditions, self._loops, self._alone, False, self._attempts
+                    self._add(Reach(item, (), ranks, self._unsure, *way))
                     if isinstance(item, Event) and item.kind in WAITS and ranks != ALL:
                         self._waited = (self._waited | ranks) % ALL
                 case Branch():
                     ranks = self._branch(item, ranks)
                 case Rounds():
                     ranks = self._round(item, ranks)
-                case Attempt(body=body, handler=handler):
-                    ranks = self._attempt(body, handler, ranks)
+                case Attempt():
+                    ranks = self._attempt(item, ranks)
                 case Called():
                     ranks = self._called(item, ranks)
                 case Leave(kind=kind):
@@ -298,20 +308,30 @@ class _Way:
         return ranks
 
     def _branch(self, item: Branch, ranks: int) -> int:
-        true, false = self.reader.arms(item.test)
-        is_open = self.reader.is_open(item)
-        unsure, conditions = self._unsure, self._conditions
-        left: list[int] = []
-        for part, reached, truth in ((item.then, true, True), (item.other, false, False)):
+        """Follow a branch, and the one that its other side ends with: a chain of ``elif`` may be long."""
+        chain: list[tuple[Branch, int, bool, bool, tuple[Condition, ...]]] = []
+        while True:
+            true, false = self.reader.arms(item.test)
+            is_open = self.reader.is_open(item)
+            unsure, conditions = self._unsure, self._conditions
             self._unsure = unsure or is_open
-            self._conditions = (*conditions, Condition(item.test, truth, item.site))
-            left.append(self._walk(part, ranks & reached))
-        self._conditions = conditions
-        one_leaves = bool(left[0]) != bool(left[1])
-        if one_leaves:
-            self._conditions = (*conditions, Condition(item.test, bool(left[0]), item.site))
-        self._unsure = unsure or (is_open and one_leaves)
-        return left[0] | left[1]
+            self._conditions = (*conditions, Condition(item.test, True, item.site))
+            chain.append((item, self._walk(item.then, ranks & true), is_open, unsure, conditions))
+            self._unsure = unsure or is_open
+            self._conditions = (*conditions, Condition(item.test, False, item.site))
+            last = item.other[-1] if item.other else None
+            ranks = self._walk(item.other[:-1] if isinstance(last, Branch) else item.other, ranks & false)
+            if not ranks or not isinstance(last, Branch):
+                break
+            self.reader.spend()
+            item = last
+        for item, left, is_open, unsure, conditions in reversed(chain):
+            one_leaves = bool(left) != bool(ranks)
+            condition = (Condition(item.test, bool(left), item.site),) if one_leaves else ()
+            self._conditions = (*conditions, *condition)
+            self._unsure = unsure or (is_open and one_leaves)
+            ranks |= left
+        return ranks
 
     def _round(self, item: Rounds, ranks: int) -> int:
         outside, loops, conditions = self._out_of_round, self._loops, self._conditions
@@ -321,13 +341,14 @@ class _Way:
         self._out_of_round, self._loops, self._conditions = outside, loops, conditions
         return self._walk(item.rest, after)
 
-    def _attempt(self, body: list[Item], handler: list[Item], ranks: int) -> int:
+    def _attempt(self, item: Attempt, ranks: int) -> int:
         attempted, self._attempted = self._attempted, True
-        conditions = self._conditions
-        after = self._walk(body, ranks)
-        self._attempted, self._conditions = attempted, conditions
+        conditions, attempts = self._conditions, self._attempts
+        self._attempts = (*attempts, Attempted(item, self._loops))
+        after = self._walk(item.body, ranks)
+        self._attempted, self._conditions, self._attempts = attempted, conditions, attempts
         unsure, self._unsure = self._unsure, True
-        after |= self._walk(handler, ranks)
+        after |= self._walk(item.handler, ranks)
         self._unsure, self._conditions = unsure, conditions
         return after
 
@@ -345,9 +366,14 @@ class _Way:
                         (*self._loops, *each.loops),
                         self._alone or each.attempted,
                         each.started or item.starts,
+                        self._within(each.attempts),
                     )
                 )
         return ranks & inner.returns
+
+    def _within(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
+        """Return the statements around a fact of a function that is called here."""
+        return (*self._attempts, *(each._replace(loops=(*self._loops, *each.loops)) for each in attempts))
 
     def _add(self, reach: Reach) -> None:
         self.reader.spend()

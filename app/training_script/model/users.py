@@ -36,16 +36,19 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
 
 def _asks_for_rank(items: list[Item], calls: int) -> bool:
     """Return whether steps depend on the rank."""
-    for item in items:
-        match item:
-            case Branch(test=test, then=first, other=second):
-                if test.spread & BY_RANK or _asks_for_rank(first, calls) or _asks_for_rank(second, calls):
-                    return True
-            case Called(summary=summary) if calls:
-                if _asks_for_rank(summary.items, calls - 1):
-                    return True
-            case _:
-                pass
+    pending = [(items, calls)]
+    while pending:
+        inside, calls = pending.pop()
+        for item in inside:
+            match item:
+                case Branch(test=test, then=first, other=second):
+                    if test.spread & BY_RANK:
+                        return True
+                    pending += [(first, calls), (second, calls)]
+                case Called(summary=summary) if calls:
+                    pending.append((summary.items, calls - 1))
+                case _:
+                    pass
     return False
 
 

@@ -1,0 +1,198 @@
+"""Evaluate conditions: what both sides do, and the values behind them."""
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .items import Attempt, Branch, Item, Leave, Rounds, kinds
+from .keys import BY_RANK, LOCAL, Key
+from .sequences import Event, Site
+from .statements import StatementEvaluator
+from .values import Value
+
+
+class _Side(NamedTuple):
+    """The first side of a branch, evaluated."""
+
+    test: Key
+    agreed: Key  # the test as all ranks see it
+    site: Site
+    text: ast.expr | None
+    outside: list[Item]  # before the branch
+    items: list[Item]
+    env: dict[str, Value]
+    leaves: bool
+    calls: int  # of unknown functions, until this branch
+    calls_here: int
+
+
+class ConditionEvaluator(StatementEvaluator):
+    """Evaluation of the conditions in one function."""
+
+    def _If_statement(self, stmt: ast.If) -> bool:
+        """Evaluate a condition and the ``elif`` behind it, one after the other: there may be thousands."""
+        sides: list[_Side] = []
+        leaves, chain = False, _chain(stmt)
+        for each in chain:
+            if each is not stmt:
+                self.budget.spend()
+            test = self._truth(each.test)
+            if not test.is_constant or self.quick:
+                last_line = each.test.end_lineno or each.lineno
+                site = Site(self.module.path, each.lineno, each.col_offset + 1, last_line)
+                sides.append(self._first_side(test, site, each.test, lambda each=each: self._then(each)))
+            elif test.value:
+                leaves = self._then(each)
+                break
+        else:
+            leaves = self.block(chain[-1].orelse)
+        for side in reversed(sides):
+            leaves = self._with_other_side(side, leaves) or self.has_ended()
+        return leaves
+
+    def _then(self, stmt: ast.If) -> bool:
+        on_demand = self.on_demand
+        self.on_demand = on_demand or makes_on_demand(stmt)
+        leaves = self.block(stmt.body)
+        self.on_demand = on_demand
+        return leaves
+
+    def _Assert_statement(self, stmt: ast.Assert) -> None:
+        test = self._truth(stmt.test)
+        if not test.spread & BY_RANK:
+            return
+
+        def fail() -> bool:
+            self.items.append(Leave("raise", self.site(stmt)))
+            return True
+
+        self._branch(test, self.site(stmt), lambda: False, fail, stmt.test)
+
+    def _truth(self, node: ast.expr) -> Key:
+        """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
+        value = self.evaluate(node)
+        return self.unknown(node).key if isinstance(node, ast.Name) and "foreign" in value.facts else value.key
+
+    def _branch(
+        self,
+        test: Key,
+        site: Site,
+        then: "Callable[[], bool]",
+        other: "Callable[[], bool]",
+        text: ast.expr | None = None,
+    ) -> bool:
+        side = self._first_side(test, site, text, then)
+        return self._with_other_side(side, other())
+
+    def _first_side(self, test: Key, site: Site, text: ast.expr | None, then: "Callable[[], bool]") -> _Side:
+        """Evaluate the first side of a branch; what is evaluated next is on the other side."""
+        before, outside, calls = dict(self.env), self.items, self.unknown_calls
+        agreed = self.agreed(test)
+        self.items = []
+        self.path.append(self.keys.make("and", self.path[-1], agreed))
+        leaves = then()
+        side = _Side(test, agreed, site, text, outside, self.items, dict(self.env), leaves, calls, self.unknown_calls)
+        self.restore(before)
+        self.items = []
+        self.path[-1] = self.keys.make("and", self.path[-2], self.keys.make("not", agreed))
+        return side
+
+    def _with_other_side(self, side: _Side, leaves_other: bool) -> bool:
+        """Join both sides of a branch, the other one just evaluated; return whether both leave."""
+        self.path.pop()
+        test, agreed, items_then = side.test, side.agreed, side.items
+        items_other, self.items = self.items, side.outside
+        if asks_for_several(test) and kinds(items_then) and not items_other and not side.leaves:
+            self.restore(side.env)  # without the branch there is one rank, and nothing to agree on
+            unknown = side.calls_here > side.calls, False
+            self.items.append(Branch(test, side.site, items_then, [], unknown, side.text))
+            return False
+        if items_then or items_other:
+            unknown = side.calls_here > side.calls, self.unknown_calls > side.calls_here
+            asked = test if test is agreed or waits(items_then) or waits(items_other) else agreed
+            self.items.append(Branch(asked, side.site, items_then, items_other, unknown, side.text))
+        if side.leaves and not leaves_other:
+            return False
+        if leaves_other and not side.leaves:
+            self.restore(side.env)
+            return False
+        for name, first in side.env.items():
+            second = self.env.get(name)
+            if second is None:
+                self.env[name] = first
+            elif first is not second:
+                self.env[name] = self.joined(agreed, first, second, side.site)
+        return side.leaves and leaves_other
+
+    def restore(self, env: dict[str, Value]) -> None:
+        self.env.clear()
+        self.env.update(env)
+
+    def _Match_statement(self, stmt: ast.Match) -> bool:
+        subject = self.evaluate(stmt.subject)
+
+        def cases(rest: list[ast.match_case]) -> bool:
+            if not rest:
+                return False
+            case = rest[0]
+            if isinstance(case.pattern, ast.MatchValue):
+                test = self.keys.make("compare", "Eq", subject.key, self.evaluate(case.pattern.value).key)
+            elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
+                return self.block(case.body)
+            else:
+                test = self.keys.make("matches", subject.key, *self.place(case.pattern))
+            return self._branch(test, self.site(case.pattern), lambda: self.block(case.body), lambda: cases(rest[1:]))
+
+        return cases(stmt.cases)
+
+
+def _chain(stmt: ast.If) -> list[ast.If]:
+    """Return a condition and each ``elif`` of it."""
+    found = [stmt]
+    while len(stmt.orelse) == 1 and isinstance(stmt.orelse[0], ast.If):
+        stmt = stmt.orelse[0]
+        found.append(stmt)
+    return found
+
+
+def makes_on_demand(stmt: ast.If) -> bool:
+    """Return whether a branch makes what an attribute or a mapping lacks, and keeps it there."""
+    wanted = ""
+    match stmt.test:
+        case ast.Compare(
+            left=ast.Attribute() | ast.Subscript() as left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]
+        ):
+            wanted = ast.unparse(left)
+        case ast.Compare(ops=[ast.NotIn()], comparators=[held]):
+            wanted = ast.unparse(held)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[held, ast.Constant(name)])):
+            wanted = f"{ast.unparse(held)}.{name}"
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Subscript() as held):
+            wanted = ast.unparse(held)
+        case _:
+            return False
+    targets = (each for node in stmt.body if isinstance(node, ast.Assign) for each in node.targets)
+    kept = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
+    return any(isinstance(each, ast.Attribute | ast.Name) and ast.unparse(each) == wanted for each in kept)
+
+
+def asks_for_several(test: Key) -> bool:
+    """Return whether a condition compares a number that is the same on every rank with one: the number of ranks."""
+    if test.op != "compare" or test.spread & (BY_RANK | LOCAL):
+        return False
+    name, left, right = test.args
+    return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))
+
+
+def waits(items: Sequence[Item]) -> bool:
+    """Return whether some of the steps themselves is a collective that the text names."""
+    pending = [*items]
+    while pending:
+        match pending.pop():
+            case Event(implied=False):
+                return True
+            case Branch(then=first, other=second) | Rounds(body=first, rest=second) | Attempt(first, second):
+                pending += [*first, *second]
+            case _:
+                pass
+    return False
