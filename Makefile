@@ -1,5 +1,5 @@
 # make run · make test · make test-fast · make test-jobs · make test-calibration · make lint · make bench · make journeys
-# make review-at-large
+# make review-at-large · make review-trees
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench review-at-large calibrate soak
+.PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench review-at-large review-trees
+.PHONY: calibrate soak
 .PHONY: assets clean
 
 run: install
@@ -61,6 +62,10 @@ bench: install
 # DIRS: clones or git directories. Findings in them are compared with tests/at_large/verdicts.tsv.
 review-at-large: install
 	$(BIN)/python tests/at_large $(DIRS)
+
+# DIRS: trees of Python files, default the standard library and site-packages. ARGS: --all-about-ranks.
+review-trees: install
+	$(BIN)/python tests/soak/review_trees.py $(ARGS) $(DIRS)
 
 soak: install
 	$(BIN)/python -m pytest --hypothesis-profile=soak tests/logs/test_hostile_input.py tests/logs/test_free_text.py

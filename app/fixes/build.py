@@ -71,6 +71,8 @@ def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tupl
     rest, a patch that cannot be made after that.
     """
     order = _order(spec, facts)
+    if spec.generator and not (spec.text or fix.commands or fix.files or fix.patches):
+        order = max(order, 2)  # its generator lacks facts
     if spec.diagnostic:
         return order, 3
     if fix.patches:

@@ -36,13 +36,13 @@ from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
 
 LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
-HOLDER = re.compile(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ [GM]iB) memory in use")
 # Values that other processes claim and that stand in commands to copy: anything but a plain word is left out.
 IN_COMMANDS = {"port", "host", "master_addr", "interface", "pid", "ranks", "ranks_per_node", "nodes", "workers"}
 PLAIN_WORD = re.compile(r"[\w.:%\[\]-]{1,255}", re.ASCII)
 ROOMY_SHM_BYTES = 4 << 30
 LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
+EVIDENCE_VALUES = ("port", "host", "parameters", "holder_pid", "holder_size")
 TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deepspeed": ["deepspeed"]}
 
 
@@ -275,10 +275,8 @@ class CaseFacts:
 
     def _from_evidence(self) -> Iterator[tuple[str, str]]:
         for item in reversed(self.context.evidence):  # the first one counts
-            yield from ((name, item.values.get(name, "")) for name in ("port", "host", "parameters"))
+            yield from ((name, item.values.get(name, "")) for name in EVIDENCE_VALUES)
             yield "rank", str(item.rank) if item.rank is not None and item.source == "log" else ""
-            if holder := HOLDER.search(item.what):
-                yield from (("holder_pid", holder["pid"]), ("holder_size", holder["size"]))
             if item.source == "log" and item.where:
                 yield "log", relative_to_cwd(item.where.rpartition(":")[0])
 
@@ -328,8 +326,6 @@ class CaseFacts:
             yield "case.first-error-known"
         elif self.context.report and self.context.report.verdict.culprits:
             yield "case.failed-rank-known"
-        if "holder_pid" in self.values:
-            yield "case.holder-known"
         if self._error_is_in_load():
             yield "case.error-while-loading"
         elif self.error_place:

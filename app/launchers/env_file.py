@@ -9,6 +9,7 @@ from .torchrun import advice_only
 from .types import GeneratedFix
 
 FILE = "ddpwizard.env"
+SELECTORS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 MAX_THREADS = 8
 
 
@@ -27,14 +28,14 @@ def interface_variables(machine: Machine) -> list[EnvVariable]:
     others = f" (also up: {', '.join(machine.other_interfaces)})" if machine.other_interfaces else ""
     found = [
         EnvVariable(
-            "GLOO_SOCKET_IFNAME",
+            SELECTORS[1],
             machine.interface,
             "by default gloo takes the interface that the host name resolves to",
         ),
     ]
     if machine.gpu_count:
         reason = f"by default NCCL chooses among all but docker* and lo; = makes the name exact{others}"
-        found.insert(0, EnvVariable("NCCL_SOCKET_IFNAME", f"={machine.interface}", reason))
+        found.insert(0, EnvVariable(SELECTORS[0], f"={machine.interface}", reason))
     return found
 
 
@@ -86,7 +87,12 @@ def pin_interface(machine: Machine, target: list[str]) -> GeneratedFix:
     """``pin-interface``: the interface selectors alone."""
     found = interface_variables(machine)
     if not found:
-        return advice_only("a network interface that is up and has an address other hosts can reach")
+        text = (
+            "On each node the first line lists the interfaces. Take the one with the address by which the other nodes "
+            "reach it, put its name for INTERFACE, and run the second line in the shell that starts the job."
+        )
+        pins = " ".join(f"{name}=INTERFACE" for name in SELECTORS)
+        return GeneratedFix(text=text, commands=["ip -brief address", f"export {pins}"])
     others = ", ".join(machine.other_interfaces)
     return _generated(
         found,

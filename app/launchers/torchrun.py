@@ -11,7 +11,10 @@ from .types import GeneratedFix
 STAND_IN_SCRIPT = "train.py"
 GIB = 2**30
 SHM_PER_RANK_BYTES = GIB  # NCCL's buffers and the loader workers of one rank, with room to spare
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 ASSUMED_NODES = 2
+FIRST_NODE = "FIRST_NODE"  # stands for the address of the first node
+ASSUMED_RANKS = 8  # on a machine of which nothing is known
 
 
 def advice_only(what: str) -> GeneratedFix:
@@ -21,20 +24,27 @@ def advice_only(what: str) -> GeneratedFix:
     )
 
 
+def _per_node(machine: Machine) -> str:
+    """Return the value of ``--nproc-per-node``: of a machine that was not seen, one process for each GPU it has."""
+    return str(machine.ranks) if machine.ranks_known else "gpu"
+
+
 def torchrun_line(machine: Machine, target: list[str]) -> str:
     """Return the line for one node. ``--standalone`` finds a free port in every version of torch."""
-    return shlex.join(["torchrun", "--standalone", f"--nproc-per-node={machine.ranks}", *(target or [STAND_IN_SCRIPT])])
+    return shlex.join(
+        ["torchrun", "--standalone", f"--nproc-per-node={_per_node(machine)}", *(target or [STAND_IN_SCRIPT])]
+    )
 
 
 def torchrun_line_for_nodes(machine: Machine, target: list[str]) -> str:
     """Return the line for several nodes, the same on each: c10d assigns the ranks."""
     port = machine.free_port or C10D_PORT
-    host = f"[{machine.head}]" if ":" in machine.head else machine.head
+    host = f"[{machine.head}]" if ":" in machine.head else machine.head or FIRST_NODE
     return shlex.join(
         [
             "torchrun",
             f"--nnodes={planned_nodes(machine)}",
-            f"--nproc-per-node={machine.ranks}",
+            f"--nproc-per-node={_per_node(machine)}",
             f"--rdzv-id={job_name(target)}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={host}:{port}",
@@ -61,8 +71,6 @@ def nodes_text(machine: Machine) -> str:
 
 def single_node(machine: Machine, target: list[str]) -> GeneratedFix:
     """``torchrun-single-node``: one process per GPU of this machine."""
-    if not machine.ranks_known:
-        return advice_only("the number of GPUs")
     text = f"{_processes(machine)} torchrun sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_* for each."
     return GeneratedFix(
         text=f"{text} --standalone takes a free port; with it --master-port is ignored.{_placeholder_note(target)}",
@@ -72,19 +80,22 @@ def single_node(machine: Machine, target: list[str]) -> GeneratedFix:
 
 def multi_node(machine: Machine, target: list[str]) -> GeneratedFix:
     """``torchrun-multi-node``: the same line on every node; the node whose address it names hosts the rendezvous."""
-    if not machine.ranks_known or not machine.head:
-        return advice_only("the number of GPUs and the address of this host")
     counted = "" if machine.nodes > 1 else f" {ASSUMED_NODES} nodes are assumed: put in yours."
     return GeneratedFix(
         text=(
-            f"Run the same line on every node within 10 minutes. {machine.head} must be an address of the first node "
-            "that "
-            f"the others reach, with port {machine.free_port or C10D_PORT} open. Each node should have {machine.ranks} "
-            f"{'GPUs' if machine.gpu_count else 'processes'}. "
+            f"Run the same line on every node within 10 minutes. {machine.head or FIRST_NODE} must be an address of "
+            f"the first node that the others reach, with port {machine.free_port or C10D_PORT} open. "
+            f"{_each_node(machine)} "
             f"--rdzv-id names the job: another job needs another id.{counted}{_placeholder_note(target)}"
         ),
         commands=[torchrun_line_for_nodes(machine, target)],
     )
+
+
+def _each_node(machine: Machine) -> str:
+    if not machine.ranks_known:
+        return "Each node starts one process for each of its GPUs; give a number for fewer."
+    return f"Each node should have {machine.ranks} {'GPUs' if machine.gpu_count else 'processes'}."
 
 
 def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
@@ -99,13 +110,14 @@ def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
         text = "This shows the process that listens there. torchrun takes a free port with --standalone."
         return GeneratedFix(text=held + text, commands=[holder])
     commands = [holder, torchrun_line(machine, target)]
-    if machine.free_port not in (0, port):
+    another = machine.free_port if machine.free_port != port else 0
+    if another:
         commands.append(
             shlex.join(
                 [
                     "torchrun",
                     f"--nproc-per-node={machine.ranks}",
-                    f"--master-port={machine.free_port}",
+                    f"--master-port={another}",
                     *(target or [STAND_IN_SCRIPT]),
                 ]
             )
@@ -114,11 +126,7 @@ def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
         text=(
             f"{held}The first line shows the process that listens there. --standalone then takes a free port; "
             "for accelerate launch use --main_process_port 0."
-            + (
-                f" The last line is for a port of your choice; {machine.free_port} was free."
-                if machine.free_port not in (0, port)
-                else ""
-            )
+            + (f" The last line is for a port of your choice; {another} was free." if another else "")
             + _placeholder_note(target)
         ),
         commands=commands,
@@ -127,9 +135,12 @@ def free_port_command(machine: Machine, target: list[str]) -> GeneratedFix:
 
 def unset_launch_env(machine: Machine, target: list[str]) -> GeneratedFix:
     """``unset-launch-env``: remove launch variables from the shell, then let torchrun set them."""
-    if not machine.ranks_known:
-        return advice_only("the number of GPUs")
     start = torchrun_line(machine, target)
+    if not machine.ranks_known:
+        text = "torchrun sets these variables for each rank; in the shell they are right for one process at most."
+        return GeneratedFix(
+            text=text + _placeholder_note(target), commands=[shlex.join(["unset", *RANK_VARIABLES]), start]
+        )
     left_over = [name for name in LAUNCH_VARIABLES if name in machine.shell_variables]
     if not left_over:
         text = "No launch variable is set in this shell; torchrun sets them for each rank."
@@ -144,26 +155,28 @@ def unset_launch_env(machine: Machine, target: list[str]) -> GeneratedFix:
 
 
 def shm_size(machine: Machine, target: list[str]) -> GeneratedFix:
-    """``shm-size``: /dev/shm for containers (docker, podman, Kubernetes) and for a host."""
-    if not machine.memory_bytes:
-        return advice_only("the memory of this machine")
-    gib = max(1, min(machine.ranks * SHM_PER_RANK_BYTES, machine.memory_bytes // 2) // GIB)
+    """``shm-size``: /dev/shm for containers (docker, podman, Kubernetes) and for a host, also of a machine not seen."""
+    ranks = machine.ranks if machine.ranks_known else ASSUMED_RANKS
+    most = machine.memory_bytes // 2 or ranks * SHM_PER_RANK_BYTES
+    gib = max(1, min(ranks * SHM_PER_RANK_BYTES, most) // GIB)
     gpus = "--gpus all " if machine.gpu_count else ""
     devices = "--device nvidia.com/gpu=all " if machine.gpu_count else ""
-    start = torchrun_line(machine, target)
+    start = torchrun_line(machine, target) if machine.ranks_known else "COMMAND"
     for_containers = [
         f"docker run {gpus}--shm-size={gib}g IMAGE {start}",
         f"podman run {devices}--shm-size={gib}g IMAGE {start}",
     ]
     on_host = [f"sudo mount -o remount,size={gib}G /dev/shm"]
+    assumed = "" if machine.ranks_known else " (assumed; put in yours)"
+    commands = for_containers if machine.container else [*on_host, *for_containers]
     return GeneratedFix(
         text=(
-            f"{gib} GiB: 1 GiB for each of {machine.ranks} ranks, at most half of the memory. The size is set when a "
+            f"{gib} GiB: 1 GiB for each of {ranks} ranks{assumed}, at most half of the memory. The size is set when a "
             "container starts and cannot be raised from inside; --ipc=host uses the host's /dev/shm instead. "
-            "Its content counts as memory of the container. On Kubernetes, add the volume to the pod:\n"
-            f"{_kubernetes(gib)}"
+            "Its content counts as memory of the container. Until it is larger, DataLoader(…, num_workers=0) needs "
+            f"none of it. On Kubernetes, add the volume to the pod:\n{_kubernetes(gib)}"
         ),
-        commands=for_containers if machine.container else [*on_host, *for_containers],
+        commands=commands if machine.memory_bytes else [*for_containers, *on_host],
     )
 
 
@@ -180,6 +193,8 @@ def _kubernetes(gib: int) -> str:
 
 
 def _processes(machine: Machine) -> str:
+    if not machine.ranks_known:
+        return "One process for each GPU of the machine; give a number for fewer, or for processes on the CPU."
     if machine.job_ranks:
         return f"{machine.ranks} process{'es' * (machine.ranks > 1)}, as many as the job has ranks here."
     if machine.gpu_count:

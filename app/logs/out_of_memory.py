@@ -25,12 +25,21 @@ def out_of_memory_findings(attempt: Attempt) -> Iterator[Evidence]:
             )
         elif event and len(who) == len(attempt.tracks):
             yield _finding("oom-on-all-ranks", f"all {len(who)} ranks ran out of GPU memory", event, None)
+    rank_pids = _rank_pids(attempt)
     for track, event in [*ran_out, *((None, event) for event in shared)]:
-        yield from _numbers(track, event)
+        yield from _numbers(track, event, rank_pids)
 
 
-def _numbers(track: Track | None, event: TimelineEvent) -> Iterator[Evidence]:
-    size = {name: int(value) for name, value in event.values.items()}
+def _rank_pids(attempt: Attempt) -> set[str]:
+    """Return the processes of all ranks; nothing if the log does not name that of each rank."""
+    events = [*attempt.shared, *(event for track in attempt.tracks for event in track.events)]
+    pids = {event.values["pid"] for event in events if event.id == "mark:rank-pid"}
+    highest = max((track.rank for track in attempt.tracks if track.rank is not None), default=0)
+    return pids if len(pids) > max(1, highest) else set()
+
+
+def _numbers(track: Track | None, event: TimelineEvent, rank_pids: set[str]) -> Iterator[Evidence]:
+    size = {name: int(value) for name, value in event.values.items() if name != "holders"}
     total = size.get("total", 0)
     own = size.get("own", 0)
     if track and track.rank and size.get("gpu") == 0 and total and own < OWN_SHARE * total:
@@ -40,15 +49,41 @@ def _numbers(track: Track | None, event: TimelineEvent) -> Iterator[Evidence]:
     if total and unallocated >= max(size.get("tried", 0), FRAGMENTED_SHARE * total):
         what = f"{gib_text(unallocated)} were reserved but unallocated, {gib_text(size.get('tried', 0), 2)} requested"
         yield _finding("oom-fragmented", what, event, track)
-    used = total - size.get("free", 0)
-    others = max(size.get("others", 0), used - own if own and "free" in size else 0)
-    if total and own and others > OTHERS_SHARE * used and others > own:
+    yield from _holders(track, event, size, rank_pids)
+
+
+def _holders(
+    track: Track | None, event: TimelineEvent, size: dict[str, int], rank_pids: set[str]
+) -> Iterator[Evidence]:
+    """Yield the findings about other processes on the GPU.
+
+    Only a message that names its own process ("this process has …") numbers the processes as the log does.
+    """
+    total, own, free = size.get("total", 0), size.get("own", 0), size.get("free", 0)
+    if not total or not own:
+        return
+    held = {pid: int(bytes_) for pid, _, bytes_ in (h.partition(":") for h in event.values.get("holders", "").split())}
+    strangers = {pid: bytes_ for pid, bytes_ in held.items() if pid not in rank_pids}
+    of_ranks = sum(held.values()) - sum(strangers.values())
+    used = total - free
+    others = max(sum(strangers.values()), used - own - of_ranks if "free" in size else 0)
+    largest = max(strangers, key=lambda pid: strangers[pid], default="")
+    values = {"holder_pid": largest, "holder_size": gib_text(strangers[largest], 2)} if largest else {}
+    if others > OTHERS_SHARE * used and others > own:
         what = (
             f"other processes hold {gib_number(others)} of the {gib_text(used)} in use, this process {gib_number(own)}"
         )
-        yield _finding("oom-held-by-others", what, event, track)
+        yield _finding("oom-held-by-others", what, event, track, values)
+    if rank_pids and largest and size.get("tried", 0) <= free + sum(strangers.values()):
+        what = (
+            f"process {largest}, which is none of the ranks, holds {gib_text(strangers[largest], 2)} of the GPU; "
+            f"without it the requested {gib_text(size.get('tried', 0), 2)} fit"
+        )
+        yield _finding("oom-foreign-process", what, event, track, values)
 
 
-def _finding(name: str, what: str, event: TimelineEvent, track: Track | None) -> Evidence:
+def _finding(
+    name: str, what: str, event: TimelineEvent, track: Track | None, values: dict[str, str] | None = None
+) -> Evidence:
     rank, host = (track.rank, track.host) if track else (None, "")
-    return Evidence(f"log.{name}", "log", what, where=event.where, rank=rank, host=host)
+    return Evidence(f"log.{name}", "log", what, where=event.where, rank=rank, host=host, values=values or {})

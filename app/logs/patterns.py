@@ -93,6 +93,13 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
         r"\b[Pp]?[Yy]?[Tt]orch version ?[:=]? ?(?P<value>\d{1,9}\.\d{1,9}[\w.+]{0,40})",
         "note",
     ),
+    # The processes of the ranks: torchrun's table and messages, DeepSpeed's, NCCL's INFO lines, Ray's prefix.
+    ("rank-pid", "(pid: ", r"\(pid: (?P<pid>\d{1,10})\)", "note"),
+    ("rank-pid", "Sending process ", r"Sending process (?P<pid>\d{1,10}) closing signal", "note"),
+    ("rank-pid", "Killing subprocess ", r"Killing subprocess (?P<pid>\d{1,10})\b", "note"),
+    ("rank-pid", " spawned with command", r"process (?P<pid>\d{1,10}) spawned with command", "note"),
+    ("rank-pid", " cudaDev ", r":(?P<pid>\d{1,10}):\d{1,10} \[\d{1,3}\] NCCL INFO [^\n]{0,300} cudaDev ", "note"),
+    ("rank-pid", " pid=", r"\([\w.]{1,60} pid=(?P<pid>\d{1,10})[,)]", "note"),
     ("driver-version", "cudaDriverVersion", r"cudaDriverVersion (?P<value>\d{1,9})", "note"),
 )
 
@@ -128,16 +135,16 @@ OOM_PARTS = {
     "unallocated": rf"{SIZE} is reserved by PyTorch but unallocated",
     "reserved": rf"{SIZE} reserved in total by PyTorch",
 }
-OTHERS = rf"Process \d{{1,10}} has {SIZE} memory in use"
+OTHERS = rf"Process (?P<pid>\d{{1,10}}) has (?P<size>{SIZE}) memory in use"
 GPU = r"\bGPU (\d{1,3})\b"
 
 
 def parse_out_of_memory(text: str) -> dict[str, str]:
-    """Parse the sizes (in bytes) and the GPU of an out-of-memory message."""
+    """Parse the sizes (in bytes) and the GPU of an out-of-memory message; ``holders`` are other processes, PID:SIZE."""
     found = {name: str(size) for name, part in OOM_PARTS.items() if (size := _size(re.search(part, text))) is not None}
-    others = [size for match in re.finditer(OTHERS, text) if (size := _size(match)) is not None]
+    others = [(match["pid"], _size(re.fullmatch(SIZE, match["size"]))) for match in re.finditer(OTHERS, text)]
     if others:
-        found |= {"others": str(sum(others)), "processes": str(len(others))}
+        found["holders"] = " ".join(f"{pid}:{size}" for pid, size in others if size is not None)
     if "unallocated" not in found and "reserved" in found and "allocated" in found:
         found["unallocated"] = str(max(0, int(found["reserved"]) - int(found["allocated"])))
     if gpu := re.search(GPU, text):

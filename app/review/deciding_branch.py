@@ -65,7 +65,21 @@ class DecidingBranch:
         around = self._lines_of_function  # in a loop it may be before the condition: a call of the function is not it
         way = [site for site in way if site.line in around] or way
         behind = [site for site in way if site.line >= self.found.decided.line]
-        return next((site for site in way if site in own), (behind or way or [None])[-1])
+        site = next((site for site in way if site in own), (behind or way or [None])[-1])
+        return self._of_given(site) if site else None
+
+    def _of_given(self, site: Site) -> Site:
+        """Return the next place on the way for the call of a function that is a parameter, as in a decorator."""
+        tree = self.script.source.tree
+        call = node_at(tree, site.line, site.column, ast.Call)
+        if call is None or not isinstance(call.func, ast.Name):
+            return site
+        functions = (node for node in nodes_below(tree) if isinstance(node, FUNCTIONS))
+        around = [node for node in functions if node.lineno <= site.line <= (node.end_lineno or node.lineno)]
+        given = {each.arg for node in around for each in (*node.args.args, *node.args.posonlyargs)}
+        way = [*self.found.calls, self.found.first.site]
+        later = way[way.index(site) + 1 :] if site in way and call.func.id in given else []
+        return next((each for each in later if each.path == site.path), site)
 
     @cached_property
     def _lines_of_function(self) -> range:

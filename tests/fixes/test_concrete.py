@@ -292,10 +292,19 @@ class TestOrder:
         assert list(fixes("shm-too-small", case))[-2:] == ["give-more", "enlarge-now"]
 
     def test_the_process_that_holds_the_memory_comes_first(self):
-        what = "GPU 0 has 40 GiB. Process 48112 has 6.40 GiB memory in use."
-        fix = next(iter(fixes("oom-at-step", FixContext(evidence=[Evidence("log:x/0", "log", what)])).values()))
+        holder = {"holder_pid": "48112", "holder_size": "6.40 GiB"}
+        foreign = FixContext(evidence=[Evidence("log.oom-foreign-process", "log", "", values=holder)])
+        fix = next(iter(fixes("oom-at-step", foreign).values()))
         assert "48112 holds 6.40 GiB" in fix.text
         assert "kill 48112" in fix.code
+        unknown = FixContext(evidence=[Evidence("log:x/0", "log", "Process 48112 has 6.40 GiB memory in use.")])
+        assert self.first("oom-at-step", unknown) != fix.id, "the process may be a rank"
+
+    def test_log_of_a_machine_that_was_not_seen_leads_to_something_to_run(self):
+        log = FixContext(evidence=[Evidence("log:x/0", "log", "", where="/data/out.log:3", rank=1)])
+        for cause in KNOWLEDGE.causes:
+            fix = next(iter(fixes(cause, log).values()))
+            assert not fix.text.startswith("This fix needs"), (cause, fix.id)
 
     def test_another_port_than_the_busy_one(self):
         ports = PortSection(port=29500, from_variable=False, free=True, holder_pid=None, holder="", free_alternative=0)

@@ -97,9 +97,11 @@ class TestPinInterface:
         assert "eth1, eth2" in made.text
         assert "eth1, eth2" in made.files[env_file.FILE]
 
-    def test_text_only_without_an_interface(self):
+    def test_interface_of_a_machine_that_was_not_seen_is_left_to_the_user(self):
         made = env_file.pin_interface(Machine(gpu_count=8), [])
-        assert (made.files, made.commands) == ({}, [])
+        assert made.files == {}
+        assert made.commands[0] == "ip -brief address"
+        assert {"NCCL_SOCKET_IFNAME=INTERFACE", "GLOO_SOCKET_IFNAME=INTERFACE"} < set(made.commands[1].split())
 
     @pytest.mark.parametrize(
         "name",

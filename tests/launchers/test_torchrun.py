@@ -45,10 +45,10 @@ class TestSingleNode:
         assert parsed(made.commands[0]).nproc_per_node == str(ranks)
         assert "gloo" in made.text
 
-    def test_unknown_machine_gives_text_that_names_what_is_needed(self):
+    def test_machine_that_was_not_seen_starts_one_process_per_gpu(self):
         made = torchrun.single_node(Machine(), ["train.py"])
-        assert made.commands == []
-        assert "number of GPUs" in made.text
+        assert parsed(made.commands[0]).nproc_per_node == "gpu"
+        assert "for each GPU" in made.text
 
     def test_missing_script_is_replaced_by_a_placeholder(self):
         made = torchrun.single_node(EIGHT_GPUS, [])
@@ -90,8 +90,11 @@ class TestMultiNode:
         endpoint = parsed(torchrun.multi_node(machine, ["train.py"]).commands[0]).rdzv_endpoint
         assert utils.parse_rendezvous_endpoint(endpoint, default_port=1) == ("fd00::5", 29500)
 
-    def test_text_only_without_an_address(self):
-        assert torchrun.multi_node(Machine(gpu_count=8), ["train.py"]).commands == []
+    def test_unknown_address_is_a_placeholder(self):
+        made = torchrun.multi_node(Machine(), ["train.py"])
+        arguments = parsed(made.commands[0])
+        assert (arguments.rdzv_endpoint, arguments.nproc_per_node) == ("FIRST_NODE:29400", "gpu")
+        assert "FIRST_NODE must be an address of the first node" in made.text
 
 
 class TestFreePort:
@@ -153,6 +156,13 @@ class TestShmSize:
         (mount,) = spec["containers"][0]["volumeMounts"]
         assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "8Gi"}
         assert (mount["name"], mount["mountPath"]) == (volume["name"], "/dev/shm")
+
+    def test_machine_that_was_not_seen_gets_the_size_for_the_ranks_of_its_log(self):
+        seen = torchrun.shm_size(Machine(job_ranks=4), ["train.py"])
+        assert seen.commands[0] == "docker run --shm-size=4g IMAGE torchrun --standalone --nproc-per-node=4 train.py"
+        assert "sizeLimit: 4Gi" in seen.text
+        assert "num_workers=0" in seen.text
+        assert torchrun.shm_size(Machine(), []).commands[0] == "docker run --shm-size=8g IMAGE COMMAND"
 
     def test_remount_is_offered_on_a_host_but_not_in_a_container(self):
         assert "remount" in torchrun.shm_size(EIGHT_GPUS, []).commands[0]

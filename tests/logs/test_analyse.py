@@ -188,6 +188,46 @@ class TestOutOfMemory:
         text = oom(0, gpu="0", others=others, own="15.00 GiB", allocated="14 GiB")
         assert set(found(of(text))) == {"oom-held-by-others"}
 
+    @pytest.mark.parametrize(
+        ("holders", "pids", "expected"),
+        [
+            ({"81": "6.40 GiB"}, (70, 71, 72), {"oom-foreign-process"}),
+            ({"81": "0.50 GiB"}, (70, 71, 72), set()),  # the request would not fit without it
+            ({"71": "6.40 GiB"}, (70, 71, 72), set()),
+            ({"71": "9.00 GiB", "81": "6.40 GiB"}, (70, 71, 72), {"oom-foreign-process"}),
+            ({"81": "6.40 GiB"}, (70, 72), set()),  # it may be the rank whose process is not named
+            ({"71": "60.00 GiB"}, (70, 71, 72), set()),
+            ({"81": "60.00 GiB"}, (70, 71, 72), {"oom-held-by-others", "oom-foreign-process"}),
+        ],
+    )
+    def test_process_that_is_none_of_the_ranks(
+        self, holders: dict[str, str], pids: tuple[int, ...], expected: set[str]
+    ):
+        others = "".join(f"Process {pid} has {size} memory in use. " for pid, size in holders.items())
+        own = "15.00 GiB" if "60.00 GiB" in holders.values() else "70.00 GiB"
+        message = oom(1, gpu="1", others=others, own=own, allocated="14 GiB", free="0.50 GiB")
+        torchrun = "".join(f"W1121 Sending process {pid} closing signal SIGTERM\n" for pid in pids[1:])
+        torchrun += f"E1121 failed (exitcode: 1) local_rank: 1 (pid: {pids[0]}) of binary: /usr/bin/python\n"
+        seen = set(found(of(steps(0, 1, 2) + message + torchrun)))
+        assert seen & {"oom-held-by-others", "oom-foreign-process"} == expected
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "  exitcode  : 1 (pid: {pid})",
+            "[2026-11-21 10:00:09,123] [INFO] [launch.py:319:sigkill_handler] Killing subprocess {pid}",
+            "[2026-11-21 10:00:09,123] [INFO] [launch.py:256:main] process {pid} spawned with command: ['python']",
+            "n1:{pid}:{pid} [0] NCCL INFO comm 0x1 rank {rank} nranks 2 cudaDev {rank} busId 1",
+            "(RayTrainWorker pid={pid}) step 1",
+        ],
+    )
+    def test_processes_of_the_ranks_are_known_from(self, line: str):
+        ranks = "".join(line.format(pid=70 + rank, rank=rank) + "\n" for rank in (0, 1))
+        for pid, expected in ((71, set[str]()), (81, {"oom-foreign-process"})):
+            others = f"Process {pid} has 6.40 GiB memory in use. "
+            seen = set(found(of(steps(0, 1) + oom(1, others=others, own="70.00 GiB", free="0.50 GiB") + ranks)))
+            assert seen & {"oom-foreign-process"} == expected
+
     def test_older_wording_of_out_of_memory(self):
         text = (
             "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 15.78 GiB total capacity; 5.00 GiB "

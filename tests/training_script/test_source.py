@@ -32,6 +32,12 @@ def test_source_is_decoded_with_its_own_encoding_and_back(data: bytes, encoding:
         (b"x = 1\ny = '\xff'\n", "t.py:2: not utf-8 text (byte 0xff)"),
         (b"# coding: martian\nx = 1\n", "unknown encoding"),
         (b"# coding: ascii\nx = '\xe9'\n", "t.py:2: not ascii text"),
+        ("x = 1\n".encode("utf-16"), "t.py:1: not utf-8 text (byte 0xff)"),
+        *(
+            (f"# coding: {name}\nx = 1\n".encode(), f"not source in the encoding {name}")
+            for name in ("rot13", "base64", "undefined", "punycode")
+        ),
+        (b"# coding: unicode_escape\nx = '\\x41'\n", "not source in the encoding unicode_escape"),
     ],
 )
 def test_undecodable_bytes_are_reported_with_their_line(data: bytes, message: str) -> None:

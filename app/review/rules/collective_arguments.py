@@ -37,7 +37,18 @@ EXCHANGE = "exchange-at-once"
 
 
 def check_root(script: Script, run: Run) -> Iterator[Violation]:
-    """DW416: yield the collectives in which each rank names a root of its own."""
+    """DW416: yield the collectives in which each rank names a root of its own, or one that is not in its group."""
+    for reach, fact in run.of(*(PREFIX + name for name in OF_ONE)):
+        name = fact.name.removeprefix(PREFIX)
+        group, root = argument(fact, GROUP_PLACE[name], "group"), argument(fact, *OF_ONE[name])
+        if group and "own" in group.facts and root and root.key.is_constant and type(root.key.value) is int:
+            yield from violation_at(
+                script,
+                reach,
+                f"{OF_ONE[name][1]} is rank {root.key.value} of the job for every group: it is a member of one of them "
+                "only",
+                0.85,
+            )
     for reach, fact, name in _of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
         if root is None or not is_read(root.key):

@@ -1,4 +1,4 @@
-"""DW205, DW206, DW216 and DW225 to DW228: copies of a model that begin, change or learn differently on the ranks."""
+"""DW205, DW206, DW216 and DW225 to DW227: copies of a model that begin or learn differently on the ranks."""
 
 import ast
 import re
@@ -21,9 +21,6 @@ SYNCHRONISES = re.compile(r"broadcast|load|init_?weights|prepare|initialize|Trai
 WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
 SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
 SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
-RANDOM_INIT = re.compile(
-    r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
-)
 GRADIENT = re.compile(r"\.grad\b")
 ASKS_FOR_NAMES = re.compile(
     r"\b(?:getattr|children|modules|named_modules|_modules|__dict__|vars|parameters_to_vector)\b"
@@ -88,25 +85,6 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def check_late_change(script: Script, run: Run) -> Iterator[Violation]:
-    """DW228: yield parts and parameters that a model gets after DDP has made all copies equal."""
-    for reach, fact in run.of(*DDP_CLASSES):
-        wrap = script.source.statement_of(fact.node) if script.is_here(reach) and reach.several else None
-        targets = [dotted_name(each) for each in wrap.targets] if isinstance(wrap, ast.Assign) else []
-        for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
-            if targets[0] in _assigned(stmt):
-                break  # it is made, or wrapped, again
-            if problem := _changes(script, stmt, targets[0]):
-                yield Violation(
-                    line=stmt.lineno,
-                    column=stmt.col_offset + 1,
-                    end_line=stmt.end_lineno or stmt.lineno,
-                    message=f"{problem} after DDP made all copies equal (line {fact.site.line}): "
-                    "each rank has random numbers of its own there, or gradients that are not reduced",
-                    confidence=0.8,
-                )
-
-
 def check_unused(script: Script, run: Run) -> Iterator[Violation]:
     """DW216: yield the models in DDP with a layer that nothing in the program reads."""
     for reach, fact in run.of(*DDP_CLASSES):
@@ -167,42 +145,6 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
                 "different times",
                 0.75,
             )
-
-
-def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
-    """Return the statements behind one in its block."""
-    parent = script.source.parents.get(wrap)
-    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
-    block: list[ast.stmt] = next((each for each in blocks if isinstance(each, list) and wrap in each), [])
-    return block[block.index(wrap) + 1 :] if block else []
-
-
-def _assigned(stmt: ast.stmt) -> list[str]:
-    return [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
-
-
-def _changes(script: Script, stmt: ast.stmt, model: str) -> str:
-    """Return how a statement gives the model in DDP other parameters, or an empty string."""
-    match stmt:
-        case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=made)):
-            if dotted_name(target).startswith(f"{model}.module.") and _makes_parameters(script, made):
-                return f"`{dotted_name(target)}` is replaced"
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="apply"), args=[function])):
-            name = dotted_name(function)
-            defined = (each for each in ast.walk(script.source.tree) if isinstance(each, ast.FunctionDef))
-            body = next((each for each in defined if each.name == name), None)
-            if dotted_name(owner) in (model, f"{model}.module") and body and RANDOM_INIT.search(ast.unparse(body)):
-                return f"`{name}` draws new parameters"
-        case _:
-            pass
-    return ""
-
-
-def _makes_parameters(script: Script, made: ast.expr) -> bool:
-    name = script.names.qualified(made)
-    return name.startswith("torch.nn.") and bool(
-        LAYER.fullmatch(name.rpartition(".")[2]) or name.endswith("Sequential")
-    )
 
 
 def _where_given(script: Script, reach: Reach, fact: Noted) -> Reach:

@@ -10,14 +10,15 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
+from .choices import is_inner
 from .conditions import ConditionEvaluator
-from .expressions import is_inner
-from .items import Attempt, Branch, Item, Rounds
+from .followed import known_functions
+from .items import Attempt, Branch, Called, Item, Rounds
 from .keys import NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .library_effects import is_of_batches
 from .sequences import Site
-from .values import Bound, FunctionRef, Instance, Value, is_elements
+from .values import Context, Either, FunctionRef, Instance, Value, is_elements
 
 WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
 LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
@@ -34,6 +35,8 @@ class BranchEvaluator(ConditionEvaluator):
             context = item.context_expr
             name = last_name(context)
             value = self.evaluate(context)
+            if isinstance(value.obj, Context) and value.obj.summary.kinds:
+                self.items.append(Called(value.obj.summary, self.site(context)))
             if isinstance(value.obj, Instance):
                 self._enter(value, "__enter__", context)
                 entered.append((value, context))
@@ -87,34 +90,55 @@ class BranchEvaluator(ConditionEvaluator):
                 else:
                     env = {**self.env, **env}
         self.items = outside
-        self.items += [Attempt(body, handled)] if goes_on else body
+        of_one = [self.site(each) for each in goes_on if not _uniform(each)]
+        self.items += [Attempt(body, handled, next(iter(of_one), None))] if goes_on else body
         self.restore(env)
         if stmt.finalbody:
             leaves = self.block(stmt.finalbody) or leaves
         return leaves and not goes_on
 
     def _For_statement(self, stmt: ast.For | ast.AsyncFor) -> None:
-        iterable = self.evaluate(stmt.iter)
+        iterable = self.iterated(self.evaluate(stmt.iter), stmt.iter)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.iter.end_lineno or stmt.lineno)
-        functions = iterable.obj if is_elements(iterable.obj) else ()
-        if (
-            functions
-            and all(isinstance(each.obj, FunctionRef | Instance | Bound) for each in functions)
-            and not self.quick
-        ):
-            for each in functions:
-                self.bind(stmt.target, each)
-                self.block(stmt.body)
+        if not self.quick and (held := known_functions(iterable)) is not None:
+            self._each(stmt, held)
             return
         element = self.element(iterable, stmt.iter)
 
         def round_() -> None:
             self.bind(stmt.target, element)
+            self.loops.append(iterable)
             self.block(stmt.body)
+            self.loops.pop()
 
         self._rounds(self.count(iterable, stmt.iter), site, round_, stmt.orelse, test_led=False)
 
     _AsyncFor_statement = _For_statement
+
+    def iterated(self, value: Value, node: ast.expr) -> Value:
+        """Return what a loop over an object of the program goes over."""
+        found = value.obj.cls.find("__iter__") if isinstance(value.obj, Instance) else None
+        if found is None:
+            return value
+        function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+        return self.call_function(function, [value], {}, self.site(node))
+
+    def _each(self, stmt: ast.For | ast.AsyncFor, held: Either | tuple[Value, ...]) -> bool:
+        """Evaluate a loop over functions or objects round by round; no round leaves the function in any case."""
+        if isinstance(held, Either):
+            place, arms = held.site or self.site(stmt.iter), (held.then.obj, held.other.obj)
+            first, second = (arm if isinstance(arm, Either) or is_elements(arm) else () for arm in arms)
+            self._branch(held.test, place, lambda: self._each(stmt, first), lambda: self._each(stmt, second))
+            return False
+        cut = any(isinstance(node, ast.Break | ast.Continue) for each in stmt.body for node in ast.walk(each))
+        for each in held:
+            outside, self.items = self.items, []
+            self.bind(stmt.target, each)
+            self.block(stmt.body)
+            body, self.items = self.items, outside
+            once = Rounds(self.keys.constant(1), self.site(stmt.iter), body, [], free=False, test_led=False)
+            self.items += [once] if cut else body
+        return False
 
     def _While_statement(self, stmt: ast.While) -> bool:
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
@@ -122,7 +146,9 @@ class BranchEvaluator(ConditionEvaluator):
 
         def round_() -> None:
             test.append(self.evaluate(stmt.test).key)
+            self.loops.append(self.unknown(stmt))
             self.block(stmt.body)
+            self.loops.pop()
 
         self._rounds(lambda: self.keys.make("while", test[-1]), site, round_, stmt.orelse, test_led=True)
         return False

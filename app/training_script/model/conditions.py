@@ -121,7 +121,7 @@ class ConditionEvaluator(StatementEvaluator):
             if second is None:
                 self.env[name] = first
             elif first is not second:
-                self.env[name] = self.joined(agreed, first, second)
+                self.env[name] = self.joined(agreed, first, second, side.site)
         return side.leaves and leaves_other
 
     def restore(self, env: dict[str, Value]) -> None:

@@ -100,7 +100,7 @@ def _functions(module: Module) -> list[FunctionRef]:
     for value in list(module.env.values()):
         obj = value.obj
         if isinstance(obj, FunctionRef) and obj.module is module:
-            found.append(obj)
+            found += [obj, obj.wraps] if obj.wraps else [obj]
         elif isinstance(obj, ClassRef) and obj.module is module:
             found += [FunctionRef(module, method, obj.env, obj) for method in obj.methods.values()]
     return sorted(found, key=lambda each: (getattr(each.node, "name", "") in mentioned, -each.node.lineno))

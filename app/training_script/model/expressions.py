@@ -6,20 +6,22 @@ from typing import Any
 
 from ..nodes import child_nodes
 from ..syntax import last_name
-from .items import Branch, Called, Item, Noted, Read, Rounds
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
-from .library_calls import MASKS, METHODS, OF_FILE, TRANSPARENT
-from .library_effects import LibraryEvaluator, is_of_batches, is_received
+from .calls import CallEvaluator
+from .followed import MOST_ELEMENTS
+from .items import Branch, Read, Rounds
+from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
+from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
+from .library_effects import is_of_batches
 from .module_api import DDP_API
-from .names import CARRIED, Named, Values
-from .noted_calls import is_past_wrapper, noted_device, noted_name, owner_of
-from .values import Bound, ClassRef, FunctionRef, Instance, Library, Method, Record, Super, Value, is_elements
+from .names import CARRIED
+from .noted_calls import NOTED_FUNCTIONS
+from .rank_values import GET_RANK
+from .values import Either, FunctionRef, Library, Record, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-BUILTINS |= {"hasattr", "isinstance"}
+BUILTINS |= {"hasattr", "isinstance", "map", "dict"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
-MOST_ELEMENTS = 12  # of a sequence that is known element by element
 
 
 def is_mask(index: ast.expr) -> bool:
@@ -35,25 +37,7 @@ def _is_text(key: Key) -> bool:
     return key.is_constant and isinstance(key.value, str)
 
 
-def is_inner(value: Value, wrapper: Value) -> bool:
-    """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
-    return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
-
-
-def may_be_other(key: Key) -> bool:
-    """Return whether an object is one that the program makes on some way, and on another way one that is not known."""
-    if key.op not in ("one of", "if"):
-        return False
-    arms = key.args if key.op == "one of" else key.args[1:]
-    known = any(arm.op == "instance" for arm in arms)
-    return known and any(_is_unknown(arm) or may_be_other(arm) for arm in arms)
-
-
-def _is_unknown(key: Key) -> bool:
-    return not key.is_constant and key.op not in ("instance", "one of", "if")
-
-
-class ExpressionEvaluator(LibraryEvaluator):
+class ExpressionEvaluator(CallEvaluator):
     """Evaluation of the expressions in one function."""
 
     def evaluate(self, node: ast.expr | None) -> Value:
@@ -83,12 +67,24 @@ class ExpressionEvaluator(LibraryEvaluator):
         found = self.lookup(node.id)
         if found is not None:
             return found
+        if self.module.stars and (starred := self._from_star(node.id)):
+            return starred
         if node.id in TRANSPARENT or node.id in BUILTINS:
             return Value(self.keys.make("name", node.id), obj=Library(node.id))
         return self.by_name(node.id) or Value(self.keys.make("name", self.module.path, node.id))
 
+    def _from_star(self, name: str) -> Value | None:
+        """Return what a library has under a name, if all names of it are imported."""
+        for each in self.module.stars:
+            full = f"{each}.{name}"
+            if full in FUNCTIONS or full in NOTED_FUNCTIONS or full in GET_RANK:
+                return self.library(full)
+        return None
+
     def _Attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
+        if isinstance(owner.obj, Either):
+            return self.chosen(owner.obj, node, lambda arm: self.attribute(arm, node.attr, node))
         if "ddp" in owner.facts and "fsdp" not in owner.facts and self._is_of_model(owner, node):
             self.items.append(Read(node.attr, self.site(node), node, owner))
         return self.attribute(owner, node.attr, node)
@@ -185,15 +181,6 @@ class ExpressionEvaluator(LibraryEvaluator):
                 result = Value(self.keys.make(op, result.key, value.key), facts & CARRIED, obj)
         return result
 
-    def captured(self, node: ast.expr) -> tuple[Value, list[Item]]:
-        """Evaluate an expression that may not run, with its items kept apart."""
-        outside, self.items = self.items, []
-        try:
-            value = self.evaluate(node)
-            return value, self.items
-        finally:
-            self.items = outside
-
     def _UnaryOp(self, node: ast.UnaryOp) -> Value:
         value = self.evaluate(node.operand)
         if isinstance(node.op, ast.Not):
@@ -205,11 +192,18 @@ class ExpressionEvaluator(LibraryEvaluator):
     def _BinOp(self, node: ast.BinOp) -> Value:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
         op = type(node.op).__name__
-        if is_elements(left.obj) and is_elements(right.obj) and op == "Add":
-            return Value(self.keys.make("binary", op, left.key, right.key), obj=(*left.obj, *right.obj))
+        if op == "Add" and isinstance(right.obj, Either) and is_elements(left.obj):
+            return self.chosen(right.obj, node, lambda arm: self._concatenated(left, arm))
+        if op == "Add" and is_elements(left.obj) and is_elements(right.obj):
+            return self._concatenated(left, right)
         if rank := self.rank_of_node(op, left.key, right.key, node):
             return Value(rank)
         return Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
+
+    def _concatenated(self, left: Value, right: Value) -> Value:
+        both = is_elements(left.obj) and is_elements(right.obj)
+        key = self.keys.make("binary", "Add", left.key, right.key)
+        return Value(key, obj=(*left.obj, *right.obj) if both else None)
 
     def _IfExp(self, node: ast.IfExp) -> Value:
         test = self.evaluate(node.test)
@@ -220,43 +214,7 @@ class ExpressionEvaluator(LibraryEvaluator):
         agreed = self.agreed(test.key)
         if first or second:
             self.items.append(Branch(agreed, self.site(node), first, second))
-        return self.joined(agreed, then, other)
-
-    def agreed(self, test: Key) -> Key:
-        """Return a condition with files that exist for all ranks or for none, if nothing else in it is of one rank."""
-        if not test.spread & LOCAL:
-            return test
-        known = self.shared.agreed
-        if test not in known:
-            known[test] = self._agreed(test)
-        return known[test]
-
-    def _agreed(self, test: Key) -> Key:
-        if test.op == "local":
-            return self.keys.make("call", "exists", test.args[-1]) if test.args[0] == OF_FILE else test
-        changed = [self.agreed(part) if isinstance(part, Key) else part for part in test.args]
-        still = any(isinstance(each, Key) and each.spread & LOCAL for each in changed)
-        return test if still or changed == [*test.args] else self.keys.make(test.op, *changed)
-
-    def joined(self, test: Key, then: Value, other: Value) -> Value:
-        """Return the value behind a branch."""
-        if then is other:
-            return then
-        if test.spread & BY_RANK and is_received(then.key) != is_received(other.key):
-            return then if is_received(then.key) else other  # one rank keeps what it sends, the others receive it
-        if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
-            parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
-            key = self.keys.make("sequence", *(part.key for part in parts))
-            return Value(key, then.facts | other.facts, parts)
-        if isinstance(then.obj, Record) and isinstance(other.obj, Record):
-            both = then.obj.fields.keys() & other.obj.fields.keys()
-            fields = {name: self.joined(test, then.obj.fields[name], other.obj.fields[name]) for name in both}
-            return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
-        obj = then.obj if then.obj == other.obj or other.obj is None else other.obj if then.obj is None else None
-        key = self.keys.either(test, then.key, other.key)
-        if is_inner(then, other):
-            return Value(key, then.facts, obj)
-        return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)
+        return self.joined(agreed, then, other, self.site(node))
 
     def _NamedExpr(self, node: ast.NamedExpr) -> Value:
         value = self.named(node.target.id, self.evaluate(node.value))
@@ -296,6 +254,17 @@ class ExpressionEvaluator(LibraryEvaluator):
     def _Await(self, node: ast.Await) -> Value:
         return self.evaluate(node.value)
 
+    def _Yield(self, node: ast.Yield) -> Value:
+        value = self.evaluate(node.value)
+        self.yielded.append(((*(each.key for each in self.loops), self.path[-1]), value))
+        return self.unknown(node)
+
+    def _YieldFrom(self, node: ast.YieldFrom) -> Value:
+        value = self.evaluate(node.value)
+        element = self.element(value, node.value)
+        self.yielded.append(((*(each.key for each in self.loops), self.path[-1], value.key), element))
+        return self.unknown(node)
+
     def _Lambda(self, node: ast.Lambda) -> Value:
         return Value(self.keys.make("lambda", *self.place(node)), obj=FunctionRef(self.module, node, self.scope()))
 
@@ -333,76 +302,3 @@ class ExpressionEvaluator(LibraryEvaluator):
 
     def _DictComp(self, node: ast.DictComp) -> Value:
         return self._comprehension(node, [node.key, node.value])
-
-    def _Call(self, node: ast.Call) -> Value:
-        if isinstance(node.func, ast.Name) and node.func.id == "super" and (inherited := self._super()):
-            return inherited
-        callee = self._callee(node.func)
-        values, named = self.arguments(node)
-        name = self.qualified(callee)
-        if name in ("sys.exit", "os._exit", "exit", "quit"):
-            self.exit_program(node)
-            return self.unknown(node)
-        outcome = self.called(callee, node, values, named)
-        if self.no_grad and "unreduced" in outcome.facts:
-            outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
-        if named_call := noted_name(callee) or noted_device(callee, values, named):
-            self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
-        return outcome
-
-    def _super(self) -> Value | None:
-        function = self.function
-        if function is None or function.owner is None or not self.parameters:
-            return None
-        owner = self.env[self.parameters[0]]
-        cls = owner.obj.cls if isinstance(owner.obj, Instance) else function.owner
-        return Value(self.keys.make("super", id(cls)), obj=Super(cls, owner, function.node))
-
-    def _callee(self, node: ast.expr) -> Value:
-        """Return the function that is called; what its name would suggest as a variable does not count."""
-        value = self.evaluate(node)
-        if isinstance(node, ast.Name) and value.obj is None and self.lookup(node.id) is None:
-            return Value(self.keys.make("name", self.module.path, node.id))
-        return value
-
-    def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
-        values: list[Value] = []
-        for arg in node.args:
-            value = self.evaluate(arg)
-            if isinstance(arg, ast.Starred) and is_elements(value.obj):
-                values += value.obj
-            else:
-                values.append(value)
-        return values, {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
-
-    def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
-        obj = callee.obj
-        if isinstance(obj, FunctionRef):
-            return self.call_function(obj, values, named, self.site(node), node.args)
-        if isinstance(obj, Bound):
-            result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
-            last = self.items[-1] if self.items else None
-            if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
-                self.items[-1] = last._replace(perhaps=True)
-            return result
-        if isinstance(obj, ClassRef):
-            return self.instantiate(obj, values, named, self.site(node))
-        if isinstance(obj, Instance):
-            method = obj.cls.find("__call__") or obj.cls.find("forward")
-            if method:
-                function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
-                result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
-                return result._replace(facts=result.facts | {"unreduced"}) if is_past_wrapper(callee) else result
-        for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
-            if effect := METHODS[role].get("__call__"):
-                return self.effect(effect, node, values, named, callee)
-        if started := self.started(node, values, named):
-            return started
-        if isinstance(obj, Library):
-            return self._library(obj.name, callee, node, values, named)
-        if isinstance(obj, Method):
-            return self._method(obj, callee, node, values, named)
-        if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
-            return mesh
-        known = self.by_name(last_name(node.func), called=True) if not values and not named else None
-        return known or self._opaque(callee, node, values, named)

@@ -13,9 +13,10 @@ from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
 from .budget import Budget
+from .followed import is_followed
 from .items import Branch, Called, Item, Leave, Summary
 from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
-from .names import Named, Shared, Values
+from .names import CARRIED, Named, Shared, Values
 from .program import Program
 from .sequences import Site
 from .values import (
@@ -23,11 +24,15 @@ from .values import (
     TURNS,
     Bound,
     ClassRef,
+    Context,
+    Either,
     FunctionRef,
+    Generated,
     Instance,
     Library,
     Method,
     Module,
+    Partial,
     Record,
     Value,
     is_elements,
@@ -55,6 +60,7 @@ class Evaluation(Shared):
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
         self.results: dict[int, Value] = {}
+        self._names: dict[ast.AST, list[str]] = {}  # that a function inside of another one reads
 
     def run_script(self, module: Module) -> list[Item]:
         """Evaluate the statements of a script and return its steps."""
@@ -72,6 +78,16 @@ class Evaluation(Shared):
             self.prepare(function.owner)
             owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
         return self.summary(function, [owner] if owner else [], {}, called=False)
+
+    def _closure(self, function: FunctionRef) -> tuple[Any, ...]:
+        """Return the kinds of the values that a function takes from the function around it."""
+        if not function.env:
+            return (function.decorated,)
+        names = self._names.get(function.node)
+        if names is None:
+            names = self._names[function.node] = sorted(_names(function.node))
+        kinds = ((name, _kind(function.env[name])) for name in names if name in function.env)
+        return (function.decorated, *kinds)
 
     def forget(self) -> None:
         """Empty what refers to itself."""
@@ -95,38 +111,48 @@ class Evaluation(Shared):
         self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
     ) -> Summary:
         """Return what a function does with such arguments; ``called``: they are all that a call passes."""
-        node = function.node
+        node = function.node, *self._closure(function)
         signature = (
-            node,
+            *node,
             called,
             *(_kind(value) for value in values),
             *((name, _kind(value)) for name, value in named.items()),
         )
         if signature in self.summaries:
             return self.summaries[signature]
-        flags = node, *_flags(values), *((name, flag) for name, flag in zip(named, _flags(named.values()), strict=True))
+        flags = (
+            *node,
+            *_flags(values),
+            *((name, flag) for name, flag in zip(named, _flags(named.values()), strict=True)),
+        )
         if self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS:
-            alike = self.alike.get(flags) or self.alike.get((node,))
+            alike = self.alike.get(flags) or self.alike.get(node)
             if alike:
                 return alike
         self.contexts[flags] += 1
         self.contexts[node] += 1
         made = self.summaries[signature] = Summary()
-        self.results[id(made)] = Value(self.keys.make("recursive", id(node)))
+        self.results[id(made)] = Value(self.keys.make("recursive", id(function.node)))
         if self.depth >= MOST_DEPTH:
             return made
         self.depth += 1
         try:
-            self.evaluated[node] = function
+            self.evaluated[function.node] = function
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
             made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
             made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
             made.complete = True
-            made.wrapped = any(not is_harmless(each) for each in getattr(node, "decorator_list", ()))
-            self.alike[flags] = self.alike[node,] = made
+            decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
+            made.wrapped = any(not is_harmless(each) for each in decorators)
+            self.alike[flags] = self.alike[node] = made
         finally:
             self.depth -= 1
         return made
+
+
+def _names(node: ast.AST) -> frozenset[str]:
+    """Return the names that a function reads."""
+    return frozenset(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
 def _kind(value: Value) -> tuple[Any, ...]:
@@ -140,6 +166,12 @@ def _kind(value: Value) -> tuple[Any, ...]:
         identity = (obj.function.node, id(obj.owner.key))
     elif isinstance(obj, Method):
         identity = "method"
+    elif isinstance(obj, Either):
+        identity = (id(obj.test), _kind(obj.then), _kind(obj.other))
+    elif isinstance(obj, Partial):
+        identity = (_kind(obj.function), *map(_kind, obj.values), *map(_kind, obj.named.values()))
+    elif is_elements(obj) and is_followed(obj):
+        identity = tuple(map(_kind, obj))
     elif isinstance(obj, Record):
         identity = tuple([(name, _kind(field)) for name, field in obj.fields.items()])
     key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
@@ -204,15 +236,28 @@ class FunctionEvaluator(BranchEvaluator):
         self.hoist(node.body)
         self.block(node.body)
         items: list[Item] = self.items
-        for decorator in node.decorator_list:
+        for decorator in node.decorator_list if not self.function.decorated else ():
             who = one_rank_decorator(last_name(decorator.func if isinstance(decorator, ast.Call) else decorator))
             if who and items:
                 test = self.keys.is_first("local" if who == "first local" else "global")
                 items = [Branch(test, self.site(node)._replace(end_line=node.lineno), items, [])]
+        if self.yielded:
+            return items, self._generated()
         result = self.constant(None)
         for condition, value in reversed(self.returned):
             result = value if condition is self.keys.true else self.joined(condition, value, result)
         return items, result
+
+    def _generated(self) -> Value:
+        """Return what a call of a generator gives."""
+        counts = dict.fromkeys(each for counts, _ in self.yielded for each in counts)
+        values = [value for _, value in self.yielded]
+        key = self.keys.make("built", len(counts), *counts, *(value.key for value in values))
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        element = values[0]
+        for each in values[1:]:
+            element = self.joined(self.unknown(self.function.node).key, element, each) if self.function else each
+        return Value(key, facts, Generated(element))
 
     def _bind_parameters(self, node: Any, values: list[Value], named: dict[str, Value], called: bool) -> None:
         spec: ast.arguments = node.args
@@ -237,9 +282,17 @@ class FunctionEvaluator(BranchEvaluator):
                 elif name == "model" and not called and self.function and gives_loss_to_trainer(self.function):
                     given = Value(given.key, frozenset({"prepared"}))
             self.env[name] = self.named(name, given)
-        for extra in (spec.vararg, spec.kwarg):
-            if extra:
-                self.env[extra.arg] = Value(self.keys.make("at", *self.place(extra)))
+        names = {each.arg for each in (*positional, *spec.kwonlyargs)}
+        rest, others = tuple(values[len(positional) :]), {name: named[name] for name in named if name not in names}
+        if spec.vararg:
+            key = self.keys.make("sequence", *(each.key for each in rest))
+            unknown = Value(self.keys.make("at", *self.place(spec.vararg)))
+            self.env[spec.vararg.arg] = Value(key, obj=rest) if called else unknown
+        if spec.kwarg:
+            known = called and "**" not in others
+            pairs = (each for text, value in others.items() for each in (self.keys.constant(text), value.key))
+            given = Value(self.keys.make("mapping", *pairs), obj=Record(others))
+            self.env[spec.kwarg.arg] = given if known else Value(self.keys.make("at", *self.place(spec.kwarg)))
 
     def _suggests(self, name: str) -> bool:
         return self.by_name(name) is not None
@@ -252,10 +305,11 @@ class FunctionEvaluator(BranchEvaluator):
             for decorator in node.decorator_list:
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
                     known = node in self.whole.evaluated
-                    waits = self.whole.summary(function, values, named).kinds
+                    summary = self.whole.summary(function, values, named)
                     if not known:
                         self.whole.evaluated.pop(node, None)  # its steps are not those of the caller
-                    return Value(self.keys.make("at", *site[:3]), TURNS if waits else NO_FACTS)
+                    facts = TURNS if summary.kinds else NO_FACTS
+                    return Value(self.keys.make("at", *site[:3]), facts, Context(summary))
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
@@ -301,6 +355,10 @@ class FunctionEvaluator(BranchEvaluator):
                 called="**" not in named,
             )
             self.items.append(Called(summary, site))
+        else:
+            for name, value in (*zip(cls.fields, values, strict=False), *named.items()):
+                if name in cls.fields:
+                    self._store(instance, name, self.named(name, value))
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
             return instance._replace(facts=frozenset({"trainer"}))
         return instance
@@ -309,7 +367,7 @@ class FunctionEvaluator(BranchEvaluator):
         cls = instance.cls
         if found := cls.find(name):
             owner = Value(self.keys.make("instance", id(cls)), obj=instance)
-            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+            function = self._method_of(found[0], found[1])
             if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
                 return self.call_function(function, [owner], {}, self.site(found[1]))
             return Value(
@@ -325,6 +383,17 @@ class FunctionEvaluator(BranchEvaluator):
                 return value
         return None
 
+    def _method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
+        """Return a method as its decorators make it."""
+        function = FunctionRef(cls.module, node, cls.env, cls)
+        if all(is_harmless(each) for each in node.decorator_list):
+            return function
+        if node.name not in cls.decorated:
+            cls.decorated[node.name] = function  # while its decorators are evaluated
+            around = FunctionEvaluator(self.whole, cls.module, dict(cls.env), {}, None)
+            cls.decorated[node.name] = around.with_decorators(function)
+        return cls.decorated[node.name]
+
     def module_value(self, module: Module, name: str) -> Value | None:
         """Return what a name of a module is; only the statement that binds it is evaluated."""
         if name in module.env or module.evaluated:
@@ -339,6 +408,8 @@ class FunctionEvaluator(BranchEvaluator):
             for star in [each for bound, each in module.parsed.bound_by.items() if bound.startswith("*")]:
                 assert isinstance(star, ast.ImportFrom)
                 inner = self.program.imported(star.module or "", star.level, module)
+                if inner is None and star.module and star.module not in module.stars:
+                    module.stars.append(star.module)
                 if inner is not None and (found := self.module_value(inner, name)):
                     module.env[name] = found
                     break

@@ -36,10 +36,11 @@ class Leave(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A ``try`` statement whose handler goes on."""
+    """A ``try`` statement whose handler goes on. ``site``: of the handler that takes errors of one rank alone."""
 
     body: "list[Item]"
     handler: "list[Item]"
+    site: Site | None = None
 
 
 class Called(NamedTuple):

@@ -182,6 +182,16 @@ FIRST_ATTRIBUTES = {
     "is_local_process_zero": "local",
 }
 
+# Functions that call what they are given: by this place, or this name.
+CALLS_GIVEN: dict[str, tuple[int, str]] = {
+    "threading.Thread": (1, "target"),
+    "threading.Timer": (1, "function"),
+    "atexit.register": (0, "func"),
+    "torch.utils.checkpoint.checkpoint": (0, "function"),
+    "asyncio.to_thread": (0, "func"),
+}
+CALLING_METHODS = {"submit": 0, "apply_async": 0, "run_in_executor": 1, "call_later": 1, "callback": 0}
+
 # Results that differ between ranks, with what they are.
 LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), "the time"),
@@ -221,6 +231,7 @@ TRANSPARENT = {
     "tqdm.tqdm",
 }
 TRANSPARENT |= {"tqdm.auto.tqdm", "tqdm.trange", "copy.deepcopy", "copy.copy", "bytes", "bytearray"}
+TRANSPARENT |= {"torch.compile", "torch.jit.script"}
 TRANSPARENT |= {"pickle.loads", "pickle.dumps", "json.loads", "json.dumps"}
 TRANSPARENT_METHODS = {
     "item",

@@ -8,6 +8,7 @@ import sys
 from .. import rank_names
 from ..syntax import last_name
 from .buffers import has_buffers
+from .followed import with_more
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
 from .library_calls import (
     FILLED_NAMES,
@@ -32,11 +33,14 @@ from .library_calls import (
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, Instance, Library, Method, Record, Value, is_elements
+from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
+SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
+OF_SUBGROUP = frozenset({"group", "members", "own"})
 BATCH = "a batch"
+GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
 SAME = {"shared", "filled"}  # results of collectives
 WRAPPED = {"ddp", "engine", "apex"}
@@ -93,8 +97,14 @@ class LibraryEvaluator(RankEvaluator):
             engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]
             return Value(engine.key, obj=(engine, *rest))
+        if name in SUBGROUPS:
+            own = Value(self.keys.make("at", *self.place(node)), OF_SUBGROUP)
+            return Value(own.key, obj=(own, self.unknown(node)))
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
+        if name == "dict" and named and not values and "**" not in named:
+            pairs = (each for text, value in named.items() for each in (self.keys.constant(text), value.key))
+            return Value(self.keys.make("mapping", *pairs), obj=Record(named))
         if name in LOCAL_RESULTS:
             own = name.partition(".")[0] in self.shared.seeded_by_rank
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
@@ -140,6 +150,8 @@ class LibraryEvaluator(RankEvaluator):
             return self.unknown(node)  # data of one rank have the same type on every rank
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
+        if name == "next" and values and isinstance(values[0].obj, Generated):
+            return self.unknown(node)  # by hand, and mostly without an end
         if name == "next" and values:
             return self.element(values[0], node.args[0])
         if name == "zip" and values:
@@ -187,6 +199,10 @@ class LibraryEvaluator(RankEvaluator):
                 return self.effect(effect, node, values, named, owner)
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
+        if name == "get_group" and owner.key.op in ("mesh", "item"):
+            mesh = owner.key if owner.key.op == "mesh" else owner.key.args[0]
+            of_part = mesh.op == "mesh" and mesh.args[0] > 1
+            return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
         if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
@@ -201,17 +217,32 @@ class LibraryEvaluator(RankEvaluator):
             return Value(owner.key, owner.facts)
         if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:
+            fields = owner.obj.fields
+            parts = tuple([Value(each.key, obj=(self.constant(text), each)) for text, each in fields.items()])
+            return self.unknown(node, owner)._replace(obj=parts if name == "items" else tuple(fields.values()))
         if name == "get" and values and owner.key.op == "mapping":
             default = values[1].key if len(values) > 1 else self.keys.none
             return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
-            self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, values)
+            target = node.func.value if isinstance(node.func, ast.Attribute) else None
+            more = with_more(owner.obj, values, extends=name != "append") if name in ("append", "extend") else None
+            if target is not None and more is not None:
+                self.collect(target, owner, Value(self.keys.make("changed", owner.key, values[0].key), obj=more))
+                return self.constant(None)
+            self.rebind(target, owner, values)
             return owner
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
         return self._opaque(owner, node, values, named)
+
+    def collect(self, target: ast.expr, before: Value, after: Value) -> None:
+        """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""
+        if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
+            after = after._replace(obj=Either(self.path[-1], after, before))
+        self.bind(target, after)
 
     def rebind(self, target: ast.expr | None, owner: Value, values: list[Value]) -> None:
         """A value changed in place depends on what was added to it."""
@@ -232,7 +263,10 @@ class LibraryEvaluator(RankEvaluator):
                 wrapped = "buffered" in owner.facts
             self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped, self.on_demand))
         if effect.fills is not None and (filled := filled_argument(node, effect)):
-            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []))
+            sent = values[1] if len(values) > 1 else named.get("tensor") or named.get("input_tensor")
+            drops = effect.event in GATHERS and sent is not None and "graph" in sent.facts
+            facts = frozenset({"gathered"}) if drops else NO_FACTS
+            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []), facts=facts)
         if "loader" in effect.result:
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
@@ -295,11 +329,11 @@ class LibraryEvaluator(RankEvaluator):
             return True
         return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
 
-    def fill(self, target: ast.expr, *by: str) -> None:
+    def fill(self, target: ast.expr, *by: str, facts: frozenset[str] = NO_FACTS) -> None:
         """After a collective its result is the same on every rank."""
         if isinstance(target, ast.Subscript):
             target = target.value
-        value = Value(self.keys.make("filled", *self.place(target), *by))
+        value = Value(self.keys.make("filled", *self.place(target), *by), facts)
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
@@ -338,6 +372,8 @@ class LibraryEvaluator(RankEvaluator):
         key = iterable.key
         if "loader" in iterable.facts or is_loader_by_name(node):
             return Value(self.keys.local(BATCH, *self.place(node)))
+        if isinstance(iterable.obj, Generated):
+            return iterable.obj.element
         if key.op == "enumerate":
             number = Value(self.keys.make("number", *self.place(node), spread=key.spread & BY_RANK))
             inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)

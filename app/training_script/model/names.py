@@ -8,6 +8,7 @@ from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SI
 from .. import rank_names
 from ..syntax import last_name
 from .budget import Budget
+from .followed import is_followed
 from .items import Item
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
@@ -17,6 +18,7 @@ from .values import (
     NO_FACTS,
     Bound,
     ClassRef,
+    Either,
     FunctionRef,
     Instance,
     Library,
@@ -29,7 +31,9 @@ from .values import (
 )
 
 NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
-CARRIED = frozenset({"graph", "reduced", "unreduced", "world", "checkpoint"})  # facts that a computed value keeps
+CARRIED = frozenset({"graph", "gathered", "reduced", "unreduced", "world", "checkpoint", "group", "members", "own"})
+MOST_NESTED = 4  # conditions that choose one object
+OWN_GROUP = frozenset({"own"})  # a group that depends on the rank
 SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
@@ -89,6 +93,8 @@ class NameEvaluator:
         self.quick = False  # the first of two evaluations of a loop
         self.path: list[Key] = [shared.keys.true]  # the conditions around the statement, each with those before it
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
+        self.loops: list[Value] = []  # what the loops around the statement go over
+        self.yielded: list[tuple[tuple[Key, ...], Value]] = []  # what decides how many times, and the element
         self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
         self.globals: set[str] = set()
         self.parameters: list[str] = []
@@ -220,10 +226,11 @@ class NameEvaluator:
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
             return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
-            return Value(
-                self.keys.make("method", id(method[1])),
-                obj=FunctionRef(method[0].module, method[1], method[0].env, method[0]),
-            )
+            function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
+            of_class = any(last_name(each) == "classmethod" for each in method[1].decorator_list)
+            return Value(self.keys.make("method", id(method[1])), obj=Bound(function, owner) if of_class else function)
+        if isinstance(obj, ClassRef) and (held := obj.attribute(name)):
+            return held
         stored = self.env.get(f"{id(owner.key)}.{name}")
         if stored is not None:
             return stored
@@ -277,7 +284,20 @@ class NameEvaluator:
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
         held = self.without_rank(owner.key, node) if index.is_constant else owner.key
-        return Value(self.keys.make("item", held, index), owner.facts & CARRIED)
+        own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
+        value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED) | own)
+        fields = owner.obj.fields.items() if isinstance(owner.obj, Record) else ()
+        if 1 < len(fields) <= MOST_NESTED and is_followed(tuple([each for _, each in fields])):
+            return self._one_of_fields(index, list(fields), value)
+        return value
+
+    def _one_of_fields(self, index: Key, fields: "list[tuple[str, Value]]", value: Value) -> Value:
+        """Return a function or an object of a mapping of such, by a name that is not known."""
+        (name, held), *rest = fields
+        if not rest:
+            return value._replace(facts=held.facts, obj=held.obj)
+        test = self.keys.make("compare", "Eq", index, self.keys.constant(name))
+        return value._replace(obj=Either(test, held, self._one_of_fields(index, rest, value)))
 
     def _owns_rank(self, node: ast.AST) -> bool:
         held = node.value if isinstance(node, ast.Attribute) else node.args[0] if isinstance(node, ast.Call) else None

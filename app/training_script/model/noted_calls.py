@@ -47,7 +47,7 @@ NOTED_METHODS = {
         "no_sync",
     ),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
-    *("set_grad_checkpointing", "gradient_checkpointing_enable"),
+    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_"),
 }
 
 

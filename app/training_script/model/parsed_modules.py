@@ -26,6 +26,7 @@ ABOUT_RANKS = (
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
+MODELS = ("nn.Module",)  # of which scripts make copies on all ranks
 EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 
@@ -205,7 +206,7 @@ def _text_about_ranks(path: Path) -> str | None:
     """Return the text of a module that may concern ranks."""
     text = read_module(path)
     if text is None or not (
-        concerns_ranks(text) or path.name == "__init__.py" or any(each in text for each in EFFECTS)
+        concerns_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*EFFECTS, *MODELS))
     ):
         return None
     return text

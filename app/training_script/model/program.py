@@ -33,6 +33,20 @@ class Program:
             self._imported[key] = next((module for each in places if (module := self._read(each))), None)
         return self._imported[key]
 
+    def exported(self, module: Module) -> set[str]:
+        """Return the names that a star import of a module binds."""
+        names: set[str] = set()
+        pending, seen = [module], {module.path}
+        while pending:
+            each = pending.pop()
+            for name, stmt in each.parsed.bound_by.items():
+                if not name.startswith("*"):
+                    names.add(name)
+                elif isinstance(stmt, ast.ImportFrom) and (inner := self.imported(stmt.module or "", stmt.level, each)):
+                    pending += [inner] if inner.path not in seen else []
+                    seen.add(inner.path)
+        return {name for name in names if not name.startswith("_")}
+
     def forget(self) -> None:
         """Empty the modules, whose functions refer to them."""
         for module in self._modules.values():

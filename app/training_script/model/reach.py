@@ -60,11 +60,18 @@ class Condition(NamedTuple):
     site: Site
 
 
+class Attempted(NamedTuple):
+    """A ``try`` statement around a fact whose handler goes on. ``loops``: those around the statement."""
+
+    attempt: Attempt
+    loops: tuple[Rounds, ...]
+
+
 class Reach(NamedTuple):
     """A fact and the way to it. ``calls``: outermost first.
 
     ``attempted``: an error there is passed over, or ranks take turns. ``started``: in a process that the program
-    starts.
+    starts. ``attempts``: the statements that pass it over, outermost first.
     """
 
     fact: Noted | Event | Read
@@ -75,6 +82,7 @@ class Reach(NamedTuple):
     loops: tuple[Rounds, ...]
     attempted: bool = False
     started: bool = False
+    attempts: tuple[Attempted, ...] = ()
 
     @property
     def name(self) -> str:
@@ -248,6 +256,7 @@ class _Way:
         self.facts: list[Reach] = []
         self.returned = 0
         self._unsure = self._attempted = False
+        self._attempts: tuple[Attempted, ...] = ()
         self._waited = 0  # the ranks that have waited for the others, which have not yet waited for them
         self._conditions: tuple[Condition, ...] = ()
         self._loops: tuple[Rounds, ...] = ()
@@ -267,15 +276,16 @@ class _Way:
             self.reader.spend()
             match item:
                 case Event() | Noted() | Read():
-                    self._add(Reach(item, (), ranks, self._unsure, self._conditions, self._loops, self._alone))
+                    way = self._conditions, self._loops, self._alone, False, self._attempts
+                    self._add(Reach(item, (), ranks, self._unsure, *way))
                     if isinstance(item, Event) and item.kind in WAITS and ranks != ALL:
                         self._waited = (self._waited | ranks) % ALL
                 case Branch():
                     ranks = self._branch(item, ranks)
                 case Rounds():
                     ranks = self._round(item, ranks)
-                case Attempt(body=body, handler=handler):
-                    ranks = self._attempt(body, handler, ranks)
+                case Attempt():
+                    ranks = self._attempt(item, ranks)
                 case Called():
                     ranks = self._called(item, ranks)
                 case Leave(kind=kind):
@@ -320,13 +330,14 @@ class _Way:
         self._out_of_round, self._loops, self._conditions = outside, loops, conditions
         return self._walk(item.rest, after)
 
-    def _attempt(self, body: list[Item], handler: list[Item], ranks: int) -> int:
+    def _attempt(self, item: Attempt, ranks: int) -> int:
         attempted, self._attempted = self._attempted, True
-        conditions = self._conditions
-        after = self._walk(body, ranks)
-        self._attempted, self._conditions = attempted, conditions
+        conditions, attempts = self._conditions, self._attempts
+        self._attempts = (*attempts, Attempted(item, self._loops))
+        after = self._walk(item.body, ranks)
+        self._attempted, self._conditions, self._attempts = attempted, conditions, attempts
         unsure, self._unsure = self._unsure, True
-        after |= self._walk(handler, ranks)
+        after |= self._walk(item.handler, ranks)
         self._unsure, self._conditions = unsure, conditions
         return after
 
@@ -344,9 +355,14 @@ class _Way:
                         (*self._loops, *each.loops),
                         self._alone or each.attempted,
                         each.started or item.starts,
+                        self._within(each.attempts),
                     )
                 )
         return ranks & inner.returns
+
+    def _within(self, attempts: tuple[Attempted, ...]) -> tuple[Attempted, ...]:
+        """Return the statements around a fact of a function that is called here."""
+        return (*self._attempts, *(each._replace(loops=(*self._loops, *each.loops)) for each in attempts))
 
     def _add(self, reach: Reach) -> None:
         self.reader.spend()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
-from .items import Leave
-from .keys import DIFFERS
-from .names import CARRIED
+from .items import Leave, Noted
+from .keys import BY_RANK, DIFFERS
+from .names import CARRIED, OWN_GROUP
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
 
@@ -19,15 +19,29 @@ class StatementEvaluator(ExpressionEvaluator):
         """Make the functions and classes of a block known: a function may call one that is defined later."""
         for stmt in body:
             if isinstance(stmt, FUNCTIONS):
-                self._define(stmt)
+                self._define(stmt, decorated=False)
             elif isinstance(stmt, ast.ClassDef):
                 self._ClassDef_statement(stmt)
 
-    def _define(self, stmt: "ast.FunctionDef | ast.AsyncFunctionDef") -> None:
+    def _define(self, stmt: "ast.FunctionDef | ast.AsyncFunctionDef", *, decorated: bool = True) -> None:
         at_module = self.env is self.module.env
         scope = {} if at_module else self._live_scope()
         key = self.keys.make("function", self.module.path, stmt.lineno)
-        self.env[stmt.name] = Value(key, obj=FunctionRef(self.module, stmt, scope))
+        function = FunctionRef(self.module, stmt, scope)
+        self.env[stmt.name] = Value(key, obj=self.with_decorators(function) if decorated else function)
+
+    def with_decorators(self, function: FunctionRef) -> FunctionRef:
+        """Return the function that the decorators of a function make of it, as far as they are of the program."""
+        made = Value(self.keys.make("function", self.module.path, function.node.lineno), obj=function)
+        for decorator in reversed(getattr(function.node, "decorator_list", [])):
+            by = self.evaluate(decorator)
+            if isinstance(by.obj, FunctionRef):
+                assert isinstance(made.obj, FunctionRef)
+                given = made._replace(obj=made.obj._replace(decorated=True))
+                result = self.call_function(by.obj, [given], {}, self.site(decorator))
+                if isinstance(result.obj, FunctionRef) and result.obj.node is not function.node:
+                    made = result._replace(obj=result.obj._replace(wraps=function))
+        return made.obj
 
     def _live_scope(self) -> dict[str, Value]:
         return self.env if not self.outer else {**self.outer, **self.env}
@@ -93,12 +107,14 @@ class StatementEvaluator(ExpressionEvaluator):
         module = self.program.imported(stmt.module or "", stmt.level, self.module)
         name = alias.asname or alias.name
         full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
-        if module is None:
+        if module is None and name == "*":
+            self.module.stars.append(stmt.module or "")
+        elif module is None:
             inner = self.program.imported(full, stmt.level, self.module)
             self.env[name] = self._imported(full, inner)
         elif alias.name == "*":
-            for bound in module.parsed.bound_by:
-                if not bound.startswith(("_", "*")) and (each := self.module_value(module, bound)):
+            for bound in sorted(self.program.exported(module)):
+                if each := self.module_value(module, bound):
                     self.env[bound] = each
         else:
             found = self.module_value(module, alias.name)
@@ -134,6 +150,8 @@ class StatementEvaluator(ExpressionEvaluator):
         self.bind(stmt.target, self._BinOp(load))
 
     def bind(self, target: ast.expr, value: Value) -> None:
+        if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
+            value = value._replace(facts=value.facts | OWN_GROUP)
         match target:
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
@@ -147,7 +165,10 @@ class StatementEvaluator(ExpressionEvaluator):
                     part = self.item(value, self.keys.constant(place), element)
                     self.bind(element, known[place] if known else part._replace(facts=value.facts))
             case ast.Attribute(value=owner, attr=name):
-                self._store(self.evaluate(owner), name, self.named(name, value))
+                held = self.evaluate(owner)
+                if name == "requires_grad":
+                    self._note_gradients(target, held, value)
+                self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
                 if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and len(self.path) == 1:
@@ -163,9 +184,16 @@ class StatementEvaluator(ExpressionEvaluator):
             case _:
                 pass
 
+    def _note_gradients(self, target: ast.Attribute, owner: Value, value: Value) -> None:
+        """Note an assignment as the call of the method that does the same."""
+        method = ast.copy_location(ast.Attribute(target.value, "requires_grad_", ast.Load()), target)
+        call = ast.copy_location(ast.Call(method, [], []), target)
+        self.items.append(Noted(".requires_grad_", self.site(target), call, owner, [value], {}, owner))
+
     def _store(self, owner: Value, name: str, value: Value) -> None:
-        if isinstance(owner.obj, Instance):
-            known = owner.obj.cls.attributes.get(name)
+        if isinstance(owner.obj, Instance | ClassRef):
+            cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
+            known = cls.attributes.get(name)
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
                     known = None
@@ -174,7 +202,7 @@ class StatementEvaluator(ExpressionEvaluator):
             if known is not None and known.key is not value.key:
                 key = self.keys.make("one of", known.key, value.key)
                 value = Value(key, known.facts | value.facts, value.obj or known.obj)
-            owner.obj.cls.attributes[name] = value
+            cls.attributes[name] = value
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":

@@ -2,10 +2,12 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeGuard
 
 from .keys import Key
 from .parsed_modules import ParsedModule
+from .sequences import Site
 
 NO_FACTS: frozenset[str] = frozenset()
 TURNS = frozenset({"turns"})  # a context in which ranks wait for each other
@@ -20,15 +22,21 @@ class Module:
         self.env: dict[str, Value] = {}
         self.evaluated = False
         self.asked: set[str] = set()
+        self.stars: list[str] = []  # libraries of which all names are imported
 
 
 class FunctionRef(NamedTuple):
-    """A function of the program, with the names around it."""
+    """A function of the program, with the names around it.
+
+    ``wraps``: the function that a decorator has made this one of. ``decorated``: its decorators are followed.
+    """
 
     module: Module
     node: "ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda"
     env: "dict[str, Value]"
     owner: "ClassRef | None" = None
+    wraps: "FunctionRef | None" = None
+    decorated: bool = False
 
 
 class ClassRef:
@@ -41,11 +49,23 @@ class ClassRef:
             each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
         }
         self.prepared = False
+        self.decorated: dict[str, FunctionRef] = {}  # its methods as their decorators make them
 
     @property
     def set_later(self) -> frozenset[str]:
         """The attributes that methods other than the constructor set."""
         return self.module.parsed.stored_later(self.node)
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """The names of what its constructor takes, in order, if the class declares them instead of a constructor."""
+        bodies = [stmt for each in reversed([*self.ancestry()]) for stmt in each.node.body]
+        names = (stmt.target for stmt in bodies if isinstance(stmt, ast.AnnAssign))
+        return list(dict.fromkeys(each.id for each in names if isinstance(each, ast.Name)))
+
+    def attribute(self, name: str) -> "Value | None":
+        """Return what the class or its objects hold under a name."""
+        return next((each.attributes[name] for each in self.ancestry() if name in each.attributes), None)
 
     def ancestry(self) -> "Iterator[ClassRef]":
         """Yield the class and the classes of the program that it inherits from."""
@@ -113,6 +133,36 @@ class Value(NamedTuple):
     obj: Any = None  # FunctionRef, ClassRef, Instance, Bound, Library, Method, Module, or the elements
 
 
+class Either(NamedTuple):
+    """Objects of which a condition chooses one. ``site``: the place of the condition, if it is known."""
+
+    test: Key
+    then: Value
+    other: Value
+    site: Site | None = None
+
+
+class Partial(NamedTuple):
+    """A function with arguments that ``node`` has given to it already."""
+
+    function: Value
+    node: ast.Call
+    values: tuple[Value, ...]
+    named: "dict[str, Value]"
+
+
+class Context(NamedTuple):
+    """The result of a function that is the body of a context manager. ``summary``: its steps."""
+
+    summary: Any
+
+
+class Generated(NamedTuple):
+    """The elements that a generator yields."""
+
+    element: Value
+
+
 class Super(NamedTuple):
     """The classes above a method of an object (``super()``)."""
 
@@ -128,6 +178,6 @@ class Record:
         self.fields = fields
 
 
-def is_elements(obj: Any) -> bool:
+def is_elements(obj: object) -> "TypeGuard[tuple[Value, ...]]":
     """Return whether a value is a sequence that is known element by element."""
     return type(obj) is tuple

@@ -1,0 +1,112 @@
+"""DW228: models that change after DDP has wrapped them."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.items import Noted
+from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .replicas import LAYER
+
+RANDOM_INIT = re.compile(
+    r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
+)
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield what gives a model in DDP other parameters, or gradients that DDP does not reduce."""
+    yield from _new_parameters(script, run)
+    yield from _new_gradients(script, run)
+
+
+def _new_gradients(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield where parameters that were frozen when DDP wrapped a model are trained later."""
+    frozen = wrapped = False
+    for at, (reach, fact) in enumerate(found := list(run.of(*DDP_CLASSES, ".requires_grad_"))):
+        if fact.name in DDP_CLASSES:
+            wrapped = wrapped or (frozen and reach.several)
+            continue
+        on = argument(fact, 0, "requires_grad")
+        if on is not None and on.key is run.keys.false:
+            frozen = frozen or not wrapped
+        elif wrapped and (on is None or on.key is run.keys.true) and not _is_wrapped_again(reach, found[at + 1 :]):
+            yield from violation_at(
+                script,
+                _where_asked(script, reach),
+                "these parameters get gradients after DDP wrapped the model without them: DDP does not reduce them, "
+                "and each rank trains its own",
+                0.75,
+            )
+            return
+
+
+def _is_wrapped_again(reach: Reach, later: list[tuple[Reach, Noted]]) -> bool:
+    """Return whether DDP wraps a model after a change of its parameters, before it trains on."""
+    return any(fact.name in DDP_CLASSES and together(reach, again) for again, fact in later)
+
+
+def _where_asked(script: Script, reach: Reach) -> Reach:
+    """Return a call as the one that asks for it, where a helper makes it for parameters that it is given."""
+    here = [site for site in reach.calls if site.path == script.source.path]
+    if not here or not reach.calls or reach.fact.site.path != script.source.path:
+        return reach
+    return reach._replace(fact=reach.fact._replace(site=reach.calls[-1]), calls=reach.calls[:-1])
+
+
+def _new_parameters(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield parts and parameters that a model gets after DDP has made all copies equal."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        wrap = script.source.statement_of(fact.node) if script.is_here(reach) and reach.several else None
+        targets = [dotted_name(each) for each in wrap.targets] if isinstance(wrap, ast.Assign) else []
+        for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
+            if targets[0] in _assigned(stmt):
+                break  # it is made, or wrapped, again
+            if problem := _changes(script, stmt, targets[0]):
+                yield Violation(
+                    line=stmt.lineno,
+                    column=stmt.col_offset + 1,
+                    end_line=stmt.end_lineno or stmt.lineno,
+                    message=f"{problem} after DDP made all copies equal (line {fact.site.line}): "
+                    "each rank has random numbers of its own there, or gradients that are not reduced",
+                    confidence=0.8,
+                )
+
+
+def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
+    """Return the statements behind one in its block."""
+    parent = script.source.parents.get(wrap)
+    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
+    block: list[ast.stmt] = next((each for each in blocks if isinstance(each, list) and wrap in each), [])
+    return block[block.index(wrap) + 1 :] if block else []
+
+
+def _assigned(stmt: ast.stmt) -> list[str]:
+    return [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
+
+
+def _changes(script: Script, stmt: ast.stmt, model: str) -> str:
+    """Return how a statement gives the model in DDP other parameters, or an empty string."""
+    match stmt:
+        case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=made)):
+            if dotted_name(target).startswith(f"{model}.module.") and _makes_parameters(script, made):
+                return f"`{dotted_name(target)}` is replaced"
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="apply"), args=[function])):
+            name = dotted_name(function)
+            defined = (each for each in ast.walk(script.source.tree) if isinstance(each, ast.FunctionDef))
+            body = next((each for each in defined if each.name == name), None)
+            if dotted_name(owner) in (model, f"{model}.module") and body and RANDOM_INIT.search(ast.unparse(body)):
+                return f"`{name}` draws new parameters"
+        case _:
+            pass
+    return ""
+
+
+def _makes_parameters(script: Script, made: ast.expr) -> bool:
+    name = script.names.qualified(made)
+    return name.startswith("torch.nn.") and bool(
+        LAYER.fullmatch(name.rpartition(".")[2]) or name.endswith("Sequential")
+    )

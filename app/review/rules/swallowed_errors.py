@@ -1,0 +1,70 @@
+"""DW411: errors of one rank that are passed over where the other ranks communicate."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.items import Item, Leave
+from ...training_script.model.reach import Attempted, Reach, Run
+from ...training_script.model.sequences import Event, Site
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name
+from ..rule_context import Script, Violation
+
+# Calls before a collective that raise on all ranks or on none.
+WITHOUT_ERRORS = ("dist.", "torch.distributed.", "print", "log", "time.", "len", "range", "enumerate", "torch.cuda.")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the handlers behind which a rank goes on without a step that the others are in."""
+    seen: set[Site] = set()
+    for at, reach in enumerate(run.reached):
+        if not isinstance(reach.fact, Event) or not reach.several:
+            continue
+        for each in reach.attempts[-1:]:
+            site = each.attempt.site
+            if site is None or site in seen or site.path != script.source.path:
+                continue
+            goes_on = _reaches_more(each, run.reached[at + 1 :])
+            if goes_on and _may_raise_before(script, reach, site):
+                seen.add(site)
+                yield Violation(
+                    line=site.line,
+                    column=site.column,
+                    end_line=site.line,
+                    message="an error of one rank is passed over here: this rank goes on to "
+                    f"{goes_on} while the others wait in {reach.fact.kind}",
+                    confidence=0.6,
+                )
+
+
+def _reaches_more(each: Attempted, later: list[Reach]) -> str:
+    """Return what a rank reaches next after the handler, or an empty string."""
+    leaves_loop = _last_leave(each.attempt.handler) == "break"
+    if each.loops and not leaves_loop:
+        return "the next round"
+    behind = (fact for fact in later if all(other.attempt is not each.attempt for other in fact.attempts))
+    return next((fact.fact.kind for fact in behind if isinstance(fact.fact, Event)), "")
+
+
+def _last_leave(items: list[Item]) -> str:
+    return items[-1].kind if items and isinstance(items[-1], Leave) else ""
+
+
+def _may_raise_before(script: Script, reach: Reach, handler: Site) -> bool:
+    """Return whether something may raise on one rank before the others wait for it."""
+    if isinstance(reach.fact, Event) and reach.fact.kind.startswith("the backward pass"):
+        return True
+    attempt = next(
+        (
+            node
+            for node in nodes_below(script.source.tree)
+            if isinstance(node, ast.Try) and any(each.lineno == handler.line for each in node.handlers)
+        ),
+        None,
+    )
+    place = script.place(reach)
+    if attempt is None or place is None:
+        return False
+    calls = (node for stmt in attempt.body for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    before = [call for call in calls if (call.lineno, call.col_offset + 1) < (place.line, place.column)]
+    return any(not dotted_name(call.func).startswith(WITHOUT_ERRORS) for call in before)

@@ -1,0 +1,170 @@
+"""Calls: of the program's functions, of what a condition chooses, of functions that are handed on, of libraries."""
+
+import ast
+
+from ..syntax import last_name
+from .choices import ChoiceEvaluator
+from .followed import is_followed
+from .items import Called, Noted, Rounds
+from .keys import Key
+from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
+from .names import Named, Values
+from .noted_calls import is_past_wrapper, noted_device, noted_name, owner_of
+from .values import (
+    Bound,
+    ClassRef,
+    Either,
+    FunctionRef,
+    Instance,
+    Library,
+    Method,
+    Partial,
+    Record,
+    Super,
+    Value,
+    is_elements,
+)
+
+
+def may_be_other(key: Key) -> bool:
+    """Return whether an object is one that the program makes on some way, and on another way one that is not known."""
+    if key.op not in ("one of", "if"):
+        return False
+    arms = key.args if key.op == "one of" else key.args[1:]
+    known = any(arm.op == "instance" for arm in arms)
+    return known and any(_is_unknown(arm) or may_be_other(arm) for arm in arms)
+
+
+def _is_unknown(key: Key) -> bool:
+    return not key.is_constant and key.op not in ("instance", "one of", "if")
+
+
+class CallEvaluator(ChoiceEvaluator):
+    """Evaluation of the calls in one function."""
+
+    def _Call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and (inherited := self._super()):
+            return inherited
+        callee = self._callee(node.func)
+        values, named = self.arguments(node)
+        return self._invoked(callee, node, values, named)
+
+    def _invoked(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        """Return the result of a call, and note what rules ask for."""
+        if isinstance(callee.obj, Either):
+            return self.chosen(callee.obj, node, lambda arm: self._invoked(arm, node, list(values), dict(named)))
+        if isinstance(held := callee.obj, Partial):
+            return self._invoked(
+                held.function, _with_arguments(held.node, node), [*held.values, *values], {**held.named, **named}
+            )
+        name = self.qualified(callee)
+        if name == "functools.partial" and values and (is_followed(values[0].obj) or self.qualified(values[0])):
+            made = Partial(values[0], node, tuple(values[1:]), named)
+            return Value(self.keys.make("partial", values[0].key, *self.place(node)), obj=made)
+        if handed := self._handed_on(name, callee, node, values, named):
+            return handed
+        if name == "map" and len(values) > 1 and (is_followed(values[0].obj) or self.qualified(values[0])):
+            return self._mapped(node, values)
+        if name in ("sys.exit", "os._exit", "exit", "quit"):
+            self.exit_program(node)
+            return self.unknown(node)
+        outcome = self.called(callee, node, values, named)
+        if self.no_grad and "unreduced" in outcome.facts:
+            outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
+        if named_call := noted_name(callee) or noted_device(callee, values, named):
+            self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
+        return outcome
+
+    def _super(self) -> Value | None:
+        function = self.function
+        if function is None or function.owner is None or not self.parameters:
+            return None
+        owner = self.env[self.parameters[0]]
+        cls = owner.obj.cls if isinstance(owner.obj, Instance) else function.owner
+        return Value(self.keys.make("super", id(cls)), obj=Super(cls, owner, function.node))
+
+    def _callee(self, node: ast.expr) -> Value:
+        """Return the function that is called; what its name would suggest as a variable does not count."""
+        value = self.evaluate(node)
+        if isinstance(node, ast.Name) and value.obj is None and self.lookup(node.id) is None:
+            return Value(self.keys.make("name", self.module.path, node.id))
+        return value
+
+    def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+        values: list[Value] = []
+        for arg in node.args:
+            value = self.evaluate(arg)
+            if isinstance(arg, ast.Starred) and is_elements(value.obj):
+                values += value.obj
+            else:
+                values.append(value)
+        named = {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
+        if "**" in named and isinstance(held := named["**"].obj, Record):
+            named = {**held.fields, **{name: value for name, value in named.items() if name != "**"}}
+        return values, named
+
+    def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        obj = callee.obj
+        if isinstance(obj, FunctionRef):
+            return self.call_function(obj, values, named, self.site(node), node.args)
+        if isinstance(obj, Bound):
+            result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
+            last = self.items[-1] if self.items else None
+            if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
+                self.items[-1] = last._replace(perhaps=True)
+            return result
+        if isinstance(obj, ClassRef):
+            return self.instantiate(obj, values, named, self.site(node))
+        if isinstance(obj, Instance):
+            method = obj.cls.find("__call__") or obj.cls.find("forward")
+            if method:
+                function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
+                result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
+                return result._replace(facts=result.facts | {"unreduced"}) if is_past_wrapper(callee) else result
+        for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
+            if effect := METHODS[role].get("__call__"):
+                return self.effect(effect, node, values, named, callee)
+        if started := self.started(node, values, named):
+            return started
+        if isinstance(obj, Library):
+            return self._library(obj.name, callee, node, values, named)
+        if isinstance(obj, Method):
+            return self._method(obj, callee, node, values, named)
+        if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
+            return mesh
+        known = self.by_name(last_name(node.func), called=True) if not values and not named else None
+        return known or self._opaque(callee, node, values, named)
+
+    def _handed_on(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value | None:
+        """Follow a function that is handed to one which calls it: a thread, a pool, the end of the program."""
+        place, word = CALLS_GIVEN.get(name, (99, ""))
+        if isinstance(callee.obj, Method) and callee.obj.name in CALLING_METHODS:
+            place = CALLING_METHODS[callee.obj.name]
+        function = named.get(word) or (values[place] if place < len(values) else None)
+        if function is None or not is_followed(function.obj) or is_elements(function.obj):
+            return None
+        given = named["args"].obj if "args" in named else tuple(values[place + 1 :])
+        rest = {text: value for text, value in named.items() if text not in (word, "args", "kwargs", "daemon", "name")}
+        call = ast.copy_location(ast.Call(node.func, [], []), node)
+        return self._invoked(function, call, [*given] if is_elements(given) else [], rest)
+
+    def _mapped(self, node: ast.Call, values: Values) -> Value:
+        """Return what a function gives for the elements of sequences: it is called in a loop."""
+        function, *sources = values
+        elements = [self.element(source, text) for source, text in zip(sources, node.args[1:], strict=False)]
+        outside, self.items = self.items, []
+        each = ast.copy_location(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]), node)
+        result = self._invoked(function, each, elements, {})
+        body, self.items = self.items, outside
+        if body:
+            count = self.count(sources[0], node.args[1] if len(node.args) > 1 else node)
+            self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
+        return Value(self.keys.make("built", 1, sources[0].key, result.key))
+
+
+def _with_arguments(partial: ast.Call, call: ast.Call) -> ast.Call:
+    """Return a call with the arguments that were given before it, as if it were written out."""
+    if len(partial.args) < 2 and not partial.keywords:
+        return call
+    made = ast.Call(call.func, [*partial.args[1:], *call.args], [*partial.keywords, *call.keywords])
+    return ast.copy_location(made, call)

@@ -1,0 +1,93 @@
+"""Values that a condition chooses: one object on some ranks or ways, another on the others."""
+
+import ast
+from collections.abc import Callable
+
+from .followed import is_followed
+from .items import Branch, Item
+from .keys import BY_RANK, LOCAL, Key
+from .library_calls import OF_FILE
+from .library_effects import LibraryEvaluator, is_received
+from .names import MOST_NESTED
+from .sequences import Site
+from .values import Either, Record, Value, is_elements
+
+
+def is_inner(value: Value, wrapper: Value) -> bool:
+    """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
+    return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
+
+
+def _depth(obj: object) -> int:
+    return 1 + max(_depth(obj.then.obj), _depth(obj.other.obj)) if isinstance(obj, Either) else 0
+
+
+class ChoiceEvaluator(LibraryEvaluator):
+    """Branches in expressions of one function, and the values behind branches."""
+
+    def chosen(self, choice: Either, node: ast.AST, use: Callable[[Value], Value]) -> Value:
+        """Return what ``use`` gives for the object that is chosen; its steps are on the sides of a branch."""
+        outside, found = self.items, list[tuple[Value, list[Item]]]()
+        for arm in (choice.then, choice.other):
+            self.items = []
+            found.append((use(arm), self.items))
+        self.items = outside
+        (then, first), (other, second) = found
+        if first or second:
+            self.items.append(Branch(choice.test, choice.site or self.site(node), first, second))
+        return self.joined(choice.test, then, other, choice.site)
+
+    def captured(self, node: ast.expr) -> tuple[Value, list[Item]]:
+        """Evaluate an expression that may not run, with its items kept apart."""
+        outside, self.items = self.items, []
+        try:
+            value = self.evaluate(node)
+            return value, self.items
+        finally:
+            self.items = outside
+
+    def agreed(self, test: Key) -> Key:
+        """Return a condition with files that exist for all ranks or for none, if nothing else in it is of one rank."""
+        if not test.spread & LOCAL:
+            return test
+        known = self.shared.agreed
+        if test not in known:
+            known[test] = self._agreed(test)
+        return known[test]
+
+    def _agreed(self, test: Key) -> Key:
+        if test.op == "local":
+            return self.keys.make("call", "exists", test.args[-1]) if test.args[0] == OF_FILE else test
+        changed = [self.agreed(part) if isinstance(part, Key) else part for part in test.args]
+        still = any(isinstance(each, Key) and each.spread & LOCAL for each in changed)
+        return test if still or changed == [*test.args] else self.keys.make(test.op, *changed)
+
+    def joined(self, test: Key, then: Value, other: Value, site: Site | None = None) -> Value:
+        """Return the value behind a branch. ``site``: its place."""
+        if then is other:
+            return then
+        if test.spread & BY_RANK and is_received(then.key) != is_received(other.key):
+            return then if is_received(then.key) else other  # one rank keeps what it sends, the others receive it
+        if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
+            parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
+            key = self.keys.make("sequence", *(part.key for part in parts))
+            return Value(key, then.facts | other.facts, parts)
+        if isinstance(then.obj, Record) and isinstance(other.obj, Record):
+            both = then.obj.fields.keys() & other.obj.fields.keys()
+            fields = {name: self.joined(test, then.obj.fields[name], other.obj.fields[name]) for name in both}
+            return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
+        obj = self._joined_object(test, then, other, site)
+        key = self.keys.either(test, then.key, other.key)
+        if is_inner(then, other):
+            return Value(key, then.facts, obj)
+        return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)
+
+    def _joined_object(self, test: Key, then: Value, other: Value, site: Site | None) -> object:
+        first, second = then.obj, other.obj
+        if first == second or second is None:
+            return first
+        if first is None:
+            return second
+        if not (is_followed(first) and is_followed(second)) or max(_depth(first), _depth(second)) >= MOST_NESTED:
+            return None
+        return Either(test, then, other, site)

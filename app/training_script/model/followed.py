@@ -1,0 +1,62 @@
+"""Functions and objects of the program, alone and in sequences, as values of which the steps are known."""
+
+from .library_calls import FUNCTIONS
+from .values import Bound, ClassRef, Either, FunctionRef, Instance, Library, Partial, Value, is_elements
+
+FOLLOWED = (FunctionRef, Bound, Instance, Partial, ClassRef)
+MOST_ELEMENTS = 12  # of a sequence that is known element by element
+
+
+def is_followed(obj: object) -> bool:
+    """Return whether something can be called, or holds what can be called, with steps that are known."""
+    if isinstance(obj, Either):
+        return True
+    if is_elements(obj):
+        return all(_holds_followed(each) for each in obj)
+    if isinstance(obj, Library):
+        return obj.name in FUNCTIONS and bool(FUNCTIONS[obj.name].event)
+    return isinstance(obj, FOLLOWED)
+
+
+def known_functions(iterable: Value) -> "Either | tuple[Value, ...] | None":
+    """Return the functions or objects that a loop goes over, None if it goes over something else."""
+    held = iterable.obj
+    if iterable.key.op == "enumerate" and is_elements(held):
+        inner = known_functions(held[0])
+        return inner and _numbered(inner)
+    known = held and is_followed(held) and (isinstance(held, Either) or is_elements(held))
+    return held if known else None
+
+
+def _numbered(held: "Either | tuple[Value, ...]") -> "Either | tuple[Value, ...]":
+    """Return functions or objects, each with a number."""
+    if isinstance(held, Either):
+        then, other = (
+            arm._replace(obj=_numbered(arm.obj)) if isinstance(arm.obj, Either | tuple) else arm
+            for arm in (held.then, held.other)
+        )
+        return held._replace(then=then, other=other)
+    return tuple([each._replace(obj=(Value(each.key), each)) for each in held])
+
+
+def _holds_followed(element: Value) -> bool:
+    if is_elements(element.obj):
+        return any(_holds_followed(each) for each in element.obj)
+    return is_followed(element.obj)
+
+
+def with_more(held: object, values: "list[Value]", *, extends: bool) -> object:
+    """Return a sequence of functions or objects to which ``append`` or ``extend`` adds more; None for others."""
+    if isinstance(held, Either):
+        arms = [with_more(arm.obj, values, extends=extends) for arm in (held.then, held.other)]
+        both = all(arm is not None for arm in arms)
+        return (
+            held._replace(then=held.then._replace(obj=arms[0]), other=held.other._replace(obj=arms[1]))
+            if both
+            else None
+        )
+    added = values[0].obj if values and extends else tuple(values)
+    if not (added and is_elements(held) and is_elements(added)):
+        return None
+    more: tuple[Value, ...] = (*held, *added)
+    return more if len(more) <= MOST_ELEMENTS and is_followed(more) else None
