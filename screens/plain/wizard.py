@@ -200,7 +200,7 @@ class PlainWizard:
         """Review a script or a directory, go through its findings, and show the causes that they support."""
         typed = self.prompt.ask("Path of your training script, or of a directory (PATH --to ddp migrates it): ")
         if not typed.strip():
-            self.prompt.write("  No script was given.")
+            self.prompt.write("  No script was given. In the directory of your scripts:", "  $ ddpwizard review .")
             return
         self.state.begin()
         if review_path(self.state, self.prompt, typed):
