@@ -142,7 +142,7 @@ def _uses_library(tree: ast.Module) -> bool:
 
 
 def _found(text: str) -> Iterator[_Import]:
-    for each in IMPORT.finditer(text):
+    for each in IMPORT.finditer(text.removeprefix(BOM)):
         module, names, modules = each.group("module", "names", "modules")
         if modules:
             yield from (_Import(name.split()[0], 0, ()) for name in NAME.findall(modules))

@@ -16,6 +16,7 @@ from .library_calls import (
     FORWARD,
     FULL_TENSOR,
     FUNCTIONS,
+    GENERATORS,
     LOCAL_RESULTS,
     METHODS,
     OF_FILE,
@@ -114,6 +115,10 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
         if name in QUEUES:
             return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
+        if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
+            return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name == "hash":
+            return self.unknown(node, *values)
         if name in TIMES:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
         if name in SEEDS and values:
@@ -172,7 +177,8 @@ class LibraryEvaluator(RankEvaluator):
         if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
             return self.constant(True)
         if name.startswith("torch."):
-            return self._computed(name, list(values)) if values else self.unknown(node)
+            given = [*values, *named.values()]
+            return self._computed(name, given) if given else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
