@@ -111,6 +111,16 @@ class Run(NamedTuple):
         """Several ranks surely run it."""
         return bool(self.evidence)
 
+    @property
+    def surely_distributed(self) -> bool:
+        """Several ranks run it, by more than helpers of other files that serve one process as well."""
+        return any(
+            not isinstance(each.fact, Event)
+            or all(site.path == each.fact.site.path for site in each.calls[:1])
+            or not _own_conditions(each)
+            for each in self.evidence
+        )
+
     def is_of_several(self, reach: Reach) -> bool:
         """Return whether several ranks run it where a fact is reached."""
         return any(together(each, reach) for each in self.evidence)
@@ -237,7 +247,8 @@ class _Reader:
         seen = [self.keys.specialise(test, rank) for bit, rank in enumerate(RANKS) if true & false & (1 << bit)]
         if not seen:
             return False
-        if any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
+        some_surely = true & ~false  # "not several, or rank 0"
+        if some_surely or any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
             return True
         if branch.text is None or test.spread & BY_RANK:
             return False
@@ -395,8 +406,20 @@ def _shows_ranks(reach: Reach) -> bool:
     elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
     if not isinstance(fact, Event):
         return fact.name in SET_UP and not (fact.name in WRAPS and elsewhere)
-    # A helper several calls away may be for one process as well.
-    return len(reach.calls) <= NEAR and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+    # A helper several calls away may be for one process as well, and so may be what an option of its file allows.
+    near = len(reach.calls) <= NEAR and not (elsewhere and any(map(_is_option, _own_conditions(reach))))
+    return near and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+
+
+def _own_conditions(reach: Reach) -> list[Condition]:
+    """Return the conditions on the way to a fact that are in its own file."""
+    return [each for each in reach.conditions if each.site.path == reach.fact.site.path]
+
+
+def _is_option(condition: Condition) -> bool:
+    """Return whether a condition allows something, and neither follows from the ranks nor is about them."""
+    test, truth = _asked(condition.test, condition.truth)
+    return truth and not test.is_constant and not test.spread & BY_RANK
 
 
 def _is_of_ranks(test: Key) -> bool:
