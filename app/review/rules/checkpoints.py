@@ -28,7 +28,9 @@ CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
-OF_NUMBERS = re.compile(r"sched|scaler", re.IGNORECASE)  # objects whose states hold numbers, not tensors
+OF_NUMBERS = re.compile(
+    r"sched|scaler|trt", re.IGNORECASE
+)  # objects whose states hold numbers or an engine, not tensors
 GUARD = "guard-save"
 TO_CPU = "load-to-cpu"
 
@@ -48,7 +50,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
             reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
             f"every rank writes this file{where}: its path is the same on all of them",
             0.85,
-            severity=None if fact.name in CERTAIN and not _if_missing(reach) else "warning",
+            severity=None if fact.name in CERTAIN and run.surely_distributed and not _if_missing(reach) else "warning",
             patch=(lambda reach=reach, fact=fact: _guarded(script, run, reach, fact)) if here else None,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.reach import ALL, Run, argument
+from ...training_script.model.reach import ALL, Run, alternatives, argument
 from ...training_script.syntax import call_argument
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -23,7 +23,9 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
         return
     for reach, fact in run.of(INIT):
         rank = argument(fact, 3, "rank")
-        if rank and rank.key.op == "rank" and rank.key.args[0] == "local" and not reach.unsure:
+        size = argument(fact, 2, "world_size")
+        of_node = size and any(each.op == "world" and each.args[0] == "local" for each in alternatives(size.key))
+        if rank and rank.key.op == "rank" and rank.key.args[0] == "local" and not (of_node or reach.unsure):
             message = "the local rank is passed as the rank: on the second node the same numbers come again"
             patch = partial(_by_environment, script, fact) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.85, patch=patch)

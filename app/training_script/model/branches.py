@@ -21,6 +21,7 @@ from .sequences import Site
 from .values import Context, Either, FunctionRef, Instance, Value, is_elements
 
 WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
+RANK_FIRST = ("main_process_first", "local_main_process_first")  # the others wait until one rank is through
 LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
 
 
@@ -46,7 +47,8 @@ class BranchEvaluator(ConditionEvaluator):
                 self.no_grad = True
             if name in ("join", "Join"):
                 self.free = True
-            passes_over = passes_over or name == "suppress" or bool(LOCK.fullmatch(name)) or "turns" in value.facts
+            in_turns = bool(LOCK.fullmatch(name)) or "turns" in value.facts or name in RANK_FIRST
+            passes_over = passes_over or name == "suppress" or in_turns
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)

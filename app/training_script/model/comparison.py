@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from .amounts import is_as_long
 from .budget import Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
 from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
@@ -65,6 +66,7 @@ class Comparison:
         self._joined: dict[tuple[int, int, int], Node] = {}  # by node, what follows, and way
         self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
+        self._endless: Node | None = None  # the round of a loop that only its statements end
 
     def run(self, root: Node) -> bool:
         """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
@@ -258,10 +260,16 @@ class Comparison:
         reached = first_event(a.body, sure=not is_unsure(a))
         by_rank = is_made_of(a.count, BY_RANK) or (a.count.op == "length" and a.count.args[0].op == "range")
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
+        differ = differ and not is_as_long(count_a, count_b)
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
+        outside, self._endless = (
+            self._endless,
+            a.body if a.count.op == "while" and a.count.args[0].is_constant else None,
+        )
         inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls, self._nothing)
+        self._endless = outside
         for pair in inner:
             rounds = "break" in pair or "next" in pair
             if reached and rounds and not a.free and "raise" not in pair:
@@ -318,6 +326,8 @@ class Comparison:
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
         holds = isinstance(decided, Choice) and any(first.kind in arm.kinds for arm in decided.arms)
+        if not holds and second is None and any(self._repeats(node, first) for node in (a, b)):
+            return
         ended = next((node for node in (a, b) if isinstance(node, End)), None) if not holds else None
         seen = [view.key(decided.test) for view in self._views] if isinstance(decided, Choice) else []
         known = not seen or by & LOCAL or any(each.is_constant for each in seen)
@@ -335,6 +345,13 @@ class Comparison:
         )
         if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
             self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
+
+    def _repeats(self, node: Node, event: Event) -> bool:
+        """Return whether a rank begins another round of an endless loop, in which it comes to the same event."""
+        if self._endless is None or not isinstance(node, End) or node.kind != "next" or node.site is None:
+            return False
+        again = first_event(self._endless)
+        return again is not None and again.event.kind == event.kind
 
     def _arms_of(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
         return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, view, assumed), assumed)]

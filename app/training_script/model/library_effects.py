@@ -7,6 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
+from .amounts import is_shared_out
 from .buffers import has_buffers
 from .followed import with_more
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
@@ -184,6 +185,11 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make("length", key))
         return self.unknown(node)  # loaders give all ranks batches of one size
 
+    def _pieces(self, whole: Value, count: Value, node: ast.AST) -> Value:
+        """Return a tensor in so many pieces."""
+        spread = self.unknown(node, whole).key.spread
+        return Value(self.keys.make("pieces", *self.place(node), count.key, spread=spread), whole.facts & CARRIED)
+
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
@@ -211,6 +217,8 @@ class LibraryEvaluator(RankEvaluator):
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
             return self.selected(owner, node)
+        if name in ("chunk", "tensor_split") and values:
+            return self._pieces(owner, values[0], node)
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
@@ -322,9 +330,9 @@ class LibraryEvaluator(RankEvaluator):
 
     def _in_all_ranks(self, effect: Effect, values: Values, named: Named) -> bool:
         """Return whether the call is one of all ranks: only members have to enter a collective of another group."""
-        if effect.group is None:
-            return True
-        group = named.get("group") or (values[effect.group] if effect.group < len(values) else None)
+        group = named.get("group") if effect.group is not None else named.get("process_group")
+        if effect.group is not None and group is None and effect.group < len(values):
+            group = values[effect.group]
         if group is None or group.key is self.keys.none or ("group" in group.facts and "members" not in group.facts):
             return True
         return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
@@ -363,6 +371,8 @@ class LibraryEvaluator(RankEvaluator):
             return self.keys.make("length", limit)
         if key.op == "built":
             return self._length(key, node).key
+        if is_shared_out(key):
+            return self.unknown(node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", key)

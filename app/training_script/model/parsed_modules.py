@@ -79,6 +79,22 @@ class ParsedModule:
         return self._stored[cls]
 
     @cached_property
+    def overridden(self) -> dict[str, set[str]]:
+        """The methods of each class at the top of the module that classes below it define again."""
+        classes = {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
+        found: dict[str, set[str]] = {}
+        for each in classes.values():
+            methods = {stmt.name for stmt in each.body if isinstance(stmt, ast.FunctionDef | ast.AsyncFunctionDef)}
+            pending, above = [*each.bases], set[str]()
+            while pending:
+                base = pending.pop()
+                if isinstance(base, ast.Name) and base.id in classes and base.id not in above:
+                    above.add(base.id)
+                    found.setdefault(base.id, set()).update(methods)
+                    pending += classes[base.id].bases
+        return found
+
+    @cached_property
     def bound_by(self) -> dict[str, ast.stmt]:
         """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
         found: dict[str, ast.stmt] = {}

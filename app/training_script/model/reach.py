@@ -60,6 +60,11 @@ class Reach(NamedTuple):
         return self.fact.kind if isinstance(self.fact, Event) else self.fact.name
 
     @property
+    def own_conditions(self) -> list[Condition]:
+        """The conditions on the way to it that are in its own file."""
+        return [each for each in self.conditions if each.site.path == self.fact.site.path]
+
+    @property
     def several(self) -> bool:
         """More than one rank surely reaches it."""
         return not self.unsure and self.ranks & (self.ranks - 1) != 0
@@ -81,6 +86,16 @@ class Run(NamedTuple):
     def distributed(self) -> bool:
         """Several ranks surely run it."""
         return bool(self.evidence)
+
+    @property
+    def surely_distributed(self) -> bool:
+        """Several ranks run it, by more than helpers of other files that serve one process as well."""
+        return any(
+            not isinstance(each.fact, Event)
+            or all(site.path == each.fact.site.path for site in each.calls[:1])
+            or not each.own_conditions
+            for each in self.evidence
+        )
 
     def is_of_several(self, reach: Reach) -> bool:
         """Return whether several ranks run it where a fact is reached."""
@@ -108,7 +123,7 @@ def same_on_ranks(key: Key) -> bool:
 
 def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
     """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
-    known = dict(_asked(each.test, each.truth) for each in conditions)
+    known = dict(asked(each.test, each.truth) for each in conditions)
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
@@ -117,7 +132,7 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
         seen.add(id(each))
         yield each
         if each.op == "if":
-            test, truth = _asked(each.args[0], True)
+            test, truth = asked(each.args[0], True)
             arms = (known[test] == truth,) if test in known else (True, False)
             pending += [each.args[1 if arm else 2] for arm in arms]
         elif each.op in ("one of", "changing"):
@@ -126,11 +141,11 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
 
 def together(first: Reach, second: Reach) -> bool:
     """Return whether no condition keeps two facts from being reached in one run."""
-    wanted = dict(_asked(each.test, each.truth) for each in first.conditions)
-    asked = (_asked(each.test, each.truth) for each in second.conditions)
+    wanted = dict(asked(each.test, each.truth) for each in first.conditions)
+    asked = (asked(each.test, each.truth) for each in second.conditions)
     return all(wanted.get(test, truth) == truth for test, truth in asked)
 
 
-def _asked(test: Key, truth: bool) -> tuple[Key, bool]:
+def asked(test: Key, truth: bool) -> tuple[Key, bool]:
     """Return a test and the truth it needs, a ``not`` taken off."""
     return (test.args[0], not truth) if test.op == "not" else (test, truth)

@@ -13,7 +13,7 @@ from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
-from .reach import ALL, Attempted, Condition, Reach, Run, argument
+from .reach import ALL, Attempted, Condition, Reach, Run, argument, asked
 from .sequences import Event
 
 NEAR = 3  # calls
@@ -113,7 +113,8 @@ class _Reader:
         seen = [self.keys.specialise(test, rank) for bit, rank in enumerate(RANKS) if true & false & (1 << bit)]
         if not seen:
             return False
-        if any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
+        some_surely = true & ~false  # "not several, or rank 0"
+        if some_surely or any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
             return True
         if branch.text is None or test.spread & BY_RANK:
             return False
@@ -271,8 +272,15 @@ def _shows_ranks(reach: Reach) -> bool:
     elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
     if not isinstance(fact, Event):
         return fact.name in SET_UP and not (fact.name in WRAPS and elsewhere)
-    # A helper several calls away may be for one process as well.
-    return len(reach.calls) <= NEAR and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+    # A helper several calls away may be for one process as well, and so may be what an option of its file allows.
+    near = len(reach.calls) <= NEAR and not (elsewhere and any(map(_is_option, reach.own_conditions)))
+    return near and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+
+
+def _is_option(condition: Condition) -> bool:
+    """Return whether a condition allows something, and neither follows from the ranks nor is about them."""
+    test, truth = asked(condition.test, condition.truth)
+    return truth and not test.is_constant and not test.spread & BY_RANK
 
 
 def _is_of_ranks(test: Key) -> bool:

@@ -149,6 +149,14 @@ class StatementEvaluator(ExpressionEvaluator):
         load = ast.copy_location(ast.BinOp(left=_as_load(stmt.target), op=stmt.op, right=stmt.value), stmt)
         self.bind(stmt.target, self._BinOp(load))
 
+    def _bind_global(self, name: str, value: Value) -> None:
+        """Bind a name of the module: whether it is still None elsewhere is not known, but the same on all ranks."""
+        before = self.module.env.get(name)
+        kept = before is not None and (before.key is self.keys.none or before.key.op == "name")
+        if kept and not value.key.spread & DIFFERS and value.key.op not in ("constant", "world"):
+            value = value._replace(key=self.keys.make("name", self.module.path, name))
+        self.module.env[name] = value
+
     def bind(self, target: ast.expr, value: Value) -> None:
         if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
             value = value._replace(facts=value.facts | OWN_GROUP)
@@ -156,7 +164,7 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
                 if name in self.globals:
-                    self.module.env[name] = self.env[name]
+                    self._bind_global(name, self.env[name])
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 known = value.obj if is_elements(value.obj) and len(value.obj) == len(elements) else None
                 for place, element in enumerate(elements):
