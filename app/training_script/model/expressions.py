@@ -19,7 +19,7 @@ from .rank_values import GET_RANK
 from .values import Either, FunctionRef, Library, Record, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-BUILTINS |= {"hasattr", "isinstance", "map", "dict"}
+BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
@@ -256,14 +256,18 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _Yield(self, node: ast.Yield) -> Value:
         value = self.evaluate(node.value)
-        self.yielded.append(((*(each.key for each in self.loops), self.path[-1]), value))
+        self._note_yield((*(each.key for each in self.loops), self.path[-1]), value)
         return self.unknown(node)
 
     def _YieldFrom(self, node: ast.YieldFrom) -> Value:
         value = self.evaluate(node.value)
         element = self.element(value, node.value)
-        self.yielded.append(((*(each.key for each in self.loops), self.path[-1], value.key), element))
+        self._note_yield((*(each.key for each in self.loops), self.path[-1], value.key), element)
         return self.unknown(node)
+
+    def _note_yield(self, counts: tuple[Key, ...], element: Value) -> None:
+        if not self.quick:
+            self.yielded.append((counts, element))
 
     def _Lambda(self, node: ast.Lambda) -> Value:
         return Value(self.keys.make("lambda", *self.place(node)), obj=FunctionRef(self.module, node, self.scope()))

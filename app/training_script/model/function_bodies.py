@@ -28,7 +28,7 @@ class _BodyLater(ast.AST):
 
 
 class FunctionDef(_BodyLater, ast.FunctionDef):
-    """An ``ast.FunctionDef`` of an outline; its name is the one by which statements are told apart."""
+    """An ``ast.FunctionDef`` of an outline; its name is the one by which statements differ."""
 
 
 class AsyncFunctionDef(_BodyLater, ast.AsyncFunctionDef):

@@ -16,6 +16,7 @@ from .library_calls import (
     FORWARD,
     FULL_TENSOR,
     FUNCTIONS,
+    GENERATORS,
     LOCAL_RESULTS,
     METHODS,
     OF_FILE,
@@ -111,6 +112,10 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
+            return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name == "hash":
+            return self.unknown(node, *values)
         if name in TIMES:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
         if name in SEEDS and values:
@@ -166,7 +171,8 @@ class LibraryEvaluator(RankEvaluator):
         if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
             return self.constant(True)
         if name.startswith("torch."):
-            return self._computed(name, list(values)) if values else self.unknown(node)
+            given = [*values, *named.values()]
+            return self._computed(name, given) if given else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:

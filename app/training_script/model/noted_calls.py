@@ -14,6 +14,7 @@ NOTED_FUNCTIONS = {
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
+    *("copy.deepcopy", "copy.copy", "hash"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
@@ -32,6 +33,7 @@ NOTED_FUNCTIONS = {
     ),
 }
 PAST_WRAPPER = "the forward pass of the model inside of DDP"
+WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
 WRAPPERS = {"ddp", "fsdp", "engine", "apex", "prepared"}
@@ -47,7 +49,7 @@ NOTED_METHODS = {
         "no_sync",
     ),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
-    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_"),
+    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_", "set_epoch"),
 }
 
 
@@ -56,6 +58,8 @@ def noted_name(callee: Value) -> str:
     obj = callee.obj
     if is_past_wrapper(callee):
         return PAST_WRAPPER
+    if is_wrapped_forward(callee):
+        return WRAPPED_FORWARD
     if isinstance(obj, Library):
         noted = obj.name in NOTED_FUNCTIONS or obj.name.startswith(NOTED_PREFIXES)
         return obj.name if noted else ""
@@ -69,6 +73,13 @@ def noted_name(callee: Value) -> str:
     if isinstance(obj, Bound) and name == "save_pretrained":
         return ""  # what it writes is in its own statements
     return f".{name}" if name in NOTED_METHODS else ""
+
+
+def is_wrapped_forward(callee: Value) -> bool:
+    """Return whether a call is the forward pass of a model in DDP."""
+    if isinstance(callee.obj, Method):
+        return callee.obj.name == "forward" and "ddp" in callee.obj.owner.facts
+    return "ddp" in callee.facts
 
 
 def is_past_wrapper(callee: Value) -> bool:

@@ -123,7 +123,7 @@ def same_on_ranks(key: Key) -> bool:
 
 def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
     """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
-    known = dict(asked(each.test, each.truth) for each in conditions)
+    known = dict(without_not(each.test, each.truth) for each in conditions)
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
@@ -132,7 +132,7 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
         seen.add(id(each))
         yield each
         if each.op == "if":
-            test, truth = asked(each.args[0], True)
+            test, truth = without_not(each.args[0], True)
             arms = (known[test] == truth,) if test in known else (True, False)
             pending += [each.args[1 if arm else 2] for arm in arms]
         elif each.op in ("one of", "changing"):
@@ -141,11 +141,11 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
 
 def together(first: Reach, second: Reach) -> bool:
     """Return whether no condition keeps two facts from being reached in one run."""
-    wanted = dict(asked(each.test, each.truth) for each in first.conditions)
-    asked = (asked(each.test, each.truth) for each in second.conditions)
+    wanted = dict(without_not(each.test, each.truth) for each in first.conditions)
+    asked = (without_not(each.test, each.truth) for each in second.conditions)
     return all(wanted.get(test, truth) == truth for test, truth in asked)
 
 
-def asked(test: Key, truth: bool) -> tuple[Key, bool]:
+def without_not(test: Key, truth: bool) -> tuple[Key, bool]:
     """Return a test and the truth it needs, a ``not`` taken off."""
     return (test.args[0], not truth) if test.op == "not" else (test, truth)

@@ -13,7 +13,7 @@ from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
-from .reach import ALL, Attempted, Condition, Reach, Run, argument, asked
+from .reach import ALL, Attempted, Condition, Reach, Run, argument, without_not
 from .sequences import Event
 
 NEAR = 3  # calls
@@ -279,7 +279,7 @@ def _shows_ranks(reach: Reach) -> bool:
 
 def _is_option(condition: Condition) -> bool:
     """Return whether a condition allows something, and neither follows from the ranks nor is about them."""
-    test, truth = asked(condition.test, condition.truth)
+    test, truth = without_not(condition.test, condition.truth)
     return truth and not test.is_constant and not test.spread & BY_RANK
 
 
