@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..nodes import nodes_below
 from ..project_imports import ProjectImports, read_module
-from ..source import BOM, ScriptSource, parse_deep
+from ..source import BOM, NEWLINE, ScriptSource, parse_deep
 from .library_calls import LIBRARIES
 
 _LINE = r"(?:[^\n\\#]|\\\n)*"
@@ -142,7 +142,7 @@ def _uses_library(tree: ast.Module) -> bool:
 
 
 def _found(text: str) -> Iterator[_Import]:
-    for each in IMPORT.finditer(text.removeprefix(BOM)):
+    for each in IMPORT.finditer(NEWLINE.sub("\n", text.removeprefix(BOM))):
         module, names, modules = each.group("module", "names", "modules")
         if modules:
             yield from (_Import(name.split()[0], 0, ()) for name in NAME.findall(modules))
