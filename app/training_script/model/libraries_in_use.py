@@ -1,4 +1,4 @@
-"""Whether a program uses a library by which ranks communicate: without one, there is nothing that they can part at.
+"""Search for libraries by which ranks communicate: a program without one has nothing that they can part at.
 
 Imports are read from the text of a module and of all that it imports, which is much faster than to evaluate them.
 """
@@ -43,7 +43,7 @@ class _Imports(NamedTuple):
 
 
 class _Project(NamedTuple):
-    """What the scripts of one directory import. ``reaching``: modules from which such a library is reached, or none."""
+    """The imports of the scripts of one directory. ``reaching``: whether such a library is reached from a module."""
 
     imports: ProjectImports
     files: dict[tuple[Path | None, _Import], list[Path]]
