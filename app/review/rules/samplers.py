@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.sequences import Event

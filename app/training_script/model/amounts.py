@@ -1,6 +1,6 @@
 """Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
 
-from .keys import Key
+from .keys import DIFFERS, Key, Keys
 
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
 MOST_TERMS = 16
@@ -56,3 +56,22 @@ def _terms(key: Key | None) -> Terms:
 def _sum(first: Terms, second: Terms, sign: int) -> Terms:
     added = {factors: first.get(factors, 0) + sign * second.get(factors, 0) for factors in {**first, **second}}
     return {factors: times for factors, times in added.items() if times}
+
+
+def lengthwise(keys: Keys, key: Key) -> Key:
+    """Return a sequence without the values of its elements: what decides its length."""
+    if key.spread & DIFFERS:
+        match key.op, key.args:
+            case "appended", (before, *_):
+                return keys.make("appended", lengthwise(keys, before))
+            case "built", (count, *rest):
+                return keys.make("built", count, *(lengthwise(keys, each) for each in rest[:count]))
+            case "if", (test, then, other):
+                return keys.make("if", test, lengthwise(keys, then), lengthwise(keys, other))
+            case "changing", _:
+                return keys.make(
+                    "changing", *(lengthwise(keys, arg) if isinstance(arg, Key) else arg for arg in key.args)
+                )
+            case _:
+                pass
+    return key

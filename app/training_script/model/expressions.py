@@ -8,10 +8,10 @@ from ..nodes import child_nodes
 from ..syntax import last_name
 from .calls import CallEvaluator
 from .followed import MOST_ELEMENTS
-from .items import Branch, Read, Rounds
+from .function_steps import Branch, Read, Rounds
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
-from .library_effects import is_of_batches
+from .library_effects import is_gathered, is_of_batches
 from .module_api import DDP_API
 from .names import CARRIED
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
@@ -127,6 +127,8 @@ class ExpressionEvaluator(CallEvaluator):
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
             if isinstance(op, ast.Eq | ast.NotEq) and right.key.is_constant and left.key.spread & LOCAL:
                 single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
+            if isinstance(op, ast.Eq | ast.NotEq) and is_gathered(left.key) != is_gathered(right.key):
+                single = self.unknown(node).key  # on all ranks alike, some rank has the same as another or not
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)

@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .amounts import is_shared_out
+from .amounts import is_shared_out, lengthwise
 from .buffers import has_buffers
 from .followed import with_more
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
@@ -42,13 +42,14 @@ KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "y
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
+QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
 BATCH = "a batch"
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
 SAME = {"shared", "filled"}  # results of collectives
 WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
-COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
+COUNTED = {"range", "built", "changed", "appended"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
@@ -113,6 +114,8 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in QUEUES:
+            return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
         if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
             return Value(self.keys.local(RANDOM, *self.place(node)))
         if name == "hash":
@@ -139,10 +142,13 @@ class LibraryEvaluator(RankEvaluator):
                 return self.constant(len(values[0].obj))
             if name == "len" and values and values[0].key.op == "selected":
                 return Value(self.keys.local(SELECTED, *self.place(node)))
-            if name == "len" and values and values[0].key.spread & LOCAL:
-                return self._length(values[0].key, node)
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
-            return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
+            if name != "len" or not values:
+                return Value(self.keys.make(name, *(value.key for value in values)), facts)
+            counted = lengthwise(self.keys, values[0].key)
+            if counted.spread & LOCAL:
+                return self._length(counted, node)
+            return Value(self.keys.make("length", counted), facts)
         if (
             name == "getattr"
             and len(values) > 1
@@ -226,6 +232,8 @@ class LibraryEvaluator(RankEvaluator):
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
             return self.selected(owner, node)
+        if name in ("get", "get_nowait") and "queue" in owner.facts:
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
         if name in ("chunk", "tensor_split") and values:
             return self._pieces(owner, values[0], node)
         if name in ("numel", "nelement", "size", "dim"):
@@ -243,11 +251,12 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
             target = node.func.value if isinstance(node.func, ast.Attribute) else None
+            change = "appended" if name == "append" else "changed"
             more = with_more(owner.obj, values, extends=name != "append") if name in ("append", "extend") else None
             if target is not None and more is not None:
-                self.collect(target, owner, Value(self.keys.make("changed", owner.key, values[0].key), obj=more))
+                self.collect(target, owner, Value(self.keys.make(change, owner.key, values[0].key), obj=more))
                 return self.constant(None)
-            self.rebind(target, owner, values)
+            self.rebind(target, owner, values, change)
             return owner
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
@@ -261,10 +270,10 @@ class LibraryEvaluator(RankEvaluator):
             after = after._replace(obj=Either(self.path[-1], after, before))
         self.bind(target, after)
 
-    def rebind(self, target: ast.expr | None, owner: Value, values: list[Value]) -> None:
+    def rebind(self, target: ast.expr | None, owner: Value, values: list[Value], change: str) -> None:
         """A value changed in place depends on what was added to it."""
         if isinstance(target, ast.Name) and target.id in self.env and values:
-            key = self.keys.make("changed", owner.key, *(value.key for value in values))
+            key = self.keys.make(change, owner.key, *(value.key for value in values))
             facts = owner.facts.union(*(value.facts & CARRIED for value in values))
             self.env[target.id] = Value(key, facts)
 
@@ -384,7 +393,7 @@ class LibraryEvaluator(RankEvaluator):
             return self.unknown(node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
-        return self.keys.make("length", key)
+        return self.keys.make("length", lengthwise(self.keys, key))
 
     def element(self, iterable: Value, node: ast.AST) -> Value:
         """Return what a loop over an iterable gets in a round."""
@@ -440,9 +449,14 @@ def is_received(key: Key) -> bool:
     return key.op == "filled" and key.args[-1] == SENT
 
 
+def is_gathered(key: Key) -> bool:
+    """Return whether a value is each of what a collective gave to all ranks in turn."""
+    return key.op == "element" and any(part.op in SAME for part in parts(key))
+
+
 def is_of_batch(key: Key) -> bool:
     """Return whether a value is a batch of a loader or a part of one."""
-    while key.op in ("item", "element", "attribute", "changed"):
+    while key.op in ("item", "element", "attribute", "changed", "appended"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
 

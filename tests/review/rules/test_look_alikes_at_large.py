@@ -805,6 +805,77 @@ PAIRS = {
         "!= 1",
         "DW401",
     ),
+    "as many parts as the others have": Pair(
+        """
+        def share(sizes, rank):
+            held = []
+            while sizes:
+                part = sizes.pop()
+                held.append(part[rank])
+            return held
+        def train(sizes):
+            model = DDP(torch.nn.Linear(2, 2))
+            limit = 4 * len([part * 2 for part in share(sizes, rank)])
+            for step in range(99):
+                if step > limit:
+                    break
+                model(torch.ones(2)).sum().backward()
+        train([[1, 2]])
+        """,
+        "limit = 4 * len([part * 2 for part in share(sizes, rank)])",
+        "limit = rank + 2",
+        "DW402",
+    ),
+    "files of each rank in a queue": Pair(
+        """
+        import queue
+        import threading
+        def read(names, waiting):
+            for name in names:
+                waiting.put(name)
+        def convert(names):
+            waiting = queue.Queue(9)
+            threading.Thread(target=read, args=(names[rank], waiting)).start()
+            name = waiting.get()
+            os.remove(name)
+        convert([["a"], ["b"]])
+        """,
+        "name = waiting.get()",
+        'name = "a"',
+        "DW412",
+    ),
+    "sizes of all ranks that each compares with its own": Pair(
+        """
+        def differs(own):
+            sizes = [torch.zeros(1) for _ in range(dist.get_world_size())]
+            dist.all_gather(sizes, torch.tensor([len(own)]))
+            for size in sizes:
+                if size != own[0]:
+                    return True
+            return False
+        def train(loader):
+            model = DDP(torch.nn.Linear(2, 2))
+            for batch in loader:
+                if differs(batch):
+                    continue
+                model(batch).sum().backward()
+        train(DataLoader(torch.ones(8, 2)))
+        """,
+        "if differs(batch):",
+        "if differs(batch) or batch[0] > 3:",
+        "DW406",
+    ),
+    "a script that asks for one node": Pair(
+        """
+        if input():
+            assert int(os.environ["LOCAL_RANK"]) == dist.get_rank()
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            torch.save({}, "last.pt")
+        """,
+        "== dist.get_rank()",
+        "< dist.get_world_size()",
+        "DW502",
+    ),
 }
 
 
