@@ -54,6 +54,19 @@ TOLD_BY_SOURCES = {
         "NCCL WARN Error: failed to extend /dev/shm/nccl-03v824 to 4194660 bytes",
         "RuntimeError: unable to write to file </torch_81_2>: No space left on device (28)",
     ],
+    "nccl-shm-one-machine": [
+        "misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-glnlGK "
+        "(size 14156128), error: No such file or directory (2)",
+        "transport/shm.cc:590 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'",
+        "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Error while creating shared memory segment /dev/shm/nccl-g0wGsu (size 9637888)",
+    ],
+    "trainer-and-server": [
+        "RuntimeError: Attempting to use the same CUDA device (UUID: GPU-1b2c) for multiple distinct roles/ranks",
+        "ConnectionError: The vLLM server can't be reached at http://0.0.0.0:8000 after 240.0 seconds. Make sure",
+        "ValueError: Free memory on device cuda:0 (12.18/23.56 GiB) on startup is less than desired GPU memory "
+        "utilization (0.92, 21.67 GiB).",
+    ],
     "port-in-use": ["OSError: [Errno 98] Address already in use"],
     "master-unreachable": ["[c10d] The client socket has failed to connect to any network address of (node0, 29500)."],
     "bare-python-launch": ["Distributed environment: DistributedType.NO"],
