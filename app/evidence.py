@@ -1,6 +1,6 @@
 """The types shared by all parts: evidence, ranked causes, and the next step."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -110,6 +110,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     def named(self, most: int) -> list[RankedCause]:
         """Return the causes with evidence for them that still matter, best first."""
         return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
+
+    def rest(self, shown: Sequence[RankedCause]) -> float:
+        """Return the probability of all that is not shown: other causes, and none of the known ones."""
+        return self.other if self.several else max(0.0, 1 - sum(cause.confidence for cause in shown))
 
 
 STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet

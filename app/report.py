@@ -136,7 +136,7 @@ def _ranking(diagnosis: Diagnosis) -> list[Block]:
     if causes:
         rows = [[probability_text(cause.confidence), cause.title, cause.id] for cause in causes]
         blocks.append(
-            Table(["Share", "Cause", "Id"], [*rows, [probability_text(diagnosis.other), "none of these", ""]])
+            Table(["Share", "Cause", "Id"], [*rows, [probability_text(diagnosis.rest(causes)), "something else", ""]])
         )
     for cause in causes:
         blocks.append(f"{cause.title}, because:")

@@ -206,7 +206,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
         if place == 1:
             print_line(f"     {knowledge.causes[cause.id].summary}")
     if named:
-        print_line(f"–  something else   {probability_text(diagnosis.other)}")
+        print_line(f"–  something else   {probability_text(diagnosis.rest(named))}")
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:

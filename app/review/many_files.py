@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from ...knowledge.schema import Knowledge, Safety
 from ..text.progress import ProgressLine
+from ..training_script.model.libraries_in_use import unchanged_files
 from .file_review import review_or_skip
 from .files import FoundFile
 from .types import ReviewedFile, SkippedFile
@@ -24,7 +25,7 @@ def review_files(
     """Return the review of each file, in order, with its patches of these levels of safety."""
     # The scripts of the directories above a module use it, and what their review finds is kept for that of the module.
     order = sorted(range(len(files)), key=lambda index: len(files[index].path.parts))
-    with _rare_collections():
+    with _rare_collections(), unchanged_files():
         reviewed = _review_files([files[index] for index in order], knowledge, safeties)
     return [each for _, each in sorted(zip(order, reviewed, strict=True), key=lambda pair: pair[0])]
 

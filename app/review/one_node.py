@@ -26,6 +26,8 @@ def _shows_one_node(script: Script, node: ast.AST) -> bool:
             texts = ast.unparse(left), ast.unparse(right)
             pairs = (texts, texts[::-1])
             return any("device_count" in one and WORLD_SIZE.search(other) for one, other in pairs)
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            return {_rank_kind(script, left), _rank_kind(script, right)} == {"local", "global"}
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value="MASTER_ADDR"))], value=value):
             return _is_this_host(value) and not _is_conditional(script, node)
         case ast.Assign(targets=[target], value=value) if WORLD_SIZE.fullmatch(dotted_name(target).rpartition(".")[2]):
@@ -40,6 +42,13 @@ def _shows_one_node(script: Script, node: ast.AST) -> bool:
         case ast.Import(names=[ast.alias(name="pytest" | "unittest"), *_]):
             return True
     return False
+
+
+def _rank_kind(script: Script, node: ast.expr) -> str:
+    """Return what kind of a rank an expression is, "" if it is none."""
+    value = script.evaluated.value(node)
+    rank = rank_in(value) if value else None
+    return rank.args[0] if rank else ""
 
 
 def _is_this_host(value: ast.expr) -> bool:

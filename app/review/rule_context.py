@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..training_script.model.comparison import Divergence
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
-    from ..training_script.model.items import Branch
+    from ..training_script.model.function_steps import Branch
     from ..training_script.model.reach import Reach, Run
     from ..training_script.model.sequences import Site
 
@@ -55,11 +55,24 @@ class Script:
         return bool(TEST_NAME.fullmatch(path.name) or TEST_IMPORT.search(self.source.text)) or _is_in_tests(path)
 
     @cached_property
+    def has_ranks(self) -> bool:
+        """True if the program, or a script that uses this module, uses a library by which ranks communicate."""
+        from ..training_script.model.libraries_in_use import libraries_in_use
+        from ..training_script.model.users import users
+
+        libraries, path = libraries_in_use(), Path(self.source.path)
+        return libraries.uses_library(path, self.source) or (
+            path.is_absolute() and any(libraries.uses_library(user) for user in users(path))
+        )
+
+    @cached_property
     def divergences(self) -> "Divergences":
         """The places where the ranks of the program part."""
-        from ..training_script.model.divergences import divergences
+        from ..training_script.model.divergences import Divergences, divergences
         from ..training_script.model.users import SOURCES
 
+        if not self.has_ranks:
+            return Divergences([], True)
         found = divergences(self.evaluated)
         SOURCES.keep(self.evaluated, Path(self.source.path), self.source.text, found)
         return found
@@ -81,6 +94,8 @@ class Script:
         """The places where the ranks part that only the scripts that use this module show."""
         from ..training_script.model.users import divergences_in_use
 
+        if not self.has_ranks:
+            return []
         return divergences_in_use(self.evaluated, self.source.tree, Path(self.source.path), self.source.text)
 
     @cached_property
@@ -107,9 +122,9 @@ class Script:
     @cached_property
     def runs(self) -> "list[Run]":
         """The facts of each start of the program, for the rules."""
-        from ..training_script.model.reach import runs
+        from ..training_script.model.runs import find_runs
 
-        return runs(self.evaluated)
+        return find_runs(self.evaluated) if self.has_ranks else []
 
     def place(self, reach: "Reach") -> "Site | None":
         """Return the place of a fact in this script: its own, or that of the call that leads to it."""
@@ -118,7 +133,10 @@ class Script:
 
     def is_here(self, reach: "Reach") -> bool:
         """Return whether a fact is in this script itself."""
-        return reach.fact.site.path == self.source.path
+        if reach.fact.site.path != self.source.path:
+            return False
+        node = getattr(reach.fact, "node", None)
+        return node is None or node in self.source.parents  # a call that functools.partial completes is not
 
 
 def _is_in_tests(path: Path) -> bool:

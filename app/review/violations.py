@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from ...knowledge.schema import Severity
 from ..training_script.model.reach import Reach
 from .rule_context import Patch, Script, Violation
+from .types import RelatedPlace
 
 
 def violation_at(
@@ -16,6 +17,7 @@ def violation_at(
     severity: Severity | None = None,
     branch: int | None = None,
     patch: Callable[[], Patch] | None = None,
+    related: list[RelatedPlace] | None = None,
 ) -> Iterator[Violation]:
     """Yield the violation at a fact, or at the call in this script that leads to it; none if it is elsewhere."""
     site = script.place(reach)
@@ -29,4 +31,5 @@ def violation_at(
             severity=severity,
             branch=branch,
             patch=patch,
+            related=related or [],
         )

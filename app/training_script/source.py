@@ -100,11 +100,6 @@ def parse_deep(text: str) -> ast.Module:
         sys.setrecursionlimit(before)
 
 
-def one_level(indent: str) -> str:
-    """Return one more level of indentation for code that is indented like this."""
-    return "\t" if indent.startswith("\t") else UNIT
-
-
 class ScriptSource:
     """A parsed script. Lines count from 1; offsets are characters from the start of ``text``."""
 
@@ -148,6 +143,23 @@ class ScriptSource:
         """The newline this file uses, by its first line."""
         found = NEWLINE.search(self.text)
         return found[0] if found else "\n"
+
+    @cached_property
+    def unit(self) -> str:
+        """The white space by which the first block of this file is indented."""
+        for node in nodes_below(self.tree):
+            body = getattr(node, "body", None)
+            if isinstance(node, ast.stmt) and isinstance(body, list) and body[0].lineno > node.lineno:
+                outer, inner = self.indent(node.lineno), self.indent(body[0].lineno)
+                if inner.startswith(outer) and len(inner) > len(outer):
+                    return inner[len(outer) :]
+        return UNIT
+
+    def one_level(self, indent: str) -> str:
+        """Return one more level of indentation for code of this file that is indented like this."""
+        if not indent or indent[0] == self.unit[0]:
+            return self.unit
+        return "\t" if indent[0] == "\t" else UNIT
 
     def line(self, number: int) -> str:
         """Return a line without its newline; an empty string if there is no such line."""
@@ -218,7 +230,7 @@ class ScriptSource:
 
     def indented(self, stmt: ast.stmt) -> list[Edit]:
         """Return the edits that move the lines of a statement one level in; the inside of texts stays."""
-        step = one_level(self.indent(stmt.lineno))
+        step = self.one_level(self.indent(stmt.lineno))
         return [
             Edit(self.starts[number - 1], self.starts[number - 1], step)
             for number in range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)

@@ -186,7 +186,7 @@ class Interview:
         if named:
             self.prompt.write("", "Most likely so far")
             self.prompt.write(
-                *(_bar(cause.confidence, cause.title) for cause in named), _bar(diagnosis.other, "none of these")
+                *(_bar(cause.confidence, cause.title) for cause in named), _bar(diagnosis.rest(named), "something else")
             )
 
     def _show_verdict(self, diagnosis: Diagnosis, named: list[RankedCause]) -> None:
@@ -204,7 +204,7 @@ class Interview:
             if named[0].against:
                 self.prompt.write("Evidence against it", *(_reason(line) for line in named[0].against))
             self.prompt.write("", *(_bar(cause.confidence, cause.title) for cause in named))
-            self.prompt.write(_bar(diagnosis.other, "none of these"))
+            self.prompt.write(_bar(diagnosis.rest(named), "something else"))
         self.prompt.write("")
 
     def _report(self) -> None:

@@ -150,7 +150,9 @@ class PlainWizard:
             problem = f"   {self.prompt.status_sign(fact.status)} {fact.problem}" if fact.status else ""
             self.prompt.write(f"  {fact.name:<8} {fact.text}{problem}")
         if not self.state.reports:
-            self.prompt.write("  job      none of yours runs here")
+            self.prompt.write(
+                "  job      none of yours runs here", *(f"           {line}" for line in self.state.other_jobs)
+            )
         for report in self.state.reports or []:
             status, text = JOB_STATE_TEXT[report.verdict.state]
             self.prompt.write(f"  job      {job_line(report)}   {self.prompt.status_sign(status)} {text}")
@@ -200,7 +202,7 @@ class PlainWizard:
         """Review a script or a directory, go through its findings, and show the causes that they support."""
         typed = self.prompt.ask("Path of your training script, or of a directory (PATH --to ddp migrates it): ")
         if not typed.strip():
-            self.prompt.write("  No script was given.")
+            self.prompt.write("  No script was given. In the directory of your scripts:", "  $ ddpwizard review .")
             return
         self.state.begin()
         if review_path(self.state, self.prompt, typed):

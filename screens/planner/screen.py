@@ -48,6 +48,7 @@ class PlanScreen(BuildModelMixin):
         "other GPUs. The signs in the bar are named below the list; the line marks the end of the GPU's memory. Sign "
         "before the name: ✓ fits; ✗ does not fit; a warning: fits only just, or is too slow; else not known. In the "
         "legend, context is the memory of CUDA and NCCL, and gaps is memory that PyTorch reserves and cannot use. "
+        "compute time: that of a step's arithmetic alone, with no recomputation and no waiting. "
         "recompute: which activations are computed again instead of kept. HSDP: copies over the nodes, shards within "
         "a node. The model is a known name; the path of a Hugging Face config.json or of .safetensors; a function "
         "such as pkg.mod:build, which is imported after you confirm; or numbers: parameters, layers, hidden size, "

@@ -45,7 +45,7 @@ class CauseRanking(BaseWidget):
             )
         reasons = [row for reason in named[0].because[:SHOWN_REASONS] for row in reason_rows(reason, width)]
         least = min(len(reasons), LEAST_REASONS)
-        fitting = [_causes(named[:count], width) for count in range(len(named), 0, -1)]
+        fitting = [_causes(diagnosis, named[:count], width) for count in range(len(named), 0, -1)]
         rows = next((rows for rows in fitting if len(rows) + least + 2 <= self.size.height), fitting[-1])
         room = max(1, self.size.height - len(rows) - 2)
         gap = [Content("")] if room > len(reasons) else []
@@ -56,10 +56,10 @@ class CauseRanking(BaseWidget):
         )
 
 
-def _causes(named: Sequence[RankedCause], width: int) -> list[Content]:
+def _causes(diagnosis: Diagnosis, named: Sequence[RankedCause], width: int) -> list[Content]:
     """Render causes, and the probability of all others."""
     rows = [row for cause in named for row in _rows(cause.confidence, cause.title, width, "$accent")]
-    return rows + _rows(1 - sum(cause.confidence for cause in named), "something else", width, "$muted")
+    return rows + _rows(diagnosis.rest(named), "something else", width, "$muted")
 
 
 def reason_rows(reason: ReasonLine, width: int, most: int = 2) -> list[Content]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.training_script.source import BOM
 from helpers.command import ddpwizard
+from helpers.patched_programs import PROGRAMS
 from helpers.review_snippets import apply_fixes
 
 HEAD = """\
@@ -38,6 +39,12 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "tabs": lambda text: (text + "\n").replace("    ", "\t").encode(),
     "latin-1": lambda text: (text + "\n").replace("utf-8", "latin-1").encode("latin-1"),
 }
+# The other patches, in a form that has it all: a byte order mark, CRLF and tabs.
+OTHERS = {name: HEAD + program.text for name, program in PROGRAMS.items()}
+
+
+def all_in_one(text: str) -> bytes:
+    return (BOM + text).replace("    ", "\t").replace("\n", "\r\n").encode()
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +54,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for rule, text in SCRIPTS.items():
         for form, encode in FORMS.items():
             (root / f"{rule}-{form}.py").write_bytes(encode(text))
+    for name, text in OTHERS.items():
+        (root / f"{name}.py").write_bytes(all_in_one(text))
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     command = [sys.executable, "-m", "ddpwizard", "review", ".", "--diff"]
     shown = subprocess.run(command, cwd=root, capture_output=True, check=False, timeout=180)
@@ -62,6 +71,13 @@ def test_diff_applies_and_changes_nothing_else(rule: str, form: str, project: Pa
     after, done = apply_fixes(SCRIPTS[rule])
     assert [finding.rule for finding in done] == [rule]
     assert (project / f"{rule}-{form}.py").read_bytes() == FORMS[form](after)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_patch_keeps_the_form_of_the_file(name: str, project: Path) -> None:
+    after, done = apply_fixes(OTHERS[name])
+    assert done
+    assert (project / f"{name}.py").read_bytes() == all_in_one(after)
 
 
 def test_second_review_finds_nothing(project: Path) -> None:

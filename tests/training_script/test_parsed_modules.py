@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.training_script.model import parsed_modules
+from ddpwizard.app.training_script.model.function_bodies import count_nodes
 from ddpwizard.app.training_script.model.parsed_modules import ParsedModule, ParsedModules
 
 RANK = "rank = 1\n"
@@ -42,7 +43,7 @@ FUNCTIONS = """\
 import torch.distributed as dist
 
 @decorated(1)
-def first(rank: int = 0) -> int:
+def first(rank=0, *more, key=None, **named):
     text = '''
 of several lines'''
     def inner():
@@ -75,12 +76,13 @@ else:
 def test_the_modules_that_were_used_last_are_kept_whole_and_older_ones_as_outlines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parsed_modules, "MOST_PARSED_BYTES", 2 * len(FUNCTIONS))
-    monkeypatch.setattr(parsed_modules, "MOST_OUTLINED_BYTES", len(FUNCTIONS))
+    monkeypatch.setattr(parsed_modules, "MOST_NODES", 2 * len(FUNCTIONS) // parsed_modules.BYTES_PER_NODE)
+    monkeypatch.setattr(parsed_modules, "MOST_OUTLINE_NODES", count_nodes(ast.parse(FUNCTIONS)) - 1)
     paths = [tmp_path / f"{name}.py" for name in "abcd"]
     for path in paths:
         path.write_text(FUNCTIONS)
     modules = ParsedModules()
+    modules.keep(tmp_path / "e.py", FUNCTIONS, ParsedModule(ast.parse(FUNCTIONS)))
     first, second, _ = (modules.get(path) for path in paths[:3])
     outline = modules.get(paths[0])
     assert first and outline and outline is not first
@@ -89,3 +91,4 @@ def test_the_modules_that_were_used_last_are_kept_whole_and_older_ones_as_outlin
     assert ast.dump(outline.tree, include_attributes=True) == ast.dump(first.tree, include_attributes=True)
     assert modules.get(paths[3]) and modules.get(paths[1]) is not second
     assert modules.get(paths[0]) is not outline  # the oldest outline is dropped
+    assert tmp_path / "e.py" not in modules  # nothing has imported it

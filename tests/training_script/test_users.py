@@ -51,6 +51,12 @@ def test_a_wrapped_model_that_a_script_passes_is_known_in_the_module(module: Pat
     assert lines(module, SCORE) == [6]
 
 
+def test_a_module_that_uses_no_library_is_followed_in_the_script_that_does(module: Path) -> None:
+    module.write_text("def score(net, rank):\n    if rank > 0:\n        return\n    net(1)\n")
+    (module.parent.parent / "train.py").write_text(MAIN.replace("[torch.ones(1, 2)]", "dist.get_rank()"))
+    assert lines(module, module.read_text()) == [4]
+
+
 def test_a_model_that_the_script_unwraps_parts_no_ranks(module: Path) -> None:
     script = module.parent.parent / "train.py"
     script.write_text(MAIN.replace("score(net,", "score(net.module,"))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from ...review.patches.torch_names import distributed_module
 from ...review.rule_context import Script
 from ...training_script.edits import Edit
-from ...training_script.source import one_level
 from ...training_script.syntax import LOOPS, Function, is_main_block, nodes_of_body
 from ..facts import CaseFacts
 from .types import RecipeResult
@@ -84,7 +83,7 @@ def _behind(script: Script, block: list[ast.stmt], conditional: bool) -> list[Ed
         return []  # it may communicate
     indent = source.indent(last.lineno)
     code = f"{dist}.{DESTROY}()"
-    step = one_level(indent)
+    step = source.one_level(indent)
     lines = [f"if {dist}.is_initialized():", step + code] if conditional else [code]
     if isinstance(last, ast.Return):
         return [source.insert_line(last.lineno, line, indent) for line in lines]

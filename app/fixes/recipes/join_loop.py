@@ -69,7 +69,7 @@ def _collectives_in(loop: ast.For) -> set[str]:
 def _patch(file: UserFile, loop: ast.For, model: str) -> FilePatch:
     source = file.source
     indent = source.indent(loop.lineno)
-    step = source.indent(loop.body[0].lineno).removeprefix(indent) or "    "
+    step = source.indent(loop.body[0].lineno).removeprefix(indent) or source.one_level(indent)
     last = loop.end_lineno or loop.lineno
     lines = [n for n in range(loop.lineno, last + 1) if source.line(n).strip() and n not in source.inside_strings]
     edits = [source.insert_line(loop.lineno, f"with {model}.join():", indent)]

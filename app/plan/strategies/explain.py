@@ -123,10 +123,10 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
 
 
 def slowdown_text(slower_than_ideal: float) -> str:
-    """Return ``41% slower than ideal``; from twice as long, ``5.4 times as long as the ideal step``."""
+    """Return ``41% over compute time``; from twice as long, ``5.4 times the compute time``."""
     if slower_than_ideal >= 1:
-        return f"{ratio_text(1 + slower_than_ideal)} times as long as the ideal step"
-    return f"{percent_text(slower_than_ideal)} slower than ideal"
+        return f"{ratio_text(1 + slower_than_ideal)} times the compute time"
+    return f"{percent_text(slower_than_ideal)} over compute time"
 
 
 def _pace(found: Candidate, setting: TrainingSetup) -> str:

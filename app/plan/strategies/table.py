@@ -83,12 +83,12 @@ def render_table(
         lines.append(f"  … {len(candidates) - len(listed)} more that are slower or need more, all of them with --json")
     fits_shown = {each.fits for each in listed if not _is_slow(each)}
     legend = [words for fits, words in LEGEND.items() if fits in fits_shown]
-    legend += [f"{SLOW} over {NOT_IN_PRACTICE:.0f} times the ideal step"] if any(map(_is_slow, listed)) else []
+    legend += [f"{SLOW} over {NOT_IN_PRACTICE:.0f} times the compute time"] if any(map(_is_slow, listed)) else []
     legend += [f"{HOST}: its memory is full"] if any(row[STEP] == HOST for row in rows) else []
     lines.append(f"  {', '.join(legend)}; memory in GiB")
     if best.slower_than_ideal is not None:
         lines.append("  most: sequences per GPU that fit")
-        lines.append("  slower: relative to compute only, with no recomputation and no waiting")
+        lines.append("  slower: over the compute time of a step, with no recomputation and no waiting")
     lines += [""]
     lever, split, further = best.lever.partition(". ")  # the advice to split layers is a sentence of its own
     lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {lever}."]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...training_script.edits import Edit
 from ...training_script.reaching_values import Absent, values_at
-from ...training_script.source import ScriptSource, one_level
+from ...training_script.source import ScriptSource
 from ...training_script.syntax import FUNCTIONS, last_name
 from ...training_script.torch_classes import LOADER_CLASSES
 from ..rule_context import Patch, Script, no_patch
@@ -40,7 +40,10 @@ def agreement(source: ScriptSource, line: int, indent: str, value: str, operatio
     """Return the edits that reduce a value over all ranks in front of a line."""
     code = [f"{flag.name} = {flag.torch}.tensor({value}{flag.device})"]
     reduce = f"{flag.distributed}.all_reduce({flag.name}, op={flag.distributed}.ReduceOp.{operation})"
-    code += [f"if {flag.distributed}.is_initialized():", one_level(indent) + reduce] if flag.guarded else [reduce]
+    if flag.guarded:
+        code.append(f"if {flag.distributed}.is_initialized():")
+        reduce = source.one_level(indent) + reduce
+    code.append(reduce)
     return [source.insert_line(line, each, indent) for each in code]
 
 
@@ -105,7 +108,7 @@ def _of_while(source: ScriptSource, loop: ast.While, flag: Flag) -> list[Edit] |
         source.replace(loop.test, "True"),
         *agreement(source, line, indent, as_number(source, loop.test), "MIN", flag),
         source.insert_line(line, f"if not {flag.name}.item():", indent),
-        source.insert_line(line, f"{one_level(indent)}break", indent),
+        source.insert_line(line, f"{source.one_level(indent)}break", indent),
     ]
 
 

@@ -5,7 +5,7 @@ import itertools
 from typing import NamedTuple
 
 from ...training_script.edits import Edit
-from ...training_script.source import ScriptSource, one_level
+from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument, dotted_name
 from .move_statement import block_of
 
@@ -41,7 +41,7 @@ def exchange_at_once(source: ScriptSource, stmt: ast.stmt) -> Exchange | None:
             if first.tensor == second.tensor:
                 return None
             code = f"for request in {first.module}.batch_isend_irecv([{first.operation}, {second.operation}]):"
-            step = one_level(source.indent(second.statement.lineno))
+            step = source.one_level(source.indent(second.statement.lineno))
             wait = source.replace(second.statement, f"{step}request.wait()")
             return Exchange(first.statement, second.statement, [source.replace(first.statement, code), wait])
     return None

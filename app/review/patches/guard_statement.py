@@ -3,7 +3,6 @@
 import ast
 
 from ...training_script.edits import Edit
-from ...training_script.source import one_level
 from ..rule_context import Patch, Script, no_patch
 from .torch_names import distributed_module
 
@@ -34,6 +33,6 @@ def guard_statement(script: Script, node: ast.expr, id_: str, *, others_wait: bo
     first, *rest = source.indented(stmt)
     edits = [Edit(first.start, first.end, guard.text + first.text), *rest]
     if others_wait:
-        wait = (f"if {module}.is_initialized():", f"{one_level(indent)}{module}.barrier()")
+        wait = (f"if {module}.is_initialized():", f"{source.one_level(indent)}{module}.barrier()")
         edits += [source.insert_line(last + 1, line, indent) for line in wait]
     return Patch(id=id_, safety="unsafe", why_unsafe=ONE_DISK if others_wait else WHY_UNSAFE, edits=edits)

@@ -81,7 +81,7 @@ class _SetEpoch:
     def _unit(self) -> str:
         """Return one level of indentation as the loop uses it."""
         outer = self.source.indent(self.loop.lineno)
-        return self.source.indent(self.loop.body[0].lineno).removeprefix(outer) or "    "
+        return self.source.indent(self.loop.body[0].lineno).removeprefix(outer) or self.source.one_level(outer)
 
     # ---- places
 

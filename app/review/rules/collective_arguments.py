@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
-from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at
+from ...training_script.syntax import last_name
 from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -127,13 +128,35 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*(PREFIX + name for name in (*GROUP_PLACE, *BEGIN))):
         name = fact.name.removeprefix(PREFIX)
         begins = name in BEGIN or ((flag := fact.named.get("async_op")) and flag.key is run.keys.true)
-        if begins and script.is_here(reach) and isinstance(script.source.parents.get(fact.node), ast.Expr):
+        dropped = script.is_here(reach) and isinstance(script.source.parents.get(fact.node), ast.Expr)
+        if begins and dropped and not _is_waited_for(script, run, reach, fact):
             yield from violation_at(
                 script,
                 reach,
                 f"nothing waits for the end of this {name}: what is read next may be as before it",
                 0.85,
             )
+
+
+def _is_waited_for(script: Script, run: Run, reach: Reach, fact: Noted) -> bool:
+    """Return whether the GPU is waited for somewhere, or the ranks come to a barrier before the data are used."""
+    if "cuda.synchronize" in script.source.text:
+        return True
+    after = run.reached[run.reached.index(reach) + 1 :]
+    waits = [each for each in after if each.name == "barrier" and each.calls == reach.calls and together(reach, each)]
+    tensor = fact.node.args[0] if fact.node.args else None
+    if not waits or not isinstance(tensor, ast.Name):
+        return False
+    between = range(fact.site.end_line + 1, waits[0].fact.site.line)
+    function = script.names.enclosing_function(fact.node) or script.source.tree
+    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == tensor.id]
+    return all(_is_kept(script, node) for node in uses if node.lineno in between)
+
+
+def _is_kept(script: Script, name: ast.Name) -> bool:
+    """Return whether a name is only put into a list."""
+    call = script.source.parents.get(name)
+    return isinstance(call, ast.Call) and last_name(call.func) == "append"
 
 
 def _of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach, Noted, str]]:

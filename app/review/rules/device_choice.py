@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.library_effects import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
 from ...training_script.model.reach import ALL, Reach, Run, argument
@@ -44,7 +44,7 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
         return
     own_gpus = "device_ids" in script.source.text or any(run.of(SET))
     for reach, fact in run.of(FIRST_GPU):
-        if _by_all(reach):
+        if _by_all(reach) and run.is_of_several(reach):
             message = "every rank puts this on GPU 0: the other GPUs stay empty, and NCCL accepts one process for each"
             if own_gpus:
                 message = (

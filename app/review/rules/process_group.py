@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from ...training_script.model.items import Noted
-from ...training_script.model.reach import ALL, Run, argument
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.reach import ALL, Run, alternatives, argument
 from ...training_script.syntax import call_argument
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -19,11 +19,19 @@ DESTROY = "torch.distributed.destroy_process_group"
 def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     """DW105: yield the process groups that are made with the local rank as the rank."""
     text = script.source.text
+    for reach, fact in run.of(INIT):
+        rank, size = argument(fact, 3, "rank"), argument(fact, 2, "world_size")
+        fixed = rank and rank.key.is_constant and type(rank.key.value) is int and rank.key.value >= 0
+        if fixed and rank and reach.several and not (size and size.key.is_constant and size.key.value == 1):
+            message = f"every process passes {rank.key.value} as its rank: the others are waited for"
+            yield from violation_at(script, reach, message, 0.8)
     if "LOCAL_RANK" not in text or "spawn" in text or "Process(" in text:
         return
     for reach, fact in run.of(INIT):
         rank = argument(fact, 3, "rank")
-        if rank and rank.key.op == "rank" and rank.key.args[0] == "local" and not reach.unsure:
+        size = argument(fact, 2, "world_size")
+        of_node = size and any(each.op == "world" and each.args[0] == "local" for each in alternatives(size.key))
+        if rank and rank.key.op == "rank" and rank.key.args[0] == "local" and not (of_node or reach.unsure):
             message = "the local rank is passed as the rank: on the second node the same numbers come again"
             patch = partial(_by_environment, script, fact) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.85, patch=patch)

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Value
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..types import RelatedPlace
 from ..violations import violation_at
 
 FILE_NAME = re.compile(r"([A-Za-z][\w-]{3,})(?:\.\w+)?")
@@ -28,6 +29,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     saved = {_is_wrapped(fact, reach, wraps) for reach, fact in states} - {None}
     if len(saved) != 1:
         return
+    saving_places = [_place(fact, "the state is taken from the model here") for _, fact in states]
     names = {name for _, fact in saves for name in _names(argument(fact, 1, "f"))}
     loads = {fact.result.key: _names(argument(fact, 0, "f")) for _, fact in run.of("torch.load")}
     targets = [(reach, fact, _is_wrapped(fact, reach, wraps)) for reach, fact in run.of(".load_state_dict")]
@@ -42,10 +44,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 _where_wrapped(reach, run),
                 f"this state is saved {saving} DDP around the model; here each name of the model {name}",
                 0.75,
+                related=[_place(fact, "the state is loaded here"), *saving_places],
                 patch=(lambda fact=fact, wrapped=wrapped: _inner(script, fact, wraps, wrapped))
                 if script.is_here(reach)
                 else None,
             )
+
+
+def _place(fact: Noted, message: str) -> RelatedPlace:
+    return RelatedPlace(path=fact.site.path, line=fact.site.line, message=message)
 
 
 def _is_wrapped(fact: Noted, reach: Reach, wraps: dict[Key, Key]) -> bool | None:

@@ -5,7 +5,7 @@ import ast
 from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
-from .items import Called, Noted, Rounds
+from .function_steps import Called, Noted, Rounds
 from .keys import Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
 from .names import Named, Values
@@ -37,6 +37,16 @@ def may_be_other(key: Key) -> bool:
 
 def _is_unknown(key: Key) -> bool:
     return not key.is_constant and key.op not in ("instance", "one of", "if")
+
+
+def _may_be_overridden(method: Bound, called: ast.expr) -> bool:
+    """Return whether a method is called on ``self``, and a class below its own in the file has another one."""
+    if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name) or called.value.id != "self":
+        return False
+    owner = method.owner.obj
+    if not isinstance(owner, Instance):
+        return False
+    return called.attr in owner.cls.module.parsed.overridden.get(owner.cls.node.name, ())
 
 
 class CallEvaluator(ChoiceEvaluator):
@@ -110,7 +120,8 @@ class CallEvaluator(ChoiceEvaluator):
         if isinstance(obj, Bound):
             result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
-            if obj.held and may_be_other(obj.held.key) and isinstance(last, Called):
+            held = obj.held and may_be_other(obj.held.key)
+            if isinstance(last, Called) and (held or _may_be_overridden(obj, node.func)):
                 self.items[-1] = last._replace(perhaps=True)
             return result
         if isinstance(obj, ClassRef):

@@ -8,19 +8,19 @@ from ..nodes import child_nodes
 from ..syntax import last_name
 from .calls import CallEvaluator
 from .followed import MOST_ELEMENTS
-from .items import Branch, Read, Rounds
+from .function_steps import Branch, Read, Rounds
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
-from .library_effects import is_of_batches
+from .library_effects import is_gathered, is_of_batches
 from .module_api import DDP_API
 from .names import CARRIED
-from .noted_calls import NOTED_FUNCTIONS
+from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .rank_values import GET_RANK
 from .values import Either, FunctionRef, Library, Record, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-BUILTINS |= {"hasattr", "isinstance", "map", "dict"}
-LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash"}
+LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
 
@@ -127,6 +127,8 @@ class ExpressionEvaluator(CallEvaluator):
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
             if isinstance(op, ast.Eq | ast.NotEq) and right.key.is_constant and left.key.spread & LOCAL:
                 single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
+            if isinstance(op, ast.Eq | ast.NotEq) and is_gathered(left.key) != is_gathered(right.key):
+                single = self.unknown(node).key  # on all ranks alike, some rank has the same as another or not
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
             result = single if result is None else self.keys.make("and", result, single)
@@ -256,14 +258,18 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _Yield(self, node: ast.Yield) -> Value:
         value = self.evaluate(node.value)
-        self.yielded.append(((*(each.key for each in self.loops), self.path[-1]), value))
+        self._note_yield((*(each.key for each in self.loops), self.path[-1]), value)
         return self.unknown(node)
 
     def _YieldFrom(self, node: ast.YieldFrom) -> Value:
         value = self.evaluate(node.value)
         element = self.element(value, node.value)
-        self.yielded.append(((*(each.key for each in self.loops), self.path[-1], value.key), element))
+        self._note_yield((*(each.key for each in self.loops), self.path[-1], value.key), element)
         return self.unknown(node)
+
+    def _note_yield(self, counts: tuple[Key, ...], element: Value) -> None:
+        if not self.quick:
+            self.yielded.append((counts, element))
 
     def _Lambda(self, node: ast.Lambda) -> Value:
         return Value(self.keys.make("lambda", *self.place(node)), obj=FunctionRef(self.module, node, self.scope()))

@@ -14,7 +14,7 @@ from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
 from .budget import Budget
 from .followed import is_followed
-from .items import Branch, Called, Item, Leave, Summary
+from .function_steps import Branch, Called, Item, Leave, Summary
 from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
 from .names import CARRIED, Named, Shared, Values
 from .program import Program
@@ -46,6 +46,7 @@ HARMLESS_DECORATORS = {
     *("no_grad", "inference_mode", "enable_grad", "autocast", "compile", "jit", "script", "record", "dataclass"),
     *("main", "command", "option", "argument", "lru_cache", "cache", "wraps", "hydra_main", "parse", "overload"),
 }
+BY_CONDITION = {"compare", "not", "and", "or", "constant"}
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
 
 
@@ -251,6 +252,8 @@ class FunctionEvaluator(BranchEvaluator):
     def _generated(self) -> Value:
         """Return what a call of a generator gives."""
         counts = dict.fromkeys(each for counts, _ in self.yielded for each in counts)
+        if len(self.yielded) > 1 and any(each.op in BY_CONDITION and each.spread & BY_RANK for each in counts):
+            counts = {self.unknown(self.function.node).key: None} if self.function else {}  # a leader and its workers
         values = [value for _, value in self.yielded]
         key = self.keys.make("built", len(counts), *counts, *(value.key for value in values))
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED

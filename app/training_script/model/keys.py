@@ -28,7 +28,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "NotIn": lambda a, b: a not in b,
 }
 OF_BRANCHES = {"if", "one of", "changing"}  # values that are None where a branch made them so
-# Comparisons of the number of ranks that have the same result for each number above 1.
+# Comparisons of the number of ranks, or of GPUs, that have the same result for each number above 1.
 OF_SEVERAL = {
     **dict.fromkeys((("Gt", 0), ("Gt", 1), ("GtE", 1), ("GtE", 2), ("NotEq", 0), ("NotEq", 1)), True),
     **dict.fromkeys((("Lt", 1), ("Lt", 2), ("LtE", 0), ("LtE", 1), ("Eq", 0), ("Eq", 1)), False),
@@ -226,7 +226,7 @@ class Keys:
                 return self._computed(COMPARE.get(name), left.value, right.value)
             case "compare", (
                 name,
-                Key(op="world", args=("global",)),
+                Key(op="world", args=("global",)) | Key(op="devices"),
                 Key(op="constant", args=(0 | 1 | 2 as number,)),
             ) if (name, number) in OF_SEVERAL:
                 return self.constant(OF_SEVERAL[name, number])
@@ -234,11 +234,25 @@ class Keys:
                 made in NEVER_NONE
             ):
                 return self.constant(name == "IsNot")
+            case "compare", (name, Key(op=op) as left, Key(op="constant") as right) if op in OF_BRANCHES:
+                return self._compared(name, left, right)
             case "compare", ("Eq" | "Is" as name, left, right) if left is right and not left.spread & LOCAL:
                 return self.true
             case "binary", (name, Key(op="constant") as left, Key(op="constant") as right):
                 return self._computed(ARITHMETIC.get(name), left.value, right.value)
         return None
+
+    def _compared(self, name: str, left: Key, right: Key) -> Key | None:
+        """Return the comparison of a value that branches chose, made of those of its parts, if that tells more."""
+        chosen = [arg for arg in left.args if isinstance(arg, Key)]
+        first = 1 if left.op == "if" else 0
+        compared = [self.make("compare", name, part, right) for part in chosen[first:]]
+        if name not in ("Is", "IsNot") and not any(each.is_constant for each in compared):
+            return None
+        if left.op == "if":
+            return self.make("if", chosen[0], *compared)
+        rest = [arg for arg in left.args if not isinstance(arg, Key)]
+        return compared[0] if len(set(compared)) == 1 else self.make(left.op, *rest, *compared)
 
     def _computed(self, function: Callable[[Any, Any], Any] | None, left: Any, right: Any) -> Key | None:
         if function is None:

@@ -198,6 +198,7 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
+    "socket.socket": "a port of this process",
     **dict.fromkeys(("io.BytesIO", "io.StringIO"), "memory of this process"),
     **dict.fromkeys(("tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory"), "a temporary file"),
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
@@ -212,6 +213,8 @@ SEEDS = {
     "numpy.random.seed": "numpy",
     "torch.manual_seed": "torch",
 }
+# Generators of random numbers: without a seed, or with one of its own, each rank has other numbers.
+GENERATORS = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
 # Tensors of random numbers, from the generator of torch or from one that is passed.
 RANDOM_TENSORS = {f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal", "bernoulli")}
 UNIQUE = {"uuid1", "uuid4", "token_hex", "mkdtemp", "mkstemp"}  # functions of any library that name what is new

@@ -7,6 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
+from .amounts import is_shared_out, lengthwise
 from .buffers import has_buffers
 from .followed import with_more
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
@@ -15,6 +16,7 @@ from .library_calls import (
     FORWARD,
     FULL_TENSOR,
     FUNCTIONS,
+    GENERATORS,
     LOCAL_RESULTS,
     METHODS,
     OF_FILE,
@@ -31,6 +33,7 @@ from .library_calls import (
     Effect,
 )
 from .names import CARRIED, UNWRAPPED, Named, Values
+from .noted_calls import OTHER_FORWARD
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Record, Value, is_elements
@@ -39,13 +42,14 @@ KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "y
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
+QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
 BATCH = "a batch"
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
 SAME = {"shared", "filled"}  # results of collectives
 WRAPPED = {"ddp", "engine", "apex"}
 SHARDED = {"fsdp", "engine", "prepared"}
-COUNTED = {"range", "built", "changed"}  # sequences whose length may follow from data of one rank
+COUNTED = {"range", "built", "changed", "appended"}  # sequences whose length may follow from data of one rank
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
@@ -110,6 +114,12 @@ class LibraryEvaluator(RankEvaluator):
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in QUEUES:
+            return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
+        if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
+            return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name == "hash":
+            return self.unknown(node, *values)
         if name in TIMES:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
         if name in SEEDS and values:
@@ -132,10 +142,13 @@ class LibraryEvaluator(RankEvaluator):
                 return self.constant(len(values[0].obj))
             if name == "len" and values and values[0].key.op == "selected":
                 return Value(self.keys.local(SELECTED, *self.place(node)))
-            if name == "len" and values and values[0].key.spread & LOCAL:
-                return self._length(values[0].key, node)
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
-            return Value(self.keys.make("length" if name == "len" else name, *(value.key for value in values)), facts)
+            if name != "len" or not values:
+                return Value(self.keys.make(name, *(value.key for value in values)), facts)
+            counted = lengthwise(self.keys, values[0].key)
+            if counted.spread & LOCAL:
+                return self._length(counted, node)
+            return Value(self.keys.make("length", counted), facts)
         if (
             name == "getattr"
             and len(values) > 1
@@ -165,7 +178,8 @@ class LibraryEvaluator(RankEvaluator):
         if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
             return self.constant(True)
         if name.startswith("torch."):
-            return self._computed(name, list(values)) if values else self.unknown(node)
+            given = [*values, *named.values()]
+            return self._computed(name, given) if given else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
@@ -184,6 +198,11 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make("length", key))
         return self.unknown(node)  # loaders give all ranks batches of one size
 
+    def _pieces(self, whole: Value, count: Value, node: ast.AST) -> Value:
+        """Return a tensor in so many pieces."""
+        spread = self.unknown(node, whole).key.spread
+        return Value(self.keys.make("pieces", *self.place(node), count.key, spread=spread), whole.facts & CARRIED)
+
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
@@ -197,6 +216,8 @@ class LibraryEvaluator(RankEvaluator):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
+        if "unwrapped" in owner.facts and OTHER_FORWARD.fullmatch(name):
+            return self.unknown(node, owner, *values, facts=frozenset({"unreduced"}))
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
         if name == "get_group" and owner.key.op in ("mesh", "item"):
@@ -211,6 +232,10 @@ class LibraryEvaluator(RankEvaluator):
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
             return self.selected(owner, node)
+        if name in ("get", "get_nowait") and "queue" in owner.facts:
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+        if name in ("chunk", "tensor_split") and values:
+            return self._pieces(owner, values[0], node)
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
         if name in TRANSPARENT_METHODS:
@@ -226,11 +251,12 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
             target = node.func.value if isinstance(node.func, ast.Attribute) else None
+            change = "appended" if name == "append" else "changed"
             more = with_more(owner.obj, values, extends=name != "append") if name in ("append", "extend") else None
             if target is not None and more is not None:
-                self.collect(target, owner, Value(self.keys.make("changed", owner.key, values[0].key), obj=more))
+                self.collect(target, owner, Value(self.keys.make(change, owner.key, values[0].key), obj=more))
                 return self.constant(None)
-            self.rebind(target, owner, values)
+            self.rebind(target, owner, values, change)
             return owner
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
@@ -244,10 +270,10 @@ class LibraryEvaluator(RankEvaluator):
             after = after._replace(obj=Either(self.path[-1], after, before))
         self.bind(target, after)
 
-    def rebind(self, target: ast.expr | None, owner: Value, values: list[Value]) -> None:
+    def rebind(self, target: ast.expr | None, owner: Value, values: list[Value], change: str) -> None:
         """A value changed in place depends on what was added to it."""
         if isinstance(target, ast.Name) and target.id in self.env and values:
-            key = self.keys.make("changed", owner.key, *(value.key for value in values))
+            key = self.keys.make(change, owner.key, *(value.key for value in values))
             facts = owner.facts.union(*(value.facts & CARRIED for value in values))
             self.env[target.id] = Value(key, facts)
 
@@ -322,9 +348,9 @@ class LibraryEvaluator(RankEvaluator):
 
     def _in_all_ranks(self, effect: Effect, values: Values, named: Named) -> bool:
         """Return whether the call is one of all ranks: only members have to enter a collective of another group."""
-        if effect.group is None:
-            return True
-        group = named.get("group") or (values[effect.group] if effect.group < len(values) else None)
+        group = named.get("group") if effect.group is not None else named.get("process_group")
+        if effect.group is not None and group is None and effect.group < len(values):
+            group = values[effect.group]
         if group is None or group.key is self.keys.none or ("group" in group.facts and "members" not in group.facts):
             return True
         return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
@@ -363,9 +389,11 @@ class LibraryEvaluator(RankEvaluator):
             return self.keys.make("length", limit)
         if key.op == "built":
             return self._length(key, node).key
+        if is_shared_out(key):
+            return self.unknown(node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
-        return self.keys.make("length", key)
+        return self.keys.make("length", lengthwise(self.keys, key))
 
     def element(self, iterable: Value, node: ast.AST) -> Value:
         """Return what a loop over an iterable gets in a round."""
@@ -421,9 +449,14 @@ def is_received(key: Key) -> bool:
     return key.op == "filled" and key.args[-1] == SENT
 
 
+def is_gathered(key: Key) -> bool:
+    """Return whether a value is each of what a collective gave to all ranks in turn."""
+    return key.op == "element" and any(part.op in SAME for part in parts(key))
+
+
 def is_of_batch(key: Key) -> bool:
     """Return whether a value is a batch of a loader or a part of one."""
-    while key.op in ("item", "element", "attribute", "changed"):
+    while key.op in ("item", "element", "attribute", "changed", "appended"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
 

@@ -1,5 +1,7 @@
 """The calls that rules of the review ask for, by qualified name, or by the name of the method."""
 
+import re
+
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..torch_classes import DDP_CLASSES, LOADER_CLASSES
 from .keys import Key
@@ -14,6 +16,7 @@ NOTED_FUNCTIONS = {
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
+    *("copy.deepcopy", "copy.copy", "hash", "next"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
@@ -32,6 +35,10 @@ NOTED_FUNCTIONS = {
     ),
 }
 PAST_WRAPPER = "the forward pass of the model inside of DDP"
+MEETING_POINT = ("MASTER_PORT", "MASTER_ADDR")  # variables that all ranks need with one value
+# Methods that compute what a loss is made of.
+OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
+WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
 WRAPPERS = {"ddp", "fsdp", "engine", "apex", "prepared"}
@@ -47,7 +54,7 @@ NOTED_METHODS = {
         "no_sync",
     ),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
-    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_"),
+    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_", "set_epoch"),
 }
 
 
@@ -56,6 +63,8 @@ def noted_name(callee: Value) -> str:
     obj = callee.obj
     if is_past_wrapper(callee):
         return PAST_WRAPPER
+    if is_wrapped_forward(callee):
+        return WRAPPED_FORWARD
     if isinstance(obj, Library):
         noted = obj.name in NOTED_FUNCTIONS or obj.name.startswith(NOTED_PREFIXES)
         return obj.name if noted else ""
@@ -71,9 +80,16 @@ def noted_name(callee: Value) -> str:
     return f".{name}" if name in NOTED_METHODS else ""
 
 
+def is_wrapped_forward(callee: Value) -> bool:
+    """Return whether a call is the forward pass of a model in DDP."""
+    if isinstance(callee.obj, Method):
+        return callee.obj.name == "forward" and "ddp" in callee.obj.owner.facts
+    return "ddp" in callee.facts
+
+
 def is_past_wrapper(callee: Value) -> bool:
     """Return whether a call is the forward pass of a model that has a wrapper, but is called without it."""
-    of_forward = isinstance(callee.obj, Method) and callee.obj.name == "forward"
+    of_forward = isinstance(callee.obj, Method) and bool(OTHER_FORWARD.fullmatch(callee.obj.name))
     facts = callee.obj.owner.facts if of_forward else callee.facts
     return "unwrapped" in facts and not facts & WRAPPERS
 

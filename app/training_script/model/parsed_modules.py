@@ -14,12 +14,13 @@ from ..nodes import nodes_below
 from ..project_imports import read_module
 from ..source import parse_deep
 from ..syntax import FUNCTIONS
-from .function_bodies import outline
+from .function_bodies import count_nodes, outline
 from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
-MOST_PARSED_BYTES = 1_500_000  # of source whose trees are kept for further scripts: they take 20 times as much memory
-MOST_OUTLINED_BYTES = 8_000_000  # of source whose outlines are kept
+# Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
+MOST_NODES, MOST_OUTLINE_NODES = 180_000, 120_000
+BYTES_PER_NODE = 5  # of source
 ABOUT_RANKS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
@@ -79,6 +80,22 @@ class ParsedModule:
         return self._stored[cls]
 
     @cached_property
+    def overridden(self) -> dict[str, set[str]]:
+        """The methods of each class at the top of the module that classes below it define again."""
+        classes = {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
+        found: dict[str, set[str]] = {}
+        for each in classes.values():
+            methods = {stmt.name for stmt in each.body if isinstance(stmt, ast.FunctionDef | ast.AsyncFunctionDef)}
+            pending, above = [*each.bases], set[str]()
+            while pending:
+                base = pending.pop()
+                if isinstance(base, ast.Name) and base.id in classes and base.id not in above:
+                    above.add(base.id)
+                    found.setdefault(base.id, set()).update(methods)
+                    pending += classes[base.id].bases
+        return found
+
+    @cached_property
     def bound_by(self) -> dict[str, ast.stmt]:
         """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
         found: dict[str, ast.stmt] = {}
@@ -115,16 +132,49 @@ Version = tuple[int, int]  # time of the last change, size
 class _Kept(NamedTuple):
     module: ParsedModule
     digest: bytes
-    count_bytes: int
+    count_nodes: int
     text: str = ""  # of a whole tree
+
+
+class _Newest:
+    """Modules by their paths, up to a number of nodes: those that were used last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Path, _Kept] = OrderedDict()
+        self._count_nodes = 0
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._kept
+
+    def get(self, path: Path, digest: bytes) -> ParsedModule | None:
+        kept = self._kept.get(path)
+        if kept is None or kept.digest != digest:
+            return None
+        self._kept.move_to_end(path)
+        return kept.module
+
+    def add(self, path: Path, kept: _Kept, most_nodes: int) -> list[tuple[Path, _Kept]]:
+        """Keep a module; return those that are dropped for it."""
+        self.drop(path)
+        self._kept[path] = kept
+        self._count_nodes += kept.count_nodes
+        dropped: list[tuple[Path, _Kept]] = []
+        while self._count_nodes > most_nodes:
+            oldest, each = self._kept.popitem(last=False)
+            self._count_nodes -= each.count_nodes
+            dropped.append((oldest, each))
+        return dropped
+
+    def drop(self, path: Path) -> None:
+        if kept := self._kept.pop(path, None):
+            self._count_nodes -= kept.count_nodes
 
 
 class ParsedModules:
     """The modules that were reviewed or imported last."""
 
     def __init__(self) -> None:
-        self._whole: OrderedDict[Path, _Kept] = OrderedDict()
-        self._outlines: OrderedDict[Path, _Kept] = OrderedDict()
+        self._whole, self._outlines = _Newest(), _Newest()
         self._as_read: dict[Path, tuple[Version, bytes]] = {}  # no digest: the file has nothing to do with ranks
 
     def get(self, path: Path) -> ParsedModule | None:
@@ -138,15 +188,12 @@ class ParsedModules:
         if known and known[0] == version:
             if not known[1]:
                 return None
-            if module := self._known(self._whole, path, known[1]) or self._known(self._outlines, path, known[1]):
+            if module := self._whole.get(path, known[1]) or self._outlines.get(path, known[1]):
                 return module
         text = _text_about_ranks(path)
-        module = None if text is None else self.of_text(path, text) or self._parse(path, text)
+        module = None if text is None else self.of_text(path, text) or _parsed(text)
         self._as_read[path] = version, _digest(text) if module and text is not None else b""
-        return module
-
-    def _parse(self, path: Path, text: str) -> ParsedModule | None:
-        if module := _parsed(text):
+        if module and text is not None:
             self.keep(path, text, module)
         return module
 
@@ -155,35 +202,17 @@ class ParsedModules:
 
     def of_text(self, path: Path, text: str) -> ParsedModule | None:
         """Return the module that was parsed from this text of a file, if its whole tree is kept."""
-        return self._known(self._whole, path, _digest(text)) if path in self._whole else None
-
-    def _known(self, kept: "OrderedDict[Path, _Kept]", path: Path, digest: bytes) -> ParsedModule | None:
-        if path not in kept or kept[path].digest != digest:
-            return None
-        kept.move_to_end(path)
-        return kept[path].module
+        return self._whole.get(path, _digest(text)) if path in self._whole else None
 
     def keep(self, path: Path, text: str, module: ParsedModule) -> None:
-        """Keep the module that was parsed from the text of a file; in the end only its outline."""
-        self._whole.pop(path, None)
-        self._outlines.pop(path, None)
-        self._whole[path] = _Kept(module, _digest(text), len(text), text)
-        for each in _beyond(self._whole, MOST_PARSED_BYTES):
-            oldest = self._whole.pop(each)
-            self._outlines[each] = oldest._replace(module=oldest.module.outlined(oldest.text), text="")
-        for each in _beyond(self._outlines, MOST_OUTLINED_BYTES):
-            del self._outlines[each]
-
-
-def _beyond(kept: "OrderedDict[Path, _Kept]", most_bytes: int) -> list[Path]:
-    """Return the oldest of what is kept, beyond so many bytes."""
-    count_bytes = 0
-    newest_first = [*reversed(kept.items())]
-    for number, (_, each) in enumerate(newest_first):
-        count_bytes += each.count_bytes
-        if count_bytes > most_bytes:
-            return [path for path, _ in newest_first[number:]]
-    return []
+        """Keep the module that was parsed from the text of a file; in the end only its outline, if it is imported."""
+        self._outlines.drop(path)
+        whole = _Kept(module, _digest(text), len(text) // BYTES_PER_NODE, text)
+        for each, kept in self._whole.add(path, whole, MOST_NODES):
+            if each in self._as_read:
+                outlined = kept.module.outlined(kept.text)
+                made = _Kept(outlined, kept.digest, count_nodes(outlined.tree))
+                self._outlines.add(each, made, MOST_OUTLINE_NODES)
 
 
 PARSED_MODULES = ParsedModules()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
-from .items import Leave, Noted
+from .function_steps import Leave, Noted
 from .keys import BY_RANK, DIFFERS
 from .names import CARRIED, OWN_GROUP
+from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
 
@@ -149,6 +150,14 @@ class StatementEvaluator(ExpressionEvaluator):
         load = ast.copy_location(ast.BinOp(left=_as_load(stmt.target), op=stmt.op, right=stmt.value), stmt)
         self.bind(stmt.target, self._BinOp(load))
 
+    def _bind_global(self, name: str, value: Value) -> None:
+        """Bind a name of the module: whether it is still None elsewhere is not known, but the same on all ranks."""
+        before = self.module.env.get(name)
+        kept = before is not None and (before.key is self.keys.none or before.key.op == "name")
+        if kept and not value.key.spread & DIFFERS and value.key.op not in ("constant", "world"):
+            value = value._replace(key=self.keys.make("name", self.module.path, name))
+        self.module.env[name] = value
+
     def bind(self, target: ast.expr, value: Value) -> None:
         if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
             value = value._replace(facts=value.facts | OWN_GROUP)
@@ -156,7 +165,7 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
                 if name in self.globals:
-                    self.module.env[name] = self.env[name]
+                    self._bind_global(name, self.env[name])
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 known = value.obj if is_elements(value.obj) and len(value.obj) == len(elements) else None
                 for place, element in enumerate(elements):
@@ -167,12 +176,14 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Attribute(value=owner, attr=name):
                 held = self.evaluate(owner)
                 if name == "requires_grad":
-                    self._note_gradients(target, held, value)
+                    self._note_store(target, "requires_grad_", held, value)
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
                 if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and len(self.path) == 1:
                     self.shared.is_single = value.key.is_constant and str(value.key.value) == "1"
+                if name in MEETING_POINT and self.qualified(held) == "os.environ":
+                    self._note_store(target, name, held, value)
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner):
                 held = self.evaluate(owner)
@@ -184,11 +195,11 @@ class StatementEvaluator(ExpressionEvaluator):
             case _:
                 pass
 
-    def _note_gradients(self, target: ast.Attribute, owner: Value, value: Value) -> None:
-        """Note an assignment as the call of the method that does the same."""
-        method = ast.copy_location(ast.Attribute(target.value, "requires_grad_", ast.Load()), target)
+    def _note_store(self, target: ast.Attribute | ast.Subscript, name: str, owner: Value, value: Value) -> None:
+        """Note an assignment as the call of a method that does the same."""
+        method = ast.copy_location(ast.Attribute(target.value, name, ast.Load()), target)
         call = ast.copy_location(ast.Call(method, [], []), target)
-        self.items.append(Noted(".requires_grad_", self.site(target), call, owner, [value], {}, owner))
+        self.items.append(Noted(f".{name}", self.site(target), call, owner, [value], {}, owner))
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
         if isinstance(owner.obj, Instance | ClassRef):

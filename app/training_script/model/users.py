@@ -11,7 +11,7 @@ from .comparison import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
-from .items import Branch, Called, Item
+from .function_steps import Branch, Called, Item
 from .keys import BY_RANK
 from .parsed_modules import PARSED_MODULES, concerns_ranks
 
@@ -30,7 +30,7 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
         return []
     as_read = SOURCES.source(path)
     changed = {} if as_read and as_read.text == text else {path: tree}
-    found = (SOURCES.divergences(user, changed) for user in _users(path))
+    found = (SOURCES.divergences(user, changed) for user in users(path))
     return [each for every in found for each in every if each.decided.path == str(path)]
 
 
@@ -52,7 +52,7 @@ def _asks_for_rank(items: list[Item], calls: int) -> bool:
     return False
 
 
-def _users(path: Path) -> list[Path]:
+def users(path: Path) -> list[Path]:
     """Return the scripts next to a module and at the top of its project that import it."""
     name = path.parent.name if path.name == "__init__.py" else path.stem
     found: list[Path] = []

@@ -638,6 +638,244 @@ PAIRS = {
         "pass",
         "DW406",
     ),
+    "a first rank that asks again": Pair(
+        """
+        while True:
+            held = [None]
+            if rank == 0:
+                held = [input()]
+                if not held[0]:
+                    continue
+            dist.broadcast_object_list(held, src=0)
+        """,
+        "while True:",
+        "for turn in range(9):",
+        "DW401",
+    ),
+    "parts of one length for all ranks": Pair(
+        """
+        def unpack(names):
+            size = len(names) // dist.get_world_size()
+            for name in [names[number] for number in range(rank * size, (rank + 1) * size)]:
+                dist.barrier()
+        unpack(os.listdir("data"))
+        """,
+        "(rank + 1) * size)",
+        "(2 * rank + 1) * size)",
+        "DW217",
+    ),
+    "a multiple of pieces for all ranks": Pair(
+        """
+        def distances(columns, size, num_gpus):
+            pieces = ((len(columns) - 1) // size // num_gpus + 1) * num_gpus
+            for part in columns.chunk(pieces)[rank::num_gpus]:
+                dist.broadcast(part, src=0)
+        """,
+        "columns.chunk(pieces)[rank::num_gpus]",
+        "range(rank, pieces)",
+        "DW217",
+    ),
+    "a model of the ranks of one node": Pair(
+        """
+        def build(towers, node, group):
+            for tower in [each for number, each in enumerate(towers) if number == node]:
+                DDP(tower, process_group=group)
+        def main(group):
+            build([torch.nn.Linear(2, 2)], int(os.environ["GROUP_RANK"]), group)
+        """,
+        ", process_group=group",
+        "",
+        "DW217",
+    ),
+    "a file that the ranks rename in turns": Pair(
+        """
+        def rename(args, old, new):
+            with args.main_process_first():
+                if os.path.exists(old):
+                    os.rename(old, new)
+        rename(None, "tmp-1", "step-1")
+        """,
+        "with args.main_process_first():",
+        "if True:",
+        "DW501",
+    ),
+    "a trainer of one process below which is one of several": Pair(
+        """
+        class Basic:
+            def train(self):
+                dist.barrier()
+                self.save()
+            def save(self):
+                torch.save({}, "last.pt")
+        class Sharded(Basic):
+            def save(self):
+                if rank == 0:
+                    torch.save({}, "last.pt")
+        """,
+        "class Sharded(Basic):",
+        "class Sharded:",
+        "DW501",
+    ),
+    "the local rank of a group of one node": Pair(
+        """
+        dist.init_process_group(
+            "nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["LOCAL_WORLD_SIZE"])
+        )
+        """,
+        "LOCAL_WORLD_SIZE",
+        "WORLD_SIZE",
+        "DW105",
+    ),
+    "a broadcast that a barrier ends": Pair(
+        """
+        def exchange(parts):
+            held = []
+            for number, part in enumerate(parts):
+                dist.broadcast(part, src=number, async_op=True)
+                held.append(part)
+            dist.barrier()
+            return held
+        exchange([torch.ones(2)])
+        """,
+        "            dist.barrier()\n",
+        "",
+        "DW415",
+    ),
+    "an engine that holds no tensors": Pair(
+        """
+        def engine(model_trt, path):
+            model_trt.load_state_dict(torch.load(path))
+        engine(object(), "engine.pth")
+        """,
+        "model_trt",
+        "model",
+        "DW504",
+    ),
+    "a directory with one that the rank has made": Pair(
+        """
+        import time
+        def prepare(path):
+            inner = os.path.join(path, time.strftime("%d"))
+            if not os.path.exists(inner):
+                os.makedirs(inner)
+            if not os.path.exists(path):
+                os.makedirs(path)
+        prepare("runs")
+        """,
+        "inner = os.path.join(path, ",
+        'inner = os.path.join("logs", ',
+        "DW412",
+    ),
+    "a group that the first of two calls makes": Pair(
+        """
+        made = None
+        def share(value):
+            global made
+            if made is None:
+                dist.barrier()
+                made = dist.new_group(backend="gloo")
+            held = [value]
+            dist.broadcast_object_list(held, src=0, group=made)
+            return held[0]
+        def main():
+            if rank == 0:
+                share(torch.ones(2))
+            else:
+                share(None)
+        main()
+        """,
+        "share(None)",
+        "pass",
+        "DW401",
+    ),
+    "a local rank that is read in one of two ways": Pair(
+        """
+        class Options:
+            def __init__(self):
+                if os.environ.get("OTHER"):
+                    self.local_rank = dist.get_rank(group=object())
+                else:
+                    self.local_rank = int(os.environ.get("LOCAL_RANK", -1))
+        def wait(options):
+            if options.local_rank != -1:
+                dist.barrier()
+        wait(Options())
+        """,
+        "!= -1",
+        "!= 1",
+        "DW401",
+    ),
+    "as many parts as the others have": Pair(
+        """
+        def share(sizes, rank):
+            held = []
+            while sizes:
+                part = sizes.pop()
+                held.append(part[rank])
+            return held
+        def train(sizes):
+            model = DDP(torch.nn.Linear(2, 2))
+            limit = 4 * len([part * 2 for part in share(sizes, rank)])
+            for step in range(99):
+                if step > limit:
+                    break
+                model(torch.ones(2)).sum().backward()
+        train([[1, 2]])
+        """,
+        "limit = 4 * len([part * 2 for part in share(sizes, rank)])",
+        "limit = rank + 2",
+        "DW402",
+    ),
+    "files of each rank in a queue": Pair(
+        """
+        import queue
+        import threading
+        def read(names, waiting):
+            for name in names:
+                waiting.put(name)
+        def convert(names):
+            waiting = queue.Queue(9)
+            threading.Thread(target=read, args=(names[rank], waiting)).start()
+            name = waiting.get()
+            os.remove(name)
+        convert([["a"], ["b"]])
+        """,
+        "name = waiting.get()",
+        'name = "a"',
+        "DW412",
+    ),
+    "sizes of all ranks that each compares with its own": Pair(
+        """
+        def differs(own):
+            sizes = [torch.zeros(1) for _ in range(dist.get_world_size())]
+            dist.all_gather(sizes, torch.tensor([len(own)]))
+            for size in sizes:
+                if size != own[0]:
+                    return True
+            return False
+        def train(loader):
+            model = DDP(torch.nn.Linear(2, 2))
+            for batch in loader:
+                if differs(batch):
+                    continue
+                model(batch).sum().backward()
+        train(DataLoader(torch.ones(8, 2)))
+        """,
+        "if differs(batch):",
+        "if differs(batch) or batch[0] > 3:",
+        "DW406",
+    ),
+    "a script that asks for one node": Pair(
+        """
+        if input():
+            assert int(os.environ["LOCAL_RANK"]) == dist.get_rank()
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            torch.save({}, "last.pt")
+        """,
+        "== dist.get_rank()",
+        "< dist.get_world_size()",
+        "DW502",
+    ),
 }
 
 

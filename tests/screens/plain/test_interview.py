@@ -90,7 +90,7 @@ def test_without_any_knowledge_an_answer_to_the_first_question_ends_in_an_experi
     [
         ("plan", 14 * [""], "Use: "),
         ("check", [], "more in order"),
-        ("review", [""], "No script was given."),
+        ("review", [""], "$ ddpwizard review ."),
         ("browse", [""], "Which one?"),
     ],
 )

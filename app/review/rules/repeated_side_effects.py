@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -34,6 +34,7 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
             or not _by_all(reach)
             or not same_on_ranks(path.key)
             or {"exist_ok", "**"} & fact.named.keys()
+            or _is_made(run, reach, path.key)
         ):
             continue
         if len(fact.values) < (3 if fact.name != "os.mkdir" else 9):
@@ -44,6 +45,23 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
                 0.75,
                 patch=lambda fact=fact: _allow_existing(script, fact),
             )
+
+
+def _is_made(run: Run, reach: Reach, path: Key) -> bool:
+    """Return whether every rank has made a directory below this one before, where that did not exist."""
+    if not any(part is path for each in reach.conditions for part in parts(each.test)):
+        return False
+    for each in run.reached[: run.reached.index(reach)]:
+        if not isinstance(each.fact, Noted) or each.fact.name != "os.makedirs" or each.ranks != ALL:
+            continue
+        below = argument(each.fact, 0, "name")
+        if below is None or below.key.op != "call" or below.key.args[1] is not path:
+            continue
+        if all(
+            below.key in parts(condition.test) for condition in each.conditions if condition not in reach.conditions
+        ):
+            return True
+    return False
 
 
 def _deletions(script: Script, run: Run) -> Iterator[Violation]:

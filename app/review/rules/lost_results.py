@@ -1,0 +1,160 @@
+"""DW421 to DW424: collectives whose result is lost or None, and tensors whose type or parts differ between ranks."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.collectives import GROUP_PLACE
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.reach import Reach, Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, last_name
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+PREFIX = "torch.distributed."
+IN_PLACE = {
+    "all_reduce": "tensor",
+    "broadcast": "tensor",
+    "reduce": "tensor",
+    "all_gather_into_tensor": "output_tensor",
+}
+# Methods that return a tensor with a storage of its own.
+COPIES = {"float", "double", "half", "bfloat16", "long", "int", "to", "cuda", "cpu", "clone", "mean", "sum", "type"}
+COUNTS = {"tolist", "bincount", "histc", "sum", "unique", "count_nonzero", "size", "len"}
+TENSORS = {"tensor", "as_tensor", "FloatTensor"}
+SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
+
+
+def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
+    """DW421: yield the collectives that write their result into a tensor nothing refers to."""
+    for reach, fact, name in _here(script, run, IN_PLACE):
+        given = _argument(fact, 0, IN_PLACE[name])
+        if not reach.several:
+            continue  # the rank that sends needs no result
+        copies = isinstance(given, ast.BinOp) or (
+            isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in COPIES
+        )
+        if given is not None and copies and _is_statement(script, fact.node) and not _is_made_here(script, given):
+            yield from violation_at(
+                script,
+                reach,
+                f"`{script.source.one_line(given)}` is a new tensor: the result of {name} is in it, and lost with it",
+                0.85,
+            )
+
+
+def check_none(script: Script, run: Run) -> Iterator[Violation]:
+    """DW422: yield the uses of what a collective returns that writes its result into its argument."""
+    for reach, fact, name in _here(script, run, dict.fromkeys(GROUP_PLACE, "")):
+        if name == "new_group" or {"async_op", "**"} & fact.named.keys() or _is_statement(script, fact.node):
+            continue
+        if _is_used(script, fact.node):
+            yield from violation_at(
+                script,
+                reach,
+                f"{name} returns None: its result is in the tensor that it is given",
+                0.9,
+            )
+
+
+def check_type(script: Script, run: Run) -> Iterator[Violation]:
+    """DW423: yield the tensors of another type on ranks that have other data."""
+    for reach, fact, name in _here(script, run, IN_PLACE):
+        given = _argument(fact, 0, IN_PLACE[name])
+        for made in script.names.origins(given) if given is not None else ():
+            if not isinstance(made, ast.Call) or last_name(made.func) not in TENSORS or not made.args:
+                continue
+            typed = len(made.args) > 1 or any(each.arg == "dtype" for each in made.keywords)
+            if not typed and last_name(made.func) != "FloatTensor" and _is_of_two_types(script, made.args[0]):
+                yield from violation_at(
+                    script,
+                    reach,
+                    "this tensor has whole numbers on ranks that take one side of "
+                    f"`{script.source.one_line(made.args[0])}`, floats on the others: {name} of both fails, or gives "
+                    "nonsense",
+                    0.8,
+                )
+
+
+def check_splits(script: Script, run: Run) -> Iterator[Violation]:
+    """DW424: yield the exchanges in which each rank takes what it sends for what it receives."""
+    for reach, fact, name in _here(script, run, {"all_to_all_single": ""}):
+        received, sent = (_argument(fact, place, word) for word, place in SPLITS)
+        if received is None or sent is None or ast.dump(received) != ast.dump(sent):
+            continue
+        made = [each for each in script.names.origins(received) if isinstance(each, ast.Call)]
+        if any(last_name(each.func) in COUNTS for each in made):
+            yield from violation_at(
+                script,
+                reach,
+                f"the sizes of what this rank sends are passed as those of what it receives: {name} needs the counts "
+                "of the other ranks, exchanged before",
+                0.85,
+            )
+
+
+def _is_made_here(script: Script, value: ast.expr) -> bool:
+    """Return whether a tensor is made in place: such a call only waits for the others."""
+    names = (node for node in ast.walk(value) if isinstance(node, ast.Name))
+    return all(script.names.qualified(name).partition(".")[0] == "torch" for name in names)
+
+
+def _here(script: Script, run: Run, names: "dict[str, str]") -> Iterator[tuple[Reach, Noted, str]]:
+    for reach, fact in run.of(*(PREFIX + name for name in names)):
+        if script.is_here(reach):
+            yield reach, fact, fact.name.removeprefix(PREFIX)
+
+
+def _argument(fact: Noted, place: int, name: str) -> ast.expr | None:
+    """Return an argument as it is written."""
+    if place < len(fact.node.args):
+        return fact.node.args[place]
+    return next((each.value for each in fact.node.keywords if each.arg == name), None)
+
+
+def _is_statement(script: Script, call: ast.Call) -> bool:
+    """Return whether nothing takes the result of a call."""
+    parent = script.source.parents.get(call)
+    while isinstance(parent, ast.IfExp | ast.BoolOp | ast.Await):
+        parent = script.source.parents.get(parent)
+    return parent is None or isinstance(parent, ast.Expr | ast.Lambda | ast.Return | ast.comprehension | ast.ListComp)
+
+
+def _is_used(script: Script, call: ast.Call) -> bool:
+    """Return whether the result of a call is computed with, directly or by the name it gets."""
+    parent = script.source.parents.get(call)
+    if isinstance(parent, ast.Attribute | ast.BinOp | ast.Subscript | ast.Compare | ast.UnaryOp):
+        return True
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
+        return False
+    name = parent.targets[0].id
+    around: ast.AST | None = parent
+    while around is not None and not isinstance(around, FUNCTIONS):
+        around = script.source.parents.get(around)
+    inside = nodes_below(around or script.source.tree)
+    reads = (node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    used = {type(script.source.parents.get(node)) for node in reads if node.id == name and node.lineno > parent.lineno}
+    return bool(used & {ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.Compare, ast.Return})
+
+
+def _is_of_two_types(script: Script, value: ast.expr) -> bool:
+    """Return whether a value is a whole number on one side of a condition and a float on the other."""
+    choices = [each for each in (value, *script.names.origins(value)) if isinstance(each, ast.IfExp)]
+    arms = {kind for choice in choices for kind in (_type(choice.body), _type(choice.orelse))}
+    return arms == {"int", "float"}
+
+
+def _type(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=bool()):
+            return ""
+        case ast.Constant(value=int()):
+            return "int"
+        case ast.Constant(value=float()) | ast.BinOp(op=ast.Div()):
+            return "float"
+        case ast.Call(func=ast.Name(id="float")) | ast.Call(func=ast.Attribute(attr="item")):
+            return "float"
+        case ast.Call(func=ast.Name(id="int" | "len")):
+            return "int"
+        case _:
+            return ""

@@ -1,0 +1,131 @@
+"""DW224, DW229 and DW230: two backward passes of one forward, steps of some ranks, gradients averaged too late."""
+
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.noted_calls import WRAPPED_FORWARD
+from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
+from ...training_script.model.sequences import Site
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+OPTIMIZER, SCHEDULER = "torch.optim.", "torch.optim.lr_scheduler."
+SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
+GRADIENT = re.compile(r"\.grad\b")
+REDUCE = "torch.distributed.all_reduce"
+BACKWARD = "the backward pass"
+
+
+def check_some(script: Script, run: Run) -> Iterator[Violation]:
+    """DW229: yield the steps of an optimizer, a scheduler or a sampler of all ranks that only some ranks make."""
+    made = {
+        fact.result.key: fact.name
+        for reach, fact in _noted(run)
+        if (fact.name.startswith(OPTIMIZER) or fact.name in SAMPLERS) and reach.ranks == ALL and reach.several
+    }
+    for reach, fact in run.of(".step", ".set_epoch") if made and run.distributed else ():
+        owner = next((key for key in alternatives(fact.owner.key) if key in made), None) if fact.owner else None
+        if owner is None or reach.ranks == ALL or reach.unsure:
+            continue
+        name = made[owner]
+        what = "scheduler" if name.startswith(SCHEDULER) else "sampler" if name in SAMPLERS else "optimizer"
+        effect = {
+            "scheduler": "the learning rates of the ranks differ from then on",
+            "sampler": "the parts of the data that the ranks read overlap from then on",
+            "optimizer": "the models of the ranks differ from then on",
+        }[what]
+        yield from violation_at(script, reach, f"only some ranks step this {what}: {effect}", 0.9)
+
+
+def check_late(script: Script, run: Run) -> Iterator[Violation]:
+    """DW230: yield the reductions of gradients that come after the step that uses them."""
+    stepped: Reach | None = None
+    reduced = False
+    reported: set[Site] = set()
+    for reach in run.reached:
+        if BACKWARD in reach.name or reach.name == ".backward":
+            stepped, reduced = None, False
+        elif reach.name == ".step" and isinstance(reach.fact, Noted) and _is_optimizer(reach.fact, run):
+            stepped = reach
+        elif reach.name == REDUCE and isinstance(reach.fact, Noted) and _is_of_gradient(reach.fact):
+            late = stepped and not reduced and stepped.loops[:1] == reach.loops[:1] and reach.loops
+            reduced = True
+            place = _below(script, reach, stepped) if late and stepped else reach
+            if late and reach.several and place.fact.site not in reported:
+                reported.add(place.fact.site)
+                yield from violation_at(
+                    script,
+                    place,
+                    "the gradients are averaged after the optimizer has used them: each rank steps with its own, and "
+                    "the models drift apart",
+                    0.85,
+                )
+
+
+def check_twice(script: Script, run: Run) -> Iterator[Violation]:
+    """DW224: yield the second backward pass of one forward pass of DDP."""
+    if len(list(run.of(*DDP_CLASSES))) != 1:
+        return
+    kept: Reach | None = None
+    reducing = {reach.fact.site for reach in run.reached if reach.name == BACKWARD}  # others are within no_sync
+    for reach in run.reached:
+        if reach.name == WRAPPED_FORWARD:
+            kept = None
+        elif (
+            reach.name == ".backward"
+            and reach.fact.site in reducing
+            and isinstance(reach.fact, Noted)
+            and _is_of_model(reach.fact)
+        ):
+            if kept and kept.fact.site != reach.fact.site and reach.several and kept.conditions == reach.conditions:
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"a second backward pass of one forward pass of DDP (the first is in line {kept.fact.site.line}): "
+                    "DDP reduces each gradient once, and raises an error or reduces only the first part",
+                    0.8,
+                )
+            held = reach.fact.named.get("retain_graph")
+            kept = reach if held and held.key is run.keys.true else None
+
+
+def _noted(run: Run) -> Iterator[tuple[Reach, Noted]]:
+    for reach in run.reached:
+        if isinstance(reach.fact, Noted):
+            yield reach, reach.fact
+
+
+def _is_optimizer(step: Noted, run: Run) -> bool:
+    made = {
+        fact.result.key
+        for _, fact in _noted(run)
+        if fact.name.startswith(OPTIMIZER) and not fact.name.startswith(SCHEDULER)
+    }
+    return step.owner is not None and any(key in made for key in alternatives(step.owner.key))
+
+
+def _is_of_gradient(reduce: Noted) -> bool:
+    given = argument(reduce, 0, "tensor")
+    if given is None:
+        return False
+    key = given.key
+    while key.op in ("attribute", "item"):
+        if key.op == "attribute" and key.args[1] == "grad":
+            return True
+        key = key.args[0]
+    return False
+
+
+def _is_of_model(backward: Noted) -> bool:
+    return backward.owner is not None and "graph" in backward.owner.facts
+
+
+def _below(script: Script, reach: Reach, step: Reach) -> Reach:
+    """Return a fact as the call that leads to it from the function of a step."""
+    depth = len(step.calls)
+    same = reach.calls[:depth] == step.calls
+    if not same or len(reach.calls) == depth or reach.calls[depth].path != script.source.path:
+        return reach
+    return reach._replace(fact=reach.fact._replace(site=reach.calls[depth]), calls=reach.calls[:depth])

@@ -1,0 +1,101 @@
+"""DW113, DW114 and DW414: values that differ between processes, or are texts, where ranks need one number."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.keys import LOCAL
+from ...training_script.model.noted_calls import MEETING_POINT
+from ...training_script.model.reach import Run, argument, together
+from ...training_script.nodes import nodes_below
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+
+RANK = re.compile(r"(?:\w+_)?(?:RANK|PROCID|LOCALID)|(?:\w+_)?(?:WORLD_SIZE|NTASKS)")
+READS = ("os.environ.get", "os.getenv", "os.environ.__getitem__")
+
+
+def check_text(script: Script) -> list[Violation]:
+    """DW114: return the ranks that are read as texts and compared with numbers."""
+    compared: dict[ast.expr, list[ast.Compare]] = {}
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            continue
+        sides = node.left, node.comparators[0]
+        number = next((each for each in sides if isinstance(each, ast.Constant) and type(each.value) is int), None)
+        other = sides[1] if sides[0] is number else sides[0]
+        origins = script.names.origins(other) if number is not None else []
+        if origins and all(_variable(script, each) for each in origins):
+            for each in origins:
+                assert isinstance(each, ast.expr)
+                compared.setdefault(each, []).append(node)
+    found: list[Violation] = []
+    for read, tests in compared.items():
+        lines = ", ".join(str(line) for line in sorted({test.lineno for test in tests}))
+        found.append(
+            Violation(
+                line=read.lineno,
+                column=read.col_offset + 1,
+                end_line=read.end_lineno or read.lineno,
+                message=f"{_variable(script, read)} is a text here, as the launcher sets it, and compared with a "
+                f"number in line {lines}: they are never equal",
+                confidence=0.9,
+                related=[
+                    RelatedPlace(path=script.source.path, line=test.lineno, message="it is compared here")
+                    for test in tests
+                ],
+            )
+        )
+    return found
+
+
+def _variable(script: Script, node: ast.AST) -> str:
+    """Return the variable of the environment that an expression reads as a text, or an empty string."""
+    match node:
+        case ast.Call(func=func, args=[ast.Constant(value=str() as name), *_]) if script.names.qualified(func) in READS:
+            return name if RANK.fullmatch(name) else ""
+        case ast.Subscript(value=held, slice=ast.Constant(value=str() as name)):
+            return name if script.names.qualified(held) == "os.environ" and RANK.fullmatch(name) else ""
+        case _:
+            return ""
+
+
+def check_address(script: Script, run: Run) -> Iterator[Violation]:
+    """DW113: yield the addresses and ports at which the ranks are to meet that each process has of its own."""
+    later = list(run.of("torch.distributed.init_process_group"))
+    for reach, fact in run.of(*(f".{name}" for name in MEETING_POINT)):
+        given = fact.values[0].key
+        if given.spread & LOCAL and reach.several and any(together(reach, init) for init, _ in later):
+            yield from violation_at(
+                script,
+                reach,
+                f"each rank sets {fact.name[1:]} to a value of its own: they wait for each other at different places",
+                0.85,
+            )
+    for reach, fact in later:
+        method = argument(fact, 1, "init_method")
+        if method and method.key.spread & LOCAL and reach.several and not reach.started:
+            yield from violation_at(
+                script,
+                reach,
+                "each rank passes another address: they wait for each other at different places",
+                0.85,
+            )
+
+
+def check_hash(script: Script, run: Run) -> Iterator[Violation]:
+    """DW414: yield the remainders of hashes by which ranks share something out."""
+    if "PYTHONHASHSEED" in script.source.text:
+        return
+    for reach, fact in run.of("hash"):
+        parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
+        given = fact.values[0] if fact.values else None
+        if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) and given and given.key.op != "number":
+            yield from violation_at(
+                script,
+                reach,
+                "each process has hash values of its own for texts: what the ranks share out by this is taken twice or "
+                "by none",
+                0.75,
+            )

@@ -1,0 +1,104 @@
+"""DW208 and DW231: models that learn next to DDP without it, and copies of a model that are made before DDP."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.model.values import ClassRef, Instance
+from ...training_script.syntax import dotted_name, last_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .replicas import GRADIENT, LAYER, SYNCHRONISES
+
+OPTIMIZER, SCHEDULER = "torch.optim.", "torch.optim.lr_scheduler."
+SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
+COPY = ("copy.deepcopy", "copy.copy")
+KEEPS = {"to", "cuda", "parameters", "state_dict", "train", "eval", "named_parameters", "modules", "zero_grad", "float"}
+
+
+def check_outside(script: Script, run: Run) -> Iterator[Violation]:
+    """DW208: yield the modules with parameters that an optimizer steps and DDP does not know."""
+    wraps = [reach for reach, _ in run.of(*DDP_CLASSES) if reach.several]
+    if not wraps or GRADIENT.search(script.source.text):
+        return
+    made = [fact for _, fact in run.of(".parameters", ".named_parameters")]
+    stepped = {id(fact.node) for _, fact in run.of(".parameters", ".named_parameters")}
+    inner = {value.key for _, fact in run.of(*DDP_CLASSES) if (value := argument(fact, 0, "module"))}
+    for reach, fact in list(_optimizers(run)):
+        calls = [node for node in ast.walk(fact.node) if isinstance(node, ast.Call) and id(node) in stepped]
+        owners = [each for each in made if each.node in calls and each.owner]
+        if not script.is_here(reach) or not any(each.owner and "ddp" in each.owner.facts for each in made):
+            continue
+        for each in owners:
+            assert each.owner is not None
+            outside = not each.owner.facts & {"ddp", "fsdp", "unwrapped", "prepared", "engine"}
+            name = dotted_name(each.node.func).rpartition(".")[0]
+            if outside and each.owner.key not in inner and _learns(each.owner.obj) and _is_called_alone(script, name):
+                yield from violation_at(
+                    script,
+                    reach._replace(fact=reach.fact._replace(site=_site(reach, each))),
+                    f"`{name}` is not in DDP: nothing reduces its gradients, and its copies drift apart",
+                    0.8,
+                )
+
+
+def check_copy(script: Script, run: Run) -> Iterator[Violation]:
+    """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
+    text = script.source.text
+    if SEEDS.search(text) or SYNCHRONISES.search(text.replace("DistributedDataParallel", "")):
+        return
+    wraps = [(reach, model) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
+    for number, each in enumerate(run.reached):
+        if each.name not in COPY or not isinstance(each.fact, Noted) or not each.several:
+            continue
+        given = argument(each.fact, 0, "x")
+        later = {id(reach) for reach in run.reached[number + 1 :]}
+        wrapped = any(
+            id(reach) in later and together(each, reach) and given and model.key is given.key for reach, model in wraps
+        )
+        if wrapped and given and isinstance(given.obj, Instance) and _learns(given.obj):
+            yield from violation_at(
+                script,
+                each,
+                "this copy of the model is made before DDP sends rank 0's parameters, and no seed is set: it differs "
+                "between ranks",
+                0.8,
+            )
+
+
+def _optimizers(run: Run) -> Iterator[tuple[Reach, Noted]]:
+    for reach in run.reached:
+        if isinstance(reach.fact, Noted) and reach.name.startswith(OPTIMIZER) and not reach.name.startswith(SCHEDULER):
+            yield reach, reach.fact
+
+
+def _site(reach: Reach, parameters: Noted):
+    return parameters.site if parameters.site.path == reach.fact.site.path else reach.fact.site
+
+
+def _learns(obj: object) -> bool:
+    """Return whether an object is a module of the program with parameters of its own."""
+    if not isinstance(obj, Instance):
+        return False
+    if not any(name.endswith("nn.Module") for name in obj.cls.library_bases()):
+        return False
+    return any(_makes_parameters(each) for each in obj.cls.ancestry())
+
+
+def _makes_parameters(cls: ClassRef) -> bool:
+    calls = (node for node in ast.walk(cls.node) if isinstance(node, ast.Call))
+    return any(last_name(call.func) == "Parameter" or LAYER.fullmatch(last_name(call.func)) for call in calls)
+
+
+def _is_called_alone(script: Script, name: str) -> bool:
+    """Return whether a module is called by its name, and is handed to nothing that may make it part of another."""
+    called = False
+    for node in ast.walk(script.source.tree):
+        if isinstance(node, ast.Call):
+            called = called or dotted_name(node.func) == name
+            if any(dotted_name(each) == name for each in (*node.args, *(each.value for each in node.keywords))):
+                return False
+    return called and bool(re.fullmatch(r"[\w.]+", name))

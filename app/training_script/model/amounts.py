@@ -1,0 +1,77 @@
+"""Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
+
+from .keys import DIFFERS, Key, Keys
+
+Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
+MOST_TERMS = 16
+
+
+def is_as_long(first: Key, second: Key) -> bool:
+    """Return whether two lengths are those of ranges with one distance between their bounds."""
+    bounds = _bounds(first), _bounds(second)
+    if bounds[0] is None or bounds[1] is None or bounds[0][2] is not bounds[1][2]:
+        return False
+    distances = [_sum(_terms(stop), _terms(start), -1) for start, stop, _ in (bounds[0], bounds[1])]
+    return distances[0] == distances[1]
+
+
+def is_shared_out(key: Key) -> bool:
+    """Return whether a sequence is every n-th of pieces of which there are a multiple of n."""
+    if key.op != "item" or key.args[0].op != "pieces" or key.args[1].op != "slice":
+        return False
+    count, step = key.args[0].args[-1], key.args[1].args[2]
+    return count.op == "binary" and count.args[0] == "Mult" and step in count.args[1:]
+
+
+def _bounds(length: Key) -> tuple[Key | None, Key, Key | None] | None:
+    """Return the first bound, the last and the step of a range, if a length is that of one."""
+    if length.op != "length" or len(length.args) != 1 or length.args[0].op != "range":
+        return None
+    bounds = length.args[0].args
+    if len(bounds) == 1:
+        return None, bounds[0], None
+    return bounds[0], bounds[1], bounds[2] if len(bounds) > 2 else None
+
+
+def _terms(key: Key | None) -> Terms:
+    """Return a number as a sum of products."""
+    if key is None:
+        return {}
+    if key.is_constant and type(key.value) is int:
+        return {(): key.value} if key.value else {}
+    if key.op == "binary" and key.args[0] in ("Add", "Sub", "Mult"):
+        name, left, right = key.args
+        first, second = _terms(left), _terms(right)
+        if name != "Mult":
+            return _sum(first, second, 1 if name == "Add" else -1)
+        if len(first) * len(second) <= MOST_TERMS:
+            product: Terms = {}
+            for factors, times in first.items():
+                for others, more in second.items():
+                    product = _sum(product, {tuple(sorted((*factors, *others))): times * more}, 1)
+            return product
+    return {(id(key),): 1}
+
+
+def _sum(first: Terms, second: Terms, sign: int) -> Terms:
+    added = {factors: first.get(factors, 0) + sign * second.get(factors, 0) for factors in {**first, **second}}
+    return {factors: times for factors, times in added.items() if times}
+
+
+def lengthwise(keys: Keys, key: Key) -> Key:
+    """Return a sequence without the values of its elements: what decides its length."""
+    if key.spread & DIFFERS:
+        match key.op, key.args:
+            case "appended", (before, *_):
+                return keys.make("appended", lengthwise(keys, before))
+            case "built", (count, *rest):
+                return keys.make("built", count, *(lengthwise(keys, each) for each in rest[:count]))
+            case "if", (test, then, other):
+                return keys.make("if", test, lengthwise(keys, then), lengthwise(keys, other))
+            case "changing", _:
+                return keys.make(
+                    "changing", *(lengthwise(keys, arg) if isinstance(arg, Key) else arg for arg in key.args)
+                )
+            case _:
+                pass
+    return key

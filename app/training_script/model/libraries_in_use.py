@@ -1,0 +1,173 @@
+"""Search for libraries by which ranks communicate: a program without one has nothing that they can part at.
+
+Imports are read from the text of a module and of all that it imports, which is much faster than to evaluate them.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..nodes import nodes_below
+from ..project_imports import ProjectImports, read_module
+from ..source import BOM, NEWLINE, ScriptSource, parse_deep
+from .library_calls import LIBRARIES, METHODS
+
+_LINE = r"(?:[^\n\\#]|\\\n)*"
+IMPORT = re.compile(
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|" + _LINE + r")"
+    r"|import[ \t]+(?P<modules>" + _LINE + r"))",
+    re.MULTILINE,
+)
+NAME = re.compile(r"[\w.]+(?:[ \t]+as[ \t]+\w+)?")
+# Objects that are known by their names, and the end of the name of a class that makes some.
+ROLES = ("accelerator", "fabric")
+METHODS_OF_ROLES = frozenset(name for role in ROLES for name in METHODS[role])
+TRAINER = "Trainer"
+
+
+class _Import(NamedTuple):
+    """An import of a module, or of names in it. ``level``: the number of dots before the module."""
+
+    module: str
+    level: int
+    names: tuple[str, ...]
+
+
+class _Imports(NamedTuple):
+    """The imports of a module. ``uses``: it uses such a library itself."""
+
+    uses: bool
+    found: list[_Import]
+
+
+class _Project(NamedTuple):
+    """The imports of the scripts of one directory. ``reaching``: whether such a library is reached from a module."""
+
+    imports: ProjectImports
+    files: dict[tuple[Path | None, _Import], list[Path]]
+    reaching: dict[Path, bool]
+
+
+class LibrariesInUse:
+    """The modules that were asked for in one review, in which files do not change."""
+
+    def __init__(self) -> None:
+        self._imports: dict[Path, _Imports] = {}
+        self._projects: dict[Path, _Project] = {}
+
+    def uses_library(self, script: Path, source: ScriptSource | None = None) -> bool:
+        """Return whether a script (with this source), or a file of its project that it imports, uses such a library."""
+        script = script.absolute()
+        own = _imports_in(source.text, source.tree) if source else self._of_file(script)
+        if own.uses:
+            return True
+        if script.parent not in self._projects:
+            self._projects[script.parent] = _Project(ProjectImports(script), {}, {})
+        project = self._projects[script.parent]
+        pending, importers = [(script, own)], {script: script}
+        while pending:
+            importer, imports = pending.pop()
+            for path in (path for each in imports.found for path in _files(project, importer, each)):
+                if path in importers:
+                    continue
+                importers[path] = importer
+                if path not in project.reaching:
+                    found = self._of_file(path)
+                    pending.append((path, found))
+                    if not found.uses:
+                        continue
+                elif not project.reaching[path]:
+                    continue
+                while path != script:
+                    project.reaching[path] = True
+                    path = importers[path]
+                return True
+        project.reaching.update(dict.fromkeys(importers, False))
+        return False
+
+    def _of_file(self, path: Path) -> _Imports:
+        if path not in self._imports:
+            self._imports[path] = _imports_in(read_module(path) or "")
+        return self._imports[path]
+
+
+def _files(project: _Project, importer: Path, wanted: _Import) -> list[Path]:
+    """Return the files that an import may read."""
+    key = importer.parent if wanted.level else None, wanted
+    if key not in project.files:
+        found = [_file(project, importer, wanted.module, wanted.level)]
+        if found[0] is None or found[0].name == "__init__.py":
+            dot = "." if wanted.module else ""
+            found += [_file(project, importer, f"{wanted.module}{dot}{name}", wanted.level) for name in wanted.names]
+        project.files[key] = [path for path in found if path]
+    return project.files[key]
+
+
+def _file(project: _Project, importer: Path, module: str, level: int) -> Path | None:
+    return next((each for each in project.imports.candidates(module, level, importer) if each.is_file()), None)
+
+
+def _imports_in(text: str, tree: ast.Module | None = None) -> _Imports:
+    found = [*_found(text)]
+    perhaps = any(not each.level and each.module.partition(".")[0] in LIBRARIES for each in found)
+    perhaps = perhaps or any(word in text for word in (*ROLES, TRAINER))
+    return _Imports(perhaps and _uses_library(tree or _parsed(text)), found)
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return parse_deep(text.removeprefix(BOM))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def _uses_library(tree: ast.Module) -> bool:
+    """Return whether a module uses such a library, rather than only its text mentions one."""
+    roles = methods = False
+    for node in nodes_below(tree):
+        match node:
+            case ast.Import(names=names):
+                if any(each.name.partition(".")[0] in LIBRARIES for each in names):
+                    return True
+            case ast.ImportFrom(module=str(name), level=0):
+                if name.partition(".")[0] in LIBRARIES:
+                    return True
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                if name.endswith(TRAINER):
+                    return True
+                roles |= name in ROLES
+                methods |= name in METHODS_OF_ROLES
+            case _:
+                pass
+    return roles and methods
+
+
+def _found(text: str) -> Iterator[_Import]:
+    for each in IMPORT.finditer(NEWLINE.sub("\n", text.removeprefix(BOM))):
+        module, names, modules = each.group("module", "names", "modules")
+        if modules:
+            yield from (_Import(name.split()[0], 0, ()) for name in NAME.findall(modules))
+        else:
+            name = module.lstrip(".")
+            yield _Import(name, len(module) - len(name), tuple(inner.split()[0] for inner in NAME.findall(names)))
+
+
+_REVIEWS: list[LibrariesInUse] = []
+
+
+@contextmanager
+def unchanged_files() -> Iterator[None]:
+    """Keep what files import, as long as none of them changes."""
+    _REVIEWS.append(LibrariesInUse())
+    try:
+        yield
+    finally:
+        _REVIEWS.pop()
+
+
+def libraries_in_use() -> LibrariesInUse:
+    """Return what is kept of the files that the review has read."""
+    return _REVIEWS[-1] if _REVIEWS else LibrariesInUse()

@@ -1,0 +1,398 @@
+"""Programs with a bug that the review repairs: each fails or hangs on two ranks, and ends well with its patch."""
+
+from typing import NamedTuple
+
+START = """\
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+distributed = "RANK" in os.environ
+if distributed:
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=8))
+rank = dist.get_rank() if distributed else 0
+world_size = dist.get_world_size() if distributed else 1
+torch.manual_seed(0)
+data = torch.arange(8.0)
+"""
+LOADER = """\
+sampler = DistributedSampler(data, shuffle=False) if distributed else None
+loader = DataLoader(data, sampler=sampler)
+"""
+MODEL = """\
+model = nn.Linear(1, 1)
+if distributed:
+    model = DDP(model)
+"""
+END = """
+if distributed:
+    dist.barrier()
+"""
+
+
+class Program(NamedTuple):
+    """A program with the patch that repairs it.
+
+    ``alone``: it also ends well as plain ``python`` without the patch. ``launched``: it always makes a process group.
+    """
+
+    patch: str
+    code: str
+    alone: bool = True
+    launched: bool = False
+
+    @property
+    def text(self) -> str:
+        start = START.replace("if distributed:\n    dist.init", "dist.init") if self.launched else START
+        return start + self.code + END
+
+
+PROGRAMS = {
+    "break_by_data": Program(
+        "agree-on-condition",
+        LOADER
+        + """
+rounds = 0
+for x in loader:
+    if distributed:
+        dist.barrier()
+    rounds += 1
+    if x.item() > 2:
+        break
+assert rounds == (2 if distributed else 4)
+""",
+    ),
+    "skipped_batch": Program(
+        "agree-on-condition",
+        LOADER
+        + MODEL
+        + """
+for x in loader:
+    loss = model(x[:, None]).sum()
+    if x.item() == 3:
+        continue
+    loss.backward()
+""",
+    ),
+    "caught_error": Program(
+        "agree-on-condition",
+        LOADER
+        + """
+def step(x):
+    if x.item() == 3:
+        raise ValueError("not this one")
+    total = x.clone()
+    if distributed:
+        dist.all_reduce(total)
+
+skipped = 0
+for x in loader:
+    try:
+        step(x)
+    except ValueError:
+        skipped += 1
+assert skipped == 1
+""",
+    ),
+    "break_of_one_rank": Program(
+        "agree-on-condition",
+        """
+for number in range(5):
+    if rank == 1 and number == 3:
+        break
+    if distributed:
+        dist.all_reduce(torch.ones(1))
+""",
+    ),
+    "list_that_gets_empty": Program(
+        "agree-on-rounds",
+        """
+todo = [number for number in range(9) if number % world_size == rank]
+done = 0
+while todo:
+    done += todo.pop() > -1
+    if distributed:
+        dist.barrier()
+assert done == (4 if distributed else 9)
+""",
+    ),
+    "part_of_the_data": Program(
+        "agree-on-rounds",
+        MODEL
+        + """
+values = torch.arange(9.0)
+for number, x in enumerate(values[rank::world_size]):
+    model(x.reshape(1, 1)).sum().backward()
+assert number == (3 if distributed else 8)
+""",
+    ),
+    "rounds_by_rank": Program(
+        "agree-on-rounds",
+        """
+for number in range(rank + 1):
+    if distributed:
+        dist.all_reduce(torch.ones(1))
+assert number == 0
+""",
+    ),
+    "evaluation_of_one_rank": Program(
+        "use-inner-model",
+        """
+def evaluate(net, batches):
+    net.eval()
+    with torch.no_grad():
+        return [net(x) for x in batches]
+
+model = nn.BatchNorm1d(2)
+if distributed:
+    model = DDP(model)
+if rank == 0:
+    assert evaluate(model, [torch.zeros(2, 2)])[0].sum() == 0
+""",
+    ),
+    "ranks_that_leave": Program(
+        "work-under-condition",
+        """
+def save(path):
+    if rank != 0:
+        return
+    state = nn.Linear(1, 1).state_dict()
+    torch.save(state, path)
+    dist.barrier()
+
+if distributed:
+    save("model.pt")
+    assert os.path.exists("model.pt")
+""",
+    ),
+    "checkpoint_of_one_rank": Program(
+        "hoist-collective",
+        """
+import torch.distributed.checkpoint as dcp
+
+state = {"weight": torch.ones(3)}
+if rank == 0:
+    dcp.save(state, checkpoint_id="state")
+""",
+    ),
+    "sampler_and_shuffle": Program(
+        "shuffle-without-sampler",
+        """
+loader = DataLoader(data, sampler=DistributedSampler(data, world_size, rank, shuffle=False), shuffle=True)
+assert len(loader) == 8 // world_size
+""",
+        alone=False,
+    ),
+    "directory_of_every_rank": Program("allow-existing-directory", '\nos.makedirs("out")\n'),
+    "attribute_of_the_model": Program("read-from-inner-model", MODEL + "\nassert model.weight.shape == (1, 1)\n"),
+    "clipped_while_scaled": Program(
+        "unscale-before-clip",
+        MODEL
+        + """
+scaler = torch.amp.GradScaler(device="cpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+before = [each.detach().clone() for each in model.parameters()]
+for x in [torch.full((1, 1), 0.1)]:
+    scaler.scale(model(x).sum() * 0.1).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+moved = sum(float((new - old).abs().sum()) for new, old in zip(model.parameters(), before))
+assert abs(moved - 0.11) < 1e-4, moved
+""",
+        alone=False,
+    ),
+    "clipped_by_shard": Program(
+        "clip-by-fsdp",
+        """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+if distributed:
+    model = FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))
+    model(torch.ones(2, 4) * (1 + rank)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    squares = sum(each.grad.square().sum() for each in model.parameters())
+    dist.all_reduce(squares)
+    assert abs(squares.item() - 1.0) < 1e-3, squares
+""",
+    ),
+    "optimizer_of_old_parameters": Program(
+        "optimizer-after-wrap",
+        """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+if distributed:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model = FSDP(model, device_id=torch.device("cpu"))
+    before = [each.detach().clone() for each in model.parameters()]
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters()))
+""",
+    ),
+    "step_without_the_other_gradients": Program(
+        "sync-at-step",
+        MODEL
+        + """
+if distributed:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, x in enumerate(data[rank::world_size].reshape(-1, 1, 1)):
+        if number % 2 != 0:
+            with model.no_sync():
+                model(x).sum().backward()
+        else:
+            model(x).sum().backward()
+        if (number + 1) % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    weights = [torch.zeros(1) for _ in range(world_size)]
+    dist.all_gather(weights, model.module.weight.detach().flatten())
+    assert weights[0] == weights[1]
+""",
+    ),
+    "one_tensor_for_all_ranks": Program(
+        "own-tensors",
+        """
+if distributed:
+    parts = [torch.zeros(1)] * world_size
+    dist.all_gather(parts, torch.tensor([float(rank)]))
+    assert torch.cat(parts).tolist() == [0.0, 1.0], parts
+""",
+    ),
+    "all_ranks_receive_first": Program(
+        "exchange-at-once",
+        """
+own, got = torch.tensor([float(rank)]), torch.zeros(1)
+if distributed:
+    dist.recv(got, src=(rank - 1) % world_size)
+    dist.send(own, dst=(rank + 1) % world_size)
+    assert got.item() == 1 - rank
+""",
+    ),
+    "the_epoch_of_one_rank": Program(
+        "agree-on-rounds",
+        MODEL
+        + """
+first = 0
+if rank == 0 and os.path.exists(__file__):
+    first = len(data) - 7
+epochs = []
+for epoch in range(first, 3):
+    model(torch.ones(2, 1)).sum().backward()
+    epochs.append(epoch)
+assert epochs == [1, 2], epochs
+""",
+    ),
+    "data_for_every_rank": Program(
+        "add-sampler",
+        MODEL
+        + """
+loader = DataLoader(data, batch_size=2, shuffle=True)
+seen = []
+for epoch in range(1):
+    for x in loader:
+        seen += x.tolist()
+        model(x[:, None]).sum().backward()
+everything = [None] * world_size
+if distributed:
+    dist.all_gather_object(everything, seen)
+else:
+    everything = [seen]
+assert sorted(sum(everything, [])) == data.tolist()
+""",
+    ),
+    "past_the_wrapper": Program(
+        "call-wrapper",
+        MODEL
+        + """
+if distributed:
+    for x in [torch.full((1, 1), rank + 1.0)]:
+        model.module(x).sum().backward()
+    assert model.module.weight.grad.item() == 1.5
+""",
+    ),
+    "state_of_the_model_alone": Program(
+        "load-into-inner-model",
+        """
+if distributed:
+    model = nn.Linear(1, 1)
+    path = f"weights-{rank}.pt"
+    torch.save(model.state_dict(), path)
+    model = DDP(model)
+    model.load_state_dict(torch.load(path))
+""",
+    ),
+    "batch_of_a_node": Program(
+        "divide-by-world-size",
+        """
+torch.cuda.device_count = lambda: 1  # two nodes with one GPU each
+batch_size = 8
+batch_size //= torch.cuda.device_count()
+loader = DataLoader(data, batch_size=batch_size)
+assert batch_size * int(os.environ["WORLD_SIZE"]) == 8
+""",
+        launched=True,
+    ),
+    "place_that_is_ignored": Program(
+        "load-to-cpu",
+        """
+def load(path, map_location):
+    return torch.load(path)
+
+
+path = f"weights-{rank}.pt"
+torch.save({"weight": torch.ones(1)}, path)
+assert load(path, map_location="meta")["weight"].device.type == "meta"
+""",
+        alone=False,
+    ),
+    "written_by_every_rank": Program(
+        "guard-save",
+        """
+class State:
+    def __getstate__(self):
+        assert rank == 0, "a second writer"
+        return {"step": 1}
+
+
+torch.save(State(), "state.pt")
+assert torch.load("state.pt", weights_only=False).step == 1
+""",
+    ),
+    "texts_of_different_lengths": Program(
+        "pad-before-gather",
+        """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+texts = [{"input_ids": torch.arange(1, length)} for length in (4, 6)]
+count = 0
+for batch in accelerator.prepare(DataLoader(texts, batch_size=1)):
+    tokens = accelerator.gather(batch["input_ids"])
+    count += int((tokens > 0).sum())
+assert count == 8
+""",
+    ),
+    "optimizer_before_shards": Program(
+        "optimizer-after-wrap",
+        """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+if distributed:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    fully_shard(model, mesh=init_device_mesh("cpu", (world_size,)))
+    before = model.weight.full_tensor().detach().clone()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(before, model.weight.full_tensor())
+""",
+    ),
+}
