@@ -8,7 +8,7 @@ from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
-from ..review.rule_text import matching_rules, rule_lines
+from ..review.rule_descriptions import matching_rules, rule_lines
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import align_columns, print_line

@@ -21,7 +21,7 @@ from ..review.file_review import review_source
 from ..review.files import FoundFile, files_to_review
 from ..review.many_files import review_files
 from ..review.migrations.targets import TARGETS
-from ..review.rule_table import rules_with_texts
+from ..review.rule_descriptions import rules_with_texts
 from ..review.settings import ReviewSettings, settings_for
 from ..review.types import ReviewedFile, ReviewFinding, SkippedFile
 from ..system.paths import relative_to_cwd

@@ -8,7 +8,7 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
-from ..evidence import Evidence
+from ..evidence import SCRIPT_ERROR, Evidence
 from ..jobs.script_path import script_of_job
 from ..logs.analyse import analyse_logs
 from ..logs.read import LogInput, source_of_text
@@ -23,6 +23,7 @@ from ..triage.types import JobReport, Observation
 from ..triage.verdict import judge_job
 from .case import Case
 
+FAILED_FIRST = "log.one-rank-failed-first"
 OBSERVED_LIMIT_BYTES = 4_000_000  # of the observations that a session keeps of one triage
 
 
@@ -35,12 +36,19 @@ def add_triage(case: Case, reports: Sequence[JobReport]) -> None:
 
 
 def evidence_of_output(report: JobReport, knowledge: Knowledge) -> list[Evidence]:
-    """Return what the last output of the culprits shows: the errors that they printed before they stopped."""
+    """Return what the last output of the culprits shows: the errors that they printed before they stopped.
+
+    If the others wait for a rank that has failed, the exception of its script is the error of that rank.
+    """
     found: list[Evidence] = []
+    is_awaited = "job.rank-dead" in report.verdict.findings
     for source in _output_of_culprits(report):
         analysis = analyse_logs([source], knowledge)
         errors = script_error_findings(analysis.timeline, of_job=True) if analysis.timeline else ()
-        found += [item for item in (*analysis.evidence, *errors) if not item.id.startswith("message:")]
+        items = [item for item in (*analysis.evidence, *errors) if not item.id.startswith("message:")]
+        if is_awaited:
+            items = [msgspec.structs.replace(i, id=FAILED_FIRST) if i.id == SCRIPT_ERROR else i for i in items]
+        found += items
     return found
 
 

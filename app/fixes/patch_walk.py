@@ -16,7 +16,7 @@ from ..review.files import FoundFile, files_to_review
 from ..review.output_formats import place_text
 from ..review.patches.apply_edits import OverlappingEdits, apply_edits
 from ..review.review import apply_chosen
-from ..review.rule_table import rules_with_texts
+from ..review.rule_descriptions import rules_with_texts
 from ..review.settings import settings_for
 from ..review.types import Patched, ReviewedFile, ReviewFinding, SkippedFile
 from ..system.paths import relative_to_cwd

@@ -70,9 +70,8 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
         what = f"{erring[0].name} failed first: {event.text}; {others} only consequences"
         yield make_finding("one-rank-failed-first", what, event, erring[0])
     if same := common_error(tracks):
-        yield make_finding(
-            "all-ranks-failed-alike", f"all {len(tracks)} ranks show the same error: {same[0].text}", same[0]
-        )
+        who = "both ranks" if len(tracks) == 2 else f"all {len(tracks)} ranks"
+        yield make_finding("all-ranks-failed-alike", f"{who} show the same error: {same[0].text}", same[0])
     if not all_failures(attempt):
         every = _consequences([*(event for track in tracks for event in track.events), *attempt.shared])
         lost = [event for event in every if event.id != "mark:joined"]

@@ -50,7 +50,8 @@ def _who_failed(found: FirstError) -> str:
     if not found.tracks:
         return "The first error"
     if len(found.tracks) > 1:
-        return f"All {len(found.tracks)} ranks failed alike"
+        who = "Both ranks" if len(found.tracks) == 2 else f"All {len(found.tracks)} ranks"
+        return f"{who} failed with the same error"
     name = found.tracks[0].name
     return f"{name[:1].upper()}{name[1:]} failed{' first' if found.before_others else ''}"
 

@@ -6,7 +6,6 @@ from ..training_script.model.reach import Run
 from .rule_context import Script, Violation
 from .rules import (
     accumulation,
-    all_ranks_effects,
     checkpoints,
     collective_arguments,
     device_choice,
@@ -20,6 +19,7 @@ from .rules import (
     partial_steps,
     process_group,
     process_values,
+    repeated_side_effects,
     replicas,
     state_dicts,
     swallowed_errors,
@@ -60,7 +60,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW407": gathered_shapes.check,
     "DW409": process_group.check_end,
     "DW411": swallowed_errors.check,
-    "DW412": all_ranks_effects.check,
+    "DW412": repeated_side_effects.check,
     "DW414": process_values.check_hash,
     "DW415": collective_arguments.check_result,
     "DW416": collective_arguments.check_root,

@@ -16,7 +16,7 @@ from ..training_script.cells import Notebook, read_notebook
 from ..training_script.source import NEWLINE, read_source
 from .patches.apply_edits import apply_edits
 from .review import apply_patches, review_script, review_text
-from .rule_table import UNUSED_IGNORE, rules_with_texts
+from .rule_descriptions import UNUSED_IGNORE, rules_with_texts
 from .settings import ReviewSettings
 from .suppressions import suppressions_in, unsuppressed, unused_suppressions
 from .types import (

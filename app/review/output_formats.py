@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ...knowledge.schema import Knowledge, Rule
 from ..system.paths import relative_to_cwd
-from .rule_table import rules_with_texts
+from .rule_descriptions import rules_with_texts
 from .types import CellPlace, RelatedPlace, ReviewFinding, SkippedFile, SourceLine
 
 SARIF_LEVEL = {"error": "error", "warning": "warning", "info": "note"}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..training_script.model.comparison import Divergence
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
-    from ..training_script.model.items import Branch
+    from ..training_script.model.function_steps import Branch
     from ..training_script.model.reach import Reach, Run
     from ..training_script.model.sequences import Site
 
@@ -122,9 +122,9 @@ class Script:
     @cached_property
     def runs(self) -> "list[Run]":
         """The facts of each start of the program, for the rules."""
-        from ..training_script.model.reach import runs
+        from ..training_script.model.runs import find_runs
 
-        return runs(self.evaluated) if self.has_ranks else []
+        return find_runs(self.evaluated) if self.has_ranks else []
 
     def place(self, reach: "Reach") -> "Site | None":
         """Return the place of a fact in this script: its own, or that of the call that leads to it."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import msgspec
 
 from ..training_script.source import BOM
-from .rule_table import UNUSED_IGNORE, UNUSED_IGNORE_RULE
+from .rule_descriptions import UNUSED_IGNORE, UNUSED_IGNORE_RULE
 from .types import ReviewFinding
 
 COMMENT = re.compile(r"#\s*ddpwizard:\s*ignore\b(?:\[(?P<rules>[^\]]*)\])?", re.IGNORECASE)

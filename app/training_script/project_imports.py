@@ -4,6 +4,7 @@ Modules are found from a script: next to it, and in the directories of its proje
 at the current directory. Files of installed libraries are not read.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class ProjectImports:
     def _roots_with(self, name: str) -> list[Path]:
         if name not in self._roots_of:
             self._roots_of[name] = [
-                root for root in self._roots if (root / name).is_dir() or (root / f"{name}.py").is_file()
+                root for root in self._roots if _exists(root / name) or _exists(root / f"{name}.py")
             ]
         return self._roots_of[name]
 
@@ -49,14 +50,14 @@ def project_roots(folder: Path) -> list[Path]:
     here = Path.cwd()
     for number, each in enumerate(above, 1):
         if each == here or is_project_top(each):
-            return list(dict.fromkeys(root for up in above[:number] for root in (up, up / "src") if root.is_dir()))
-    package = next((each for each in above if not (each / "__init__.py").is_file()), folder)
+            return list(dict.fromkeys(root for up in above[:number] for root in (up, up / "src") if _exists(root)))
+    package = next((each for each in above if not _exists(each / "__init__.py")), folder)
     return list(dict.fromkeys([folder, package]))
 
 
 def is_project_top(folder: Path) -> bool:
     """Return whether a directory has a mark of the top of a project."""
-    return any((folder / mark).exists() for mark in PROJECT_MARKS)
+    return any(_exists(folder / mark) for mark in PROJECT_MARKS)
 
 
 def read_module(path: Path) -> str | None:
@@ -65,3 +66,8 @@ def read_module(path: Path) -> str | None:
         return decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)[0]
     except (OSError, UserError, ValueError):
         return None
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is a file or directory, as far as the directories above it can be read."""
+    return os.access(path, os.F_OK)

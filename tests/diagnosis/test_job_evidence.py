@@ -49,6 +49,18 @@ def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
     assert case.diagnosis().causes[0].id == base.verdict.cause, "the verdict stays first"
 
 
+def test_the_error_of_a_rank_that_the_others_wait_for_speaks_for_its_failure(tmp_path: Path):
+    base = printed_error(report(tmp_path))
+    cause = "rank-died-survivors-wait"
+    verdict = msgspec.structs.replace(base.verdict, cause=cause, findings=["job.rank-dead"])
+    case = Case(KNOWLEDGE)
+    add_triage(case, [msgspec.structs.replace(base, verdict=verdict)])
+    first = case.diagnosis().causes[0]
+    assert first.id == cause
+    assert any("KeyError: 'image_path'" in line.what for line in first.because)
+    assert first.against == []
+
+
 def test_the_fix_of_a_failed_rank_names_the_error_that_it_printed(tmp_path: Path):
     base = printed_error(report(tmp_path))
     cause = "rank-died-survivors-wait"

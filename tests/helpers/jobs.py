@@ -112,19 +112,24 @@ def launched(name: str, directory: Path, ranks: int = 4, *arguments: str) -> Ite
 
 
 @contextmanager
-def by_hand(name: str, directory: Path, ranks: int = 4) -> Iterator[RunningJob]:
-    """Run a script as plain processes with RANK and its kin set by hand: no launcher above them."""
+def by_hand(name: str, directory: Path, ranks: int = 4, *, own_logs: bool = False) -> Iterator[RunningJob]:
+    """Run a script as plain processes with RANK and its kin set by hand: no launcher above them.
+
+    ``own_logs``: each rank writes to a file of its own, rank0.log and so on.
+    """
     script = directory / name
     script.write_text((SCRIPTS / name).read_text())
     start = (
         "import os, subprocess, sys\n"
-        "world, script = sys.argv[1:]\n"
+        "world, script, logs = sys.argv[1:]\n"
         "ranks = [subprocess.Popen([sys.executable, script], env={**os.environ, 'RANK': str(r), 'LOCAL_RANK': str(r),"
-        " 'WORLD_SIZE': world}) for r in range(int(world))]\n"
+        " 'WORLD_SIZE': world}, stdout=open(f'rank{r}.log', 'wb') if logs == 'own' else None,"
+        " stderr=subprocess.STDOUT if logs == 'own' else None) for r in range(int(world))]\n"
         "[rank.wait() for rank in ranks]\n"
     )
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    with running([sys.executable, "-c", start, str(ranks), str(script)], script, directory, **place) as job:
+    words = [sys.executable, "-c", start, str(ranks), str(script), "own" if own_logs else "shared"]
+    with running(words, script, directory, **place) as job:
         yield job
 
 

@@ -32,7 +32,7 @@ def test_the_first_line_names_the_rank_the_error_and_its_place():
 
 def test_an_error_that_every_rank_shows_names_them_all():
     sentence, strength = read(raised(0, "NameError: x") + raised(1, "NameError: x"))
-    assert (sentence, strength) == ("All 2 ranks failed alike: NameError: x at train.py:7 in step", 1.0)
+    assert (sentence, strength) == ("Both ranks failed with the same error: NameError: x at train.py:7 in step", 1.0)
 
 
 def test_a_log_without_ranks_has_its_first_error_first():

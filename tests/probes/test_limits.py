@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.evidence import Check
-from ddpwizard.app.probes.limits import _can_ptrace, _tightest, _v1, _v2
+from ddpwizard.app.probes.limits import _can_ptrace
 from ddpwizard.app.probes.limits_judge import judge
 from ddpwizard.app.snapshot import LimitsSection, Snapshot
+from ddpwizard.app.system.cgroup_memory import read_v1, read_v2, tightest_limit
 from helpers.memory_group import memory_group
 from helpers.probe_namespaces import probe
 from msgspec.structs import replace
@@ -118,15 +119,15 @@ def test_tightest_control_group_counts(tmp_path: Path) -> None:
         (group / "memory.current").write_text(f"{3 * GIB}\n")
         (group / "memory.stat").write_text(f"anon 1\ninactive_file {GIB}\n")
         (group / "memory.events").write_text("low 0\noom 2\noom_kill 2\n")
-    assert _tightest(str(tmp_path), "/kubepods/pod1", _v2) == (4 * GIB, 2 * GIB, 2)
-    assert _tightest(str(tmp_path), "/not/seen/from/here", _v2) == (None, 2 * GIB, 2)
+    assert tightest_limit(str(tmp_path), "/kubepods/pod1", read_v2) == (4 * GIB, 2 * GIB, 2)
+    assert tightest_limit(str(tmp_path), "/not/seen/from/here", read_v2) == (None, 2 * GIB, 2)
 
 
 def test_cgroup_v1_without_a_limit(tmp_path: Path) -> None:
     (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     (tmp_path / "memory.usage_in_bytes").write_text(f"{GIB}\n")
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    assert _v1(tmp_path) == (None, GIB, 3)
+    assert read_v1(tmp_path) == (None, GIB, 3)
 
 
 def test_healthy_machine() -> None:

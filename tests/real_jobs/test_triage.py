@@ -116,6 +116,17 @@ class TestOtherCauses:
             assert (report.verdict.culprits, report.verdict.cause) == ([2], "ranks-missing-at-init")
             assert {row.collective for row in report.ranks if row.rank != 2} == {"init_process_group"}
 
+    def test_rank_that_failed_before_it_joined_is_explained_by_its_own_log(self, tmp_path: Path) -> None:
+        (tmp_path / "rank7.log").write_text("Traceback (most recent call last):\nKeyError: 'of another job'\n")
+        with by_hand("plugin.py", tmp_path, 3, own_logs=True) as job:
+            log = tmp_path / "rank1.log"
+            wait_for(lambda: log.exists() and "ModuleNotFoundError" in log.read_text(), "one rank has failed")
+            report = hung_report(job, job.ranks()[0])
+            assert (report.verdict.culprits, report.verdict.cause) == ([1], "rank-died-survivors-wait")
+            failed = f"Rank 1 failed: ModuleNotFoundError: No module named 'no_such_plugin' at {job.script.name}:"
+            assert failed in report.verdict.why
+            assert report.verdict.where == job.line("FAILS")
+
 
 class TestWhatIsNotHung:
     def test_job_that_moves_is_listed_after_one_that_hangs(self, hung: Hung, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def project(tmp_path: Path) -> Path:
         ("import tools.same_line\n", True),
         ("from tools import chain\n", True),
         ("import cycle\n", False),
+        ("def shown(accelerator):\n    print(accelerator)\n", False),
         ("import broken\n", False),
         ("class Mine(base.Trainer): ...\n", True),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...training_script.edits import Edit
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
 from ...training_script.model.reach import Condition, Reach, Run
 from ...training_script.model.sequences import Event

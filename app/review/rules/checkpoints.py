@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
@@ -31,6 +31,7 @@ FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local ==
 OF_NUMBERS = re.compile(
     r"sched|scaler|trt", re.IGNORECASE
 )  # objects whose states hold numbers or an engine, not tensors
+SHARDS = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 GUARD = "guard-save"
 TO_CPU = "load-to-cpu"
 
@@ -233,12 +234,22 @@ def _on_cpu(run: Run) -> bool:
 def _guarded(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     inside = range(fact.site.line, fact.site.end_line + 1)
     waits = any(isinstance(each.fact, Event) and each.fact.site.line in inside for each in run.reached)
-    if waits or "fsdp" in script.source.text.lower() or "FullyShard" in script.source.text:
+    if waits or any(SHARDS.search(name) for name in _used_names(script)):
         return no_patch(GUARD, "what is saved may need all ranks: build it on every rank, and save it on rank 0")
     others_wait = _is_read_next(run, reach, fact)
     if others_wait and (reach.unsure or not all(each.test.is_constant for each in reach.conditions)):
         return no_patch(GUARD, "save it on rank 0, and let the ranks that load it next wait for that")
     return guard_statement(script, fact.node, GUARD, others_wait=others_wait)
+
+
+def _used_names(script: Script) -> Iterator[str]:
+    """Yield the names, attributes and texts of a script; imports alone use nothing."""
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Name():
+                yield script.names.qualified(node) or node.id
+            case ast.Attribute(attr=name) | ast.keyword(arg=str() as name) | ast.Constant(value=str() as name):
+                yield name
 
 
 def _is_read_next(run: Run, write: Reach, fact: Noted) -> bool:

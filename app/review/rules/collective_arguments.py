@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...launchers.rank_variables import LOCAL_RANK_OF
+from ...launchers.rank_variables import LOCAL_RANK_OF, RANK_SCOPES
 from ...training_script.edits import Edit
 from ...training_script.model.keys import UNTIL_KNOWN, rank_in
 from ...training_script.name_resolution import Names
@@ -25,6 +25,7 @@ WHY_UNSAFE = "other code may rely on the device having the number of the global 
 DEVICE_NAMES = {"device", "device_id", "current_device", "cuda_device", "device_index", "gpu_id"}
 NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
 OF_DEVICE = re.compile(r"cuda|device|DataParallel|\.to\(")
+OF_RANK = re.compile(rf"""["'](?:{"|".join(name for name, scope in RANK_SCOPES.items() if scope == "global")})["']""")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -37,7 +38,10 @@ class Rank(NamedTuple):
 
 def check(script: Script) -> list[Violation]:
     """Return one finding for each function that uses the global rank as a device."""
-    if not OF_DEVICE.search(script.source.text) or "global" not in script.evaluated.keys.kinds_read:
+    text = script.source.text
+    if not OF_DEVICE.search(text) or not (script.has_ranks or OF_RANK.search(text)):
+        return []
+    if "global" not in script.evaluated.keys.kinds_read:
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in _device_places(script):

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.library_effects import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
 from ...training_script.model.reach import ALL, Reach, Run, argument

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, alternatives, argument, together
 from ...training_script.model.values import Value

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key
 from ...training_script.model.reach import Run, alternatives, argument
 from ..rule_context import Patch, Script, Violation, no_patch

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.reach import Reach, Run, argument, together
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at

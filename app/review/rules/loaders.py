@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, parts
 from ...training_script.model.reach import Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event

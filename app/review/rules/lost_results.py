@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.reach import Reach, Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
 from ...training_script.model.sequences import Site

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.reach import ALL, Run, alternatives, argument
 from ...training_script.syntax import call_argument
 from ..patches.torch_names import distributed_module, imports_os

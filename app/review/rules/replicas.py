@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL
-from ...training_script.model.reach import ALL, SET_UP, Reach, Run, alternatives, argument, together
+from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
+from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import ClassRef, Instance, Library
 from ...training_script.syntax import dotted_name, last_name

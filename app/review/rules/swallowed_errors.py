@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.items import Item, Leave
+from ...training_script.model.function_steps import Item, Leave
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import nodes_below

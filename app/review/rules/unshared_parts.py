@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.syntax import dotted_name, last_name

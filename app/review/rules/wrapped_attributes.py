@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.items import Read
+from ...training_script.model.function_steps import Read
 from ...training_script.model.keys import RANKS
 from ...training_script.model.reach import Run
 from ...training_script.torch_classes import DDP_CLASSES

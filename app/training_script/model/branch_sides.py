@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from .evaluated import Evaluated
-from .items import Attempt, Branch, Called, Item, Leave, Rounds, Summary
+from .function_steps import Attempt, Branch, Called, Item, Leave, Rounds, Summary
 from .keys import RANKS, Key, Keys
 from .sequences import Event, Site
 

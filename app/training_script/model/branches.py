@@ -13,7 +13,7 @@ from ..syntax import last_name
 from .choices import is_inner
 from .conditions import ConditionEvaluator
 from .followed import known_functions
-from .items import Attempt, Branch, Called, Item, Rounds
+from .function_steps import Attempt, Branch, Called, Item, Rounds
 from .keys import NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .library_effects import is_of_batches

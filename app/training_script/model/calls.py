@@ -5,7 +5,7 @@ import ast
 from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
-from .items import Called, Noted, Rounds
+from .function_steps import Called, Noted, Rounds
 from .keys import Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
 from .names import Named, Values

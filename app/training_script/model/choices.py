@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable
 
 from .followed import is_followed
-from .items import Branch, Item
+from .function_steps import Branch, Item
 from .keys import BY_RANK, LOCAL, Key
 from .library_calls import OF_FILE
 from .library_effects import LibraryEvaluator, is_received

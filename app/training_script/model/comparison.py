@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from .amounts import is_as_long
+from .assumptions import Assumptions, AssumptionSets
 from .budget import Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
 from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
 
-COMPOUND = {"not", "and", "or", "if"}  # operations whose truth follows from that of their parts
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 
 
@@ -34,20 +34,6 @@ class Divergence(NamedTuple):
     sure: bool = True
 
 
-class Assumptions:
-    """Conditions that are the same on both ranks, with the truth that was taken since the ranks parted.
-
-    Equal ones are one object. ``settled``: conditions as they follow from these.
-    """
-
-    __slots__ = ("more", "settled", "truths")
-
-    def __init__(self, truths: dict[Key, bool]) -> None:
-        self.truths = truths
-        self.settled: dict[Key, Key] = {}
-        self.more: dict[tuple[Key, bool], Assumptions] = {}
-
-
 Arm = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
 
 
@@ -58,8 +44,7 @@ class Comparison:
         self.keys, self.ranks, self.budget = keys, (first, second), budget
         self.found: list[Divergence] = []
         self._views = keys.view(first), keys.view(second)
-        self._nothing = Assumptions({})
-        self._assumptions = {frozenset[tuple[Key, bool]](): self._nothing}
+        self._assumptions = AssumptionSets(keys)
         self._visits: dict[tuple[int, int], int] = {}
         self._known: set[tuple[int, int, int]] = set()
         self._ways: dict[tuple[Site, ...], tuple[Site, ...]] = {}  # of calls that were entered, each once
@@ -71,10 +56,10 @@ class Comparison:
     def run(self, root: Node) -> bool:
         """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
         try:
-            self._compare(root, root, None, 0, (), self._nothing)
+            self._compare(root, root, None, 0, (), self._assumptions.nothing)
             while self._behind:
                 node, calls = self._behind.pop()
-                self._compare(node, node, None, 0, calls, self._nothing)
+                self._compare(node, node, None, 0, calls, self._assumptions.nothing)
         except OverBudget:
             return False
         return True
@@ -126,7 +111,7 @@ class Comparison:
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
                 inner = self._compare(
-                    a.body, b.body, decided if a is not b else None, by, (*calls, a.site), self._nothing
+                    a.body, b.body, decided if a is not b else None, by, (*calls, a.site), self._assumptions.nothing
                 )
                 if inside := self.found[before:]:
                     # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
@@ -186,69 +171,45 @@ class Comparison:
         """Return the pairs of branches that two ranks may take."""
         first, second = self._views
         if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
-            seen_a, seen_b = self._seen(a.test, first, assumed), self._seen(b.test, second, assumed)
+            seen_a, seen_b = (
+                self._assumptions.seen(a.test, first, assumed),
+                self._assumptions.seen(b.test, second, assumed),
+            )
             if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
                 same = a is b  # what both take in the same way needs no assumption
                 arms = [
-                    (a.then, b.then, decided, by, assumed if same else self._assume(assumed, seen_a, True)),
-                    (a.other, b.other, decided, by, assumed if same else self._assume(assumed, seen_a, False)),
+                    (a.then, b.then, decided, by, assumed if same else self._assumptions.assume(assumed, seen_a, True)),
+                    (
+                        a.other,
+                        b.other,
+                        decided,
+                        by,
+                        assumed if same else self._assumptions.assume(assumed, seen_a, False),
+                    ),
                 ]
                 if seen_a.spread & LOCAL:
                     arms.append((a.then, b.other, a, LOCAL, assumed))
                 return arms
             reached: list[Arm] = []
             for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
-                for truth_b, arm_b, then_b in self._taken(b, self._seen(b.test, second, then_a), then_a):
+                for truth_b, arm_b, then_b in self._taken(b, self._assumptions.seen(b.test, second, then_a), then_a):
                     same = truth_a == truth_b
                     spread = by if same else by | BY_RANK | (a.test.spread & LOCAL)
                     reached.append((arm_a, arm_b, decided if same else a, spread, then_b))
             return sorted(reached, key=lambda arm: arm[3] != by)
         if isinstance(a, Choice):
-            taken = self._taken(a, self._seen(a.test, first, assumed), assumed)
+            taken = self._taken(a, self._assumptions.seen(a.test, first, assumed), assumed)
             return [(arm, b, decided or a, by or a.test.spread, then) for _, arm, then in taken]
         assert isinstance(b, Choice)
-        taken = self._taken(b, self._seen(b.test, second, assumed), assumed)
+        taken = self._taken(b, self._assumptions.seen(b.test, second, assumed), assumed)
         return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
-
-    def _seen(self, test: Key, view: View, assumed: Assumptions) -> Key:
-        """Return a condition as one rank sees it, with what has been assumed."""
-        seen = view.key(test)
-        return self._settled(seen, assumed) if assumed.truths else seen
-
-    def _settled(self, key: Key, assumed: Assumptions) -> Key:
-        truth = assumed.truths.get(key)
-        if truth is not None:
-            return self.keys.true if truth else self.keys.false
-        if key.op not in COMPOUND:
-            return key
-        settled = assumed.settled.get(key)
-        if settled is None:
-            parts = [self._settled(arg, assumed) for arg in key.args]
-            settled = assumed.settled[key] = self.keys.make(key.op, *parts)
-        return settled
-
-    def _assume(self, assumed: Assumptions, key: Key, truth: bool) -> Assumptions:
-        if key.spread & LOCAL or key.is_constant:
-            return assumed
-        if key.op == "not":
-            return self._assume(assumed, key.args[0], not truth)
-        if (key.op == "and" and truth) or (key.op == "or" and not truth):
-            for arg in key.args:
-                assumed = self._assume(assumed, arg, truth)
-            return assumed
-        more = assumed.more.get((key, truth))
-        if more is None:
-            truths = {**assumed.truths, key: truth}
-            same = frozenset(truths.items())
-            more = assumed.more[key, truth] = self._assumptions.setdefault(same, Assumptions(truths))
-        return more
 
     def _taken(self, choice: Choice, seen: Key, assumed: Assumptions) -> list[tuple[bool, Node, Assumptions]]:
         if seen.is_constant:
             return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
         return [
-            (True, choice.then, self._assume(assumed, seen, True)),
-            (False, choice.other, self._assume(assumed, seen, False)),
+            (True, choice.then, self._assumptions.assume(assumed, seen, True)),
+            (False, choice.other, self._assumptions.assume(assumed, seen, False)),
         ]
 
     def _loop(
@@ -268,7 +229,7 @@ class Comparison:
             self._endless,
             a.body if a.count.op == "while" and a.count.args[0].is_constant else None,
         )
-        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls, self._nothing)
+        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls, self._assumptions.nothing)
         self._endless = outside
         for pair in inner:
             rounds = "break" in pair or "next" in pair
@@ -354,7 +315,7 @@ class Comparison:
         return again is not None and again.event.kind == event.kind
 
     def _arms_of(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
-        return [arm for _, arm, _ in self._taken(choice, self._seen(choice.test, view, assumed), assumed)]
+        return [arm for _, arm, _ in self._taken(choice, self._assumptions.seen(choice.test, view, assumed), assumed)]
 
     def _add(self, found: Divergence) -> None:
         if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .items import Attempt, Branch, Item, Leave, Rounds, kinds
+from .function_steps import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, Key
 from .sequences import Event, Site
 from .statements import StatementEvaluator

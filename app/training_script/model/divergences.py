@@ -6,7 +6,7 @@ from typing import NamedTuple
 from .budget import OverBudget
 from .comparison import Comparison, Divergence
 from .evaluated import Evaluated
-from .items import sequence
+from .function_steps import sequence
 from .keys import LOCAL, RANKS, Key, Keys
 from .sequences import End, Node, tests_of_ranks
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ..nodes import nodes_below
 from .budget import Budget, OverBudget
+from .function_steps import Called, Item
 from .functions import Evaluation
-from .items import Called, Item
 from .keys import Key
 from .parsed_modules import ParsedModule, concerns_ranks
 from .program import Program

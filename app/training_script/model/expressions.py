@@ -8,7 +8,7 @@ from ..nodes import child_nodes
 from ..syntax import last_name
 from .calls import CallEvaluator
 from .followed import MOST_ELEMENTS
-from .items import Branch, Read, Rounds
+from .function_steps import Branch, Read, Rounds
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_effects import is_gathered, is_of_batches

@@ -14,7 +14,7 @@ from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
 from .budget import Budget
 from .followed import is_followed
-from .items import Branch, Called, Item, Leave, Summary
+from .function_steps import Branch, Called, Item, Leave, Summary
 from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
 from .names import CARRIED, Named, Shared, Values
 from .program import Program

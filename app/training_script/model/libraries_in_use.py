@@ -1,4 +1,4 @@
-"""Whether a program uses a library by which ranks communicate: without one, there is nothing that they can part at.
+"""Search for libraries by which ranks communicate: a program without one has nothing that they can part at.
 
 Imports are read from the text of a module and of all that it imports, which is much faster than to evaluate them.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..nodes import nodes_below
 from ..project_imports import ProjectImports, read_module
 from ..source import BOM, NEWLINE, ScriptSource, parse_deep
-from .library_calls import LIBRARIES
+from .library_calls import LIBRARIES, METHODS
 
 _LINE = r"(?:[^\n\\#]|\\\n)*"
 IMPORT = re.compile(
@@ -24,6 +24,7 @@ IMPORT = re.compile(
 NAME = re.compile(r"[\w.]+(?:[ \t]+as[ \t]+\w+)?")
 # Objects that are known by their names, and the end of the name of a class that makes some.
 ROLES = ("accelerator", "fabric")
+METHODS_OF_ROLES = frozenset(name for role in ROLES for name in METHODS[role])
 TRAINER = "Trainer"
 
 
@@ -43,7 +44,7 @@ class _Imports(NamedTuple):
 
 
 class _Project(NamedTuple):
-    """What the scripts of one directory import. ``reaching``: modules from which such a library is reached, or none."""
+    """The imports of the scripts of one directory. ``reaching``: whether such a library is reached from a module."""
 
     imports: ProjectImports
     files: dict[tuple[Path | None, _Import], list[Path]]
@@ -125,6 +126,7 @@ def _parsed(text: str) -> ast.Module:
 
 def _uses_library(tree: ast.Module) -> bool:
     """Return whether a module uses such a library, rather than only its text mentions one."""
+    roles = methods = False
     for node in nodes_below(tree):
         match node:
             case ast.Import(names=names):
@@ -134,11 +136,13 @@ def _uses_library(tree: ast.Module) -> bool:
                 if name.partition(".")[0] in LIBRARIES:
                     return True
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-                if name in ROLES or name.endswith(TRAINER):
+                if name.endswith(TRAINER):
                     return True
+                roles |= name in ROLES
+                methods |= name in METHODS_OF_ROLES
             case _:
                 pass
-    return False
+    return roles and methods
 
 
 def _found(text: str) -> Iterator[_Import]:

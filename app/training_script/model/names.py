@@ -9,7 +9,7 @@ from .. import rank_names
 from ..syntax import last_name
 from .budget import Budget
 from .followed import is_followed
-from .items import Item
+from .function_steps import Item
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
 from .program import Program

@@ -4,7 +4,7 @@ import ast
 
 from .. import rank_names
 from ..syntax import dotted_name, last_name
-from .items import Called
+from .function_steps import Called
 from .keys import Key
 from .names import Named, NameEvaluator, Values
 from .values import Bound, FunctionRef, Value, is_elements

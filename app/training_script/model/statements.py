@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
 from .expressions import ExpressionEvaluator
-from .items import Leave, Noted
+from .function_steps import Leave, Noted
 from .keys import BY_RANK, DIFFERS
 from .names import CARRIED, OWN_GROUP
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements

@@ -11,7 +11,7 @@ from .comparison import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
-from .items import Branch, Called, Item
+from .function_steps import Branch, Called, Item
 from .keys import BY_RANK
 from .parsed_modules import PARSED_MODULES, concerns_ranks
 

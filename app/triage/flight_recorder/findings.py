@@ -1,7 +1,7 @@
 """Turn the roots of the wait-for graph into findings: the ranks, their calls and code lines, in one sentence."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,6 +10,7 @@ from .collectives_by_seq import CollectiveTable, GroupKey, call_signature
 from .mismatches import Mismatch
 from .types import Finding, MismatchSide
 from .wait_graph import PendingCalls, WaitEdge, stuck_call
+from .waiting_calls import WaitingCalls
 
 SURE, LIKELY, GUESS, TIED = 0.85, 0.7, 0.5, 0.45
 OTHERS_FINISHED = " It still waits in a collective that all others have finished: its GPU or process is at fault."
@@ -30,6 +31,7 @@ class FindingBuilder:
         waits: list[WaitEdge],
     ) -> None:
         self.table, self.pending_by_rank, self.mismatches, self.waits = table, pending_by_rank, mismatches, waits
+        self.calls = WaitingCalls(table, pending_by_rank, waits)
         self.edges_to: dict[int, list[WaitEdge]] = defaultdict(list)
         for wait in waits:
             for rank in wait.for_ranks:
@@ -42,18 +44,21 @@ class FindingBuilder:
             return self._single_rank_findings(root[0])
         if inside and all(wait.reason == "differs" for wait in inside):
             return [self.mismatch_finding(each) for each in self.mismatches if {*each.culprits} >= {*root}][:1]
-        if all(wait.reason in ("p2p",) or self._is_p2p(wait) for wait in inside):
+        if all(wait.reason in ("p2p",) or self.calls.is_p2p(wait) for wait in inside):
             return [self._pair_finding(root, inside)]
         return [self._cycle_finding(root, inside)]
-
-    def _is_p2p(self, wait: WaitEdge) -> bool:
-        return self.table.call(wait.rank, wait.entry).p2p
 
     def _single_rank_findings(self, rank: int) -> list[Finding]:
         """Return the findings about a rank that others wait for and that waits for nobody."""
         edges_to = sorted(
             self.edges_to[rank],
-            key=lambda wait: (wait.reason == "behind", self._is_p2p(wait), self._at_ns(wait), wait.rank, wait.group),
+            key=lambda wait: (
+                wait.reason == "behind",
+                self.calls.is_p2p(wait),
+                self.calls.at_ns(wait),
+                wait.rank,
+                wait.group,
+            ),
         )
         first = edges_to[0]
         if first.reason == "differs":
@@ -67,8 +72,8 @@ class FindingBuilder:
         silent = rank not in self.table.records
         other = None if silent else self._entered_elsewhere(rank, wait)
         entered = sorted({w.rank for w in self.edges_to[rank] if (w.group, w.seq) == (wait.group, wait.seq)})
-        sides = self._sides(entered, wait.group, wait.seq, call.p2p)
-        collective = self._collective_phrase(wait)
+        sides = self.calls.sides(entered, wait.group, wait.seq, call.p2p)
+        collective = self.calls.phrase(wait)
         who = named([rank])
         if silent:
             words = f"{named(entered, 'wait')} in {collective}. {who} left no record and may never have entered it."
@@ -78,10 +83,10 @@ class FindingBuilder:
             group = self.table.title(self.table.keys[rank][elsewhere.group])
             words = f"{named(entered, 'wait')} in {collective}. "
             words += f"{who} called {elsewhere.collective} in another group, {group}."
-            absent = self._side_of_entry([rank], other)
+            absent = self.calls.side_of_entry([rank], other)
         else:
             words = f"{named(entered, 'wait')} in {collective}. {who} has not entered it."
-            absent = self._last_side(rank)
+            absent = self.calls.last_side(rank)
             words += self._own_wait_sentence(rank)
         return Finding(
             kind="silent" if silent else "wrong_group" if other is not None else "missing",
@@ -92,7 +97,7 @@ class FindingBuilder:
             collective=call.collective,
             sides=[*sides, absent],
             words=words,
-            at_ns=self._at_ns(wait),
+            at_ns=self.calls.at_ns(wait),
             confidence=self._confidence(rank),
         )
 
@@ -160,7 +165,7 @@ class FindingBuilder:
             seq=seq,
             culprits=ranks,
             collective=call.collective,
-            sides=self._sides(ranks, key, seq),
+            sides=self.calls.sides(ranks, key, seq),
             words=words,
             at_ns=self.table.records[ranks[0]].created_ns[entry],
             confidence=GUESS,
@@ -192,7 +197,7 @@ class FindingBuilder:
             seq=seq,
             culprits=late,
             collective=call.collective,
-            sides=self._sides(ranks, key, seq, call.p2p) or [self._side_of_entry([rank], entry)],
+            sides=self.calls.sides(ranks, key, seq, call.p2p) or [self.calls.side_of_entry([rank], entry)],
             words=words,
             at_ns=self.table.records[rank].created_ns[entry],
             confidence=LIKELY if late else GUESS,
@@ -200,7 +205,7 @@ class FindingBuilder:
 
     def mismatch_finding(self, each: Mismatch) -> Finding:
         """Return the finding about different calls under the same sequence number."""
-        sides = [side for party in each.parties for side in self._sides(party, each.group, each.seq)]
+        sides = [side for party in each.parties for side in self.calls.sides(party, each.group, each.seq)]
         title = self.table.title(each.group)
         parts = [self._call_phrase(party, each) for party in each.parties]
         words = f"Collective {each.seq} of {title}: {'; '.join(parts)}."
@@ -224,7 +229,7 @@ class FindingBuilder:
         )
 
     def _call_phrase(self, party: list[int], each: Mismatch) -> str:
-        side = self._sides(party, each.group, each.seq)[0]
+        side = self.calls.sides(party, each.group, each.seq)[0]
         text = f"{named(party, 'have').lower()} called {side.collective}"
         if each.kind in ("size", "dtype"):
             text += f" on {side.dtype} {'x'.join(map(str, side.sizes[0])) if side.sizes else ''}".rstrip()
@@ -232,8 +237,8 @@ class FindingBuilder:
 
     def _pair_finding(self, root: list[int], inside: list[WaitEdge]) -> Finding:
         """Return the finding about sends and receives that wait for each other."""
-        first = min(inside, key=lambda wait: (self._at_ns(wait), wait.rank))
-        sides = [self._side_of_entry([wait.rank], wait.entry) for wait in inside]
+        first = min(inside, key=lambda wait: (self.calls.at_ns(wait), wait.rank))
+        sides = [self.calls.side_of_entry([wait.rank], wait.entry) for wait in inside]
         pairs = [f"rank {wait.rank} is in {self.table.call(wait.rank, wait.entry).collective}" for wait in inside]
         return Finding(
             kind="p2p",
@@ -244,7 +249,7 @@ class FindingBuilder:
             collective=self.table.call(first.rank, first.entry).collective,
             sides=sides,
             words=f"{named(root, 'wait')} for each other: {', '.join(pairs)}, and no partner makes the matching call.",
-            at_ns=self._at_ns(first),
+            at_ns=self.calls.at_ns(first),
             confidence=TIED,
         )
 
@@ -254,11 +259,11 @@ class FindingBuilder:
         The culprits are the ranks in calls with fewer ranks than another; on a tie, all of them.
         """
         at_front = [wait for wait in inside if wait.entry == self.pending_by_rank[wait.rank].first] or inside
-        places = {(wait.group, wait.seq, self._is_p2p(wait)): wait for wait in at_front}
-        ranks_at = {place: self._ranks_in_call(*place) for place in places}
+        places = {(wait.group, wait.seq, self.calls.is_p2p(wait)): wait for wait in at_front}
+        ranks_at = {place: self.calls.ranks_in(*place) for place in places}
         most = max(map(len, ranks_at.values()))
         minority = sorted(
-            {wait.rank for wait in at_front if len(ranks_at[wait.group, wait.seq, self._is_p2p(wait)]) < most}
+            {wait.rank for wait in at_front if len(ranks_at[wait.group, wait.seq, self.calls.is_p2p(wait)]) < most}
         )
         tied = not minority or len([1 for ranks in ranks_at.values() if len(ranks) == most]) > 1
         culprits = root if tied else minority
@@ -266,18 +271,18 @@ class FindingBuilder:
         same = (
             not tied and len({call_signature(self.table.call(wait.rank, wait.entry)) for wait in places.values()}) == 1
         )
-        sides = [side for place in ordered for side in self._sides(ranks_at[place], *place)]
+        sides = [side for place in ordered for side in self.calls.sides(ranks_at[place], *place)]
         parts = [
             f"{named(ranks_at[place], 'wait').lower()} in {side.collective} of {self.table.title(place[0])}"
             for place in ordered
-            for side in self._sides(ranks_at[place], *place)[:1]
+            for side in self.calls.sides(ranks_at[place], *place)[:1]
         ]
         why = (
             f"{named(culprits)} called it in another group than the others."
             if same
             else "They go through these groups in different orders."
         )
-        first = min(inside, key=lambda wait: (self._at_ns(wait), wait.rank))
+        first = min(inside, key=lambda wait: (self.calls.at_ns(wait), wait.rank))
         return Finding(
             kind="wrong_group" if same else "group_cycle",
             group=self.table.title(ordered[0][0]),
@@ -287,18 +292,9 @@ class FindingBuilder:
             collective=sides[0].collective,
             sides=sides,
             words=f"{_sentence('; '.join(parts))} {why}",
-            at_ns=self._at_ns(first),
+            at_ns=self.calls.at_ns(first),
             confidence=TIED if tied else LIKELY,
         )
-
-    def _ranks_in_call(self, key: GroupKey, seq: int, p2p: bool) -> list[int]:
-        """Return the ranks that wait in a call."""
-        waiting = {wait.rank for wait in self.waits if (wait.group, wait.seq, self._is_p2p(wait)) == (key, seq, p2p)}
-        if not p2p:
-            waiting |= {
-                rank for rank, pending in self.pending_by_rank.items() if pending.in_groups.get(key, (None,))[0] == seq
-            }
-        return sorted(waiting)
 
     def blame_minority(self, finding: Finding) -> Finding:
         """Blame the few ranks that entered a call which most of the group never did: the call probably depends on a
@@ -359,10 +355,10 @@ class FindingBuilder:
         for wait in self.waits:
             if (wait.group[0], wait.seq) not in reported and wait.reason in ("missing", "p2p"):
                 places[wait.group, wait.seq].append(wait)
-        for (key, seq), waiting in sorted(places.items(), key=lambda item: (self._at_ns(item[1][0]), item[0])):
+        for (key, seq), waiting in sorted(places.items(), key=lambda item: (self.calls.at_ns(item[1][0]), item[0])):
             ranks = sorted({wait.rank for wait in waiting})
             absent = sorted({rank for wait in waiting for rank in wait.for_ranks})
-            collective = self._collective_phrase(waiting[0])
+            collective = self.calls.phrase(waiting[0])
             found.append(
                 Finding(
                     kind="missing",
@@ -371,52 +367,13 @@ class FindingBuilder:
                     seq=seq,
                     culprits=absent,
                     collective=self.table.call(waiting[0].rank, waiting[0].entry).collective,
-                    sides=self._sides(ranks, key, seq, self._is_p2p(waiting[0])),
+                    sides=self.calls.sides(ranks, key, seq, self.calls.is_p2p(waiting[0])),
                     words=f"{named(ranks, 'wait')} in {collective} for {named(absent).lower()}.",
-                    at_ns=self._at_ns(waiting[0]),
+                    at_ns=self.calls.at_ns(waiting[0]),
                     follows=True,
                 )
             )
         return found
-
-    def _collective_phrase(self, wait: WaitEdge) -> str:
-        call = self.table.call(wait.rank, wait.entry)
-        return f"{call.collective} (number {wait.seq} of {self.table.title(wait.group)})"
-
-    def _at_ns(self, wait: WaitEdge) -> int:
-        return self.table.records[wait.rank].created_ns[wait.entry]
-
-    def _sides(self, ranks: Sequence[int], key: GroupKey, seq: int, p2p: bool = False) -> list[MismatchSide]:
-        """Return the calls of these ranks under a sequence number, ranks at the same line together."""
-        same: dict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
-        for rank in ranks:
-            rank_calls = self.table.calls_by_rank[key].get(rank)
-            at = rank_calls.entry(seq) if rank_calls and not p2p else None
-            if p2p:
-                at = next((w.entry for w in self.waits if (w.rank, w.group, w.seq) == (rank, key, seq)), None)
-            if at is not None:
-                call = self.table.call(rank, at)
-                same[call.collective, call.where, repr(call.inputs)].append((rank, at))
-        return [self._side_of_entry([rank for rank, _ in found], found[0][1]) for found in same.values()]
-
-    def _side_of_entry(self, ranks: list[int], entry: int) -> MismatchSide:
-        call = self.table.call(ranks[0], entry)
-        sizes, types = (call.inputs, call.input_types) if call.inputs else (call.outputs, call.output_types)
-        return MismatchSide(
-            ranks=ranks,
-            collective=call.collective,
-            sizes=sizes[:4],
-            dtype=types[0] if types else "",
-            where=call.where,
-            function=call.function,
-        )
-
-    def _last_side(self, rank: int) -> MismatchSide:
-        record = self.table.records[rank]
-        if not record.call:
-            return MismatchSide(ranks=[rank], collective=None)
-        last = record.calls[record.call[-1]]
-        return MismatchSide(ranks=[rank], collective=None, where=last.where, function=last.function)
 
 
 def _sentence(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...probes.limits import available_memory_bytes
+from ...system.cgroup_memory import available_memory_bytes
 from ...system.subprocesses import run_process
 from ..types import RankRecord
 from .file_reader import MOST_BYTES, LoadedFile, rank_in_name

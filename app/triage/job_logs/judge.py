@@ -95,7 +95,7 @@ def _died(log: JobLog, observed: Observation) -> Verdict | None:
     """The first rank that failed or was killed, while others continued or only noticed its failure."""
     if known_world_size(log, observed) < 2:
         return None
-    rank = _first_dead(log)
+    rank = _first_dead(log, observed)
     if rank is None or is_alive(observed, rank):
         return None
     others = sorted({event.rank for event in log.of(*NOTICED) if event.rank is not None and event.rank != rank})
@@ -109,7 +109,7 @@ def _died(log: JobLog, observed: Observation) -> Verdict | None:
     return _verdict(log, observed, "rank-died-survivors-wait", [rank], text, confidence, ["job.rank-dead"])
 
 
-def _first_dead(log: JobLog) -> int | None:
+def _first_dead(log: JobLog, observed: Observation) -> int | None:
     if log.first is not None and death_event(log, log.first):
         return log.first
     ended = [event for event in log.of("root-cause", "exit") if ended_by_own_failure(event) and event.rank is not None]
@@ -120,6 +120,8 @@ def _first_dead(log: JobLog) -> int | None:
     own = {
         event.rank for event in ended if int(event.values.get("code", "1")) not in ABORTS and event.rank not in noticed
     }
+    if not own and observed.seen:
+        own = {event.rank for event in failed if event.rank is not None and not is_alive(observed, event.rank)}
     return own.pop() if len(own) == 1 else None
 
 

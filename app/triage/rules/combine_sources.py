@@ -61,6 +61,8 @@ def _confirmed(verdict: Verdict, other: Verdict) -> Verdict:
     cause = verdict.cause or other.cause
     if cause == "collective-desync" and other.cause in SPECIFIC:
         cause = other.cause
+    if cause == "ranks-missing-at-init" and other.cause == "rank-died-survivors-wait":
+        cause = other.cause  # the rank came, and its own error is known
     return msgspec.structs.replace(
         verdict,
         cause=cause,

@@ -73,7 +73,8 @@ def _exited_before_others(context: JobContext) -> Verdict:
         findings = ["job.culprit-line-under-rank-test"]
         return hang_verdict("rank-conditional-collective", culprits, text, 0.9, findings, branch, waiting)
     if (branch and branch.how == "raise") or _printed_traceback(exiting):
-        text = f"{who} exiting after an error, but {_exit_text(exiting)}. {waiting_sentence(waiting)}."
+        error = _known_error(context, exiting)
+        text = f"{who} exiting after an error{error}, but {_exit_text(exiting)}. {waiting_sentence(waiting)}."
         return hang_verdict("rank-died-survivors-wait", exiting, text, 0.85, ["job.rank-dead"], branch, waiting)
     if left_by_error(waiting[0], context.sources):
         text = f"{who} exiting: an error, to be found in its output, ended a loop that is as long on every rank. "
@@ -84,6 +85,14 @@ def _exited_before_others(context: JobContext) -> Verdict:
         fewer = min(exiting, waiting, key=len)
         return hang_verdict("uneven-inputs", fewer, text, 0.6, ["job.loop-ended-early"], waiting=waiting)
     return hang_verdict("exit-hang", exiting, text, 0.55, ["job.rank-leaving"], waiting=waiting)
+
+
+def _known_error(context: JobContext, states: Sequence[RankState]) -> str:
+    """Return the exception in the log of the first of these ranks that shows one, in brackets, or ""."""
+    log = context.observed.log
+    events = log.of("traceback") if log else []
+    found = next((event for state in states for event in events if event.rank == state.rank), None)
+    return f" ({found.text.partition('   at ')[0].strip()})" if found else ""
 
 
 def _printed_traceback(states: Sequence[RankState]) -> bool:

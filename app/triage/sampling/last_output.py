@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,8 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # in a directory of the rank, next to it
 STREAMS = ("stdout.log", "stderr.log")
 LOG_DIR = re.compile(r"--log[-_]dir(?:=(.*))?")
 FILES = 4096  # of one job
+NUMBER = re.compile(r"\d{1,9}")
+START_SLACK_S = 1.0  # start times are computed from the age of a process and vary slightly
 
 
 class LastOutput(msgspec.Struct, frozen=True):
@@ -67,7 +69,7 @@ def log_files(job: Job) -> list[Path]:
         if file.size_bytes:
             found.setdefault(file.key, file.at)
     owners = {proc_files.user_of(process.pid) for process in job.processes}
-    for path in [*_of_run(job), *_of_attempt(job)][:FILES]:
+    for path in [*_of_run(job), *_of_attempt(job), *_of_absent_ranks(job)][:FILES]:
         file = _file(str(path), path)
         if file and file.size_bytes and file.owner in owners:
             found.setdefault(file.key, path)
@@ -155,6 +157,39 @@ def _of_attempt(job: Job) -> list[Path]:
         attempts = Path(job.launcher_cwd, given).glob("*/attempt_*")
         found += sorted(attempts, key=_changed)[-1:]
     return [path for each in dict.fromkeys(found) for name in STREAMS for path in sorted(each.glob(f"*/{name}"))]
+
+
+def _of_absent_ranks(job: Job) -> list[Path]:
+    """Return the files of ranks that have ended: those of the other ranks, with the number of the ended one.
+
+    A file that was last written before the job started is of an earlier run.
+    """
+    present = {process.rank: process for process in job.processes if process.rank is not None and process.command}
+    absent = sorted(set(range(min(job.world_size, FILES))) - set(present))
+    if not absent:
+        return []
+    files = [(rank, process.pid, file) for rank, process in present.items() for file in _streams(process.pid)]
+    owners = {file.key: set[int]() for _, _, file in files}
+    for rank, _, file in files:
+        owners[file.key].add(rank)
+    started = min((process.started_at for process in job.processes if process.started_at), default=0.0)
+    found: dict[Path, None] = {}
+    for rank, pid, file in files:
+        for path in _renumbered(file.path, rank, absent) if len(owners[file.key]) == 1 else ():
+            inside, here = (_file(path, at) for at in proc_files.host_path(pid, path))
+            file = here if here and (inside is None or inside.key == here.key) else inside
+            if file and file.changed >= started - START_SLACK_S:
+                found[file.at] = None
+    return list(found)
+
+
+def _renumbered(path: str, rank: int, absent: Sequence[int]) -> Iterator[str]:
+    """Yield a path with the numbers of other ranks, at each place where it has that of its own rank."""
+    for number in NUMBER.finditer(path):
+        if int(number[0]) == rank:
+            for other in absent:
+                digits = str(other).zfill(len(number[0])) if number[0].startswith("0") else str(other)
+                yield path[: number.start()] + digits + path[number.end() :]
 
 
 def _log_dir(command: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -161,6 +162,23 @@ class TestOutput:
             assert last_output.last_lines_by_rank(job)[process.pid].lines == ["the newest"]
             names = sorted(str(path)[str(path).index("attempt_0") :] for path in last_output.log_files(job))
             assert names == ["attempt_0/0/stderr.log", "attempt_0/0/stdout.log", "attempt_0/1/stdout.log"]
+
+    def test_log_of_a_rank_that_has_ended_is_named_as_those_of_the_others(self, tmp_path: Path) -> None:
+        logs = [tmp_path / f"run-7-rank{rank:02}.log" for rank in range(4)]
+        with (
+            logs[0].open("ab") as out0,
+            logs[2].open("ab") as out2,
+            still(SLEEP, tmp_path, out=out0) as first,
+            still(SLEEP, tmp_path, out=out2) as second,
+        ):
+            started = time.time()
+            for path in logs:
+                path.write_text("a line\n")
+            os.utime(logs[3], (started - 3600, started - 3600))  # of an earlier run
+            ranks = [rank_of(first.pid, 0), rank_of(second.pid, 2)]
+            ranks = [msgspec.structs.replace(rank, started_at=started) for rank in ranks]
+            job = msgspec.structs.replace(job_with(*ranks), world_size=4)
+            assert sorted(last_output.log_files(job)) == logs[:3]
 
     def test_log_dir_from_the_launcher_command(self, tmp_path: Path) -> None:
         for attempt in ("attempt_0", "attempt_1"):

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.items import Noted
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ..rule_context import Patch, Script, Violation, no_patch
