@@ -126,7 +126,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
     against = next((id_ for id_ in spec.unless if id_ in facts.holds), "")
     made = _made_by(spec.recipe, facts) if spec.recipe else RecipeResult()
-    if not fix.patches:
+    if not fix.patches or (made.patches and not _changes_condition(fix, facts)):
         set_, set_places = patch_calls(spec.set, facts)
         patches = set_ or made.patches
         made = msgspec.structs.replace(made, places=[*made.places, *set_places])
@@ -168,6 +168,23 @@ def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, f
         found = [facts.error_place]
     once = {(place.path, place.line): place for place in reversed(found)}
     return [place for place in found if once.get((place.path, place.line)) is place][:SHOWN_PLACES]
+
+
+def _changes_condition(fix: Fix, facts: CaseFacts) -> bool:
+    """Return whether the patches of a fix change the condition that parted the ranks of the job, if one is known."""
+    report = facts.context.report
+    place = facts.place(report.verdict.branch or "") if report else None
+    if place is None:
+        return True
+    return any(
+        Path(patch.path).absolute() == Path(place.path).absolute()
+        and _count_lines(patch.after, place.text) < _count_lines(patch.before, place.text)
+        for patch in fix.patches
+    )
+
+
+def _count_lines(text: str, line: str) -> int:
+    return sum(each.strip() == line for each in text.splitlines())
 
 
 def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str]) -> Fix:

@@ -25,8 +25,8 @@ def advice_only(what: str) -> GeneratedFix:
 
 
 def _per_node(machine: Machine) -> str:
-    """Return the value of ``--nproc-per-node``: of a machine that was not seen, one process for each GPU it has."""
-    return str(machine.ranks) if machine.ranks_known else "gpu"
+    """Return the value of ``--nproc-per-node``: of a machine that was not seen, one process for each GPU or CPU."""
+    return str(machine.ranks) if machine.ranks_known else "auto"
 
 
 def torchrun_line(machine: Machine, target: list[str]) -> str:
@@ -194,7 +194,7 @@ def _kubernetes(gib: int) -> str:
 
 def _processes(machine: Machine) -> str:
     if not machine.ranks_known:
-        return "One process for each GPU of the machine; give a number for fewer, or for processes on the CPU."
+        return "One process for each GPU of the machine, or each CPU where there is none; give a number for fewer."
     if machine.job_ranks:
         return f"{machine.ranks} process{'es' * (machine.ranks > 1)}, as many as the job has ranks here."
     if machine.gpu_count:

@@ -133,7 +133,10 @@ class Script:
 
     def is_here(self, reach: "Reach") -> bool:
         """Return whether a fact is in this script itself."""
-        return reach.fact.site.path == self.source.path
+        if reach.fact.site.path != self.source.path:
+            return False
+        node = getattr(reach.fact, "node", None)
+        return node is None or node in self.source.parents  # a call that functools.partial completes is not
 
 
 def _is_in_tests(path: Path) -> bool:

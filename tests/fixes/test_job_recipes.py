@@ -158,6 +158,13 @@ class TestAgreeOnExit:
             "        if stop.item():",
         ]
 
+    def test_the_condition_that_parted_the_ranks_is_patched_whatever_else_review_finds(self, tmp_path: Path):
+        loader = "torch.utils.data.DataLoader(rows, sampler=torch.utils.data.DistributedSampler(rows))"
+        other = f"    for x in {loader}:\n        dist.barrier()\n        if x.item() > 2:\n            break\n"
+        text = EARLY_STOP.format(backend="gloo", test="bad(loss)") + other
+        fix = first(report(tmp_path / "train.py", text, "uneven-inputs", [("fit", 10)], branch=8))
+        assert added(fix)[0] == "        stop = torch.tensor(float(bool(bad(loss))))"
+
     def test_a_condition_that_only_some_rounds_reach_is_not_patched(self, tmp_path: Path):
         inner = "        if epoch % 2:\n            if loss < 0.1:\n                break\n"
         text = EARLY_STOP.format(backend="gloo", test="x").replace("        if x:\n            break\n", inner)

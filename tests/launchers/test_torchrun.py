@@ -47,7 +47,7 @@ class TestSingleNode:
 
     def test_machine_that_was_not_seen_starts_one_process_per_gpu(self):
         made = torchrun.single_node(Machine(), ["train.py"])
-        assert parsed(made.commands[0]).nproc_per_node == "gpu"
+        assert parsed(made.commands[0]).nproc_per_node == "auto"
         assert "for each GPU" in made.text
 
     def test_missing_script_is_replaced_by_a_placeholder(self):
@@ -93,7 +93,7 @@ class TestMultiNode:
     def test_unknown_address_is_a_placeholder(self):
         made = torchrun.multi_node(Machine(), ["train.py"])
         arguments = parsed(made.commands[0])
-        assert (arguments.rdzv_endpoint, arguments.nproc_per_node) == ("FIRST_NODE:29400", "gpu")
+        assert (arguments.rdzv_endpoint, arguments.nproc_per_node) == ("FIRST_NODE:29400", "auto")
         assert "FIRST_NODE must be an address of the first node" in made.text
 
 

@@ -33,6 +33,7 @@ from .library_calls import (
     Effect,
 )
 from .names import CARRIED, UNWRAPPED, Named, Values
+from .noted_calls import OTHER_FORWARD
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Record, Value, is_elements
@@ -215,6 +216,8 @@ class LibraryEvaluator(RankEvaluator):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
+        if "unwrapped" in owner.facts and OTHER_FORWARD.fullmatch(name):
+            return self.unknown(node, owner, *values, facts=frozenset({"unreduced"}))
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
         if name == "get_group" and owner.key.op in ("mesh", "item"):
