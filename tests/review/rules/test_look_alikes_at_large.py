@@ -910,6 +910,20 @@ PAIRS = {
         "args.logs = args.logs and args.name",
         "DW501",
     ),
+    "the epoch of a checkpoint": Pair(
+        """
+        import random
+        random.seed(rank)
+        def train(copies):
+            state = torch.load(random.choice(copies))
+            for epoch in range(state["epoch"], 9):
+                dist.barrier()
+        train(["last.pt", "copy.pt"])
+        """,
+        "torch.load(random.choice(copies))",
+        '{"epoch": random.randint(0, 3)}',
+        "DW405",
+    ),
 }
 
 
