@@ -12,6 +12,8 @@ from .names import CARRIED, OWN_GROUP
 from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
+OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
+
 
 class StatementEvaluator(ExpressionEvaluator):
     """Evaluation of the simple statements in one function."""
@@ -218,6 +220,8 @@ class StatementEvaluator(ExpressionEvaluator):
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":
                 self.shared.ranks[f"{id(owner.key)}.{name}"] = value
+            elif value.key.op in OF_FIRST and value.key.spread & BY_RANK and value.obj is None:
+                self.shared.of_first[f"{id(owner.key)}.{name}"] = value
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value

@@ -876,6 +876,40 @@ PAIRS = {
         "< dist.get_world_size()",
         "DW502",
     ),
+    "an attribute that the set-up changes": Pair(
+        """
+        class Core:
+            def __init__(self):
+                self.is_writer = True
+            def set_up(self):
+                dist.barrier()
+                self.is_writer = dist.get_rank() == 0
+            def save(self):
+                if self.is_writer:
+                    torch.save({}, "last.pt")
+        class Training(Core):
+            def run(self):
+                dist.barrier()
+                self.save()
+        """,
+        "                self.is_writer = dist.get_rank() == 0\n",
+        "",
+        "DW501",
+    ),
+    "an option that the rank has decided": Pair(
+        """
+        def train(args):
+            if args.logs:
+                torch.save({}, "last.pt")
+        def main(args):
+            args.logs = args.logs and rank == 0
+            train(args)
+        main(object())
+        """,
+        "args.logs = args.logs and rank == 0",
+        "args.logs = args.logs and args.name",
+        "DW501",
+    ),
 }
 
 
