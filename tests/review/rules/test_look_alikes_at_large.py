@@ -924,6 +924,22 @@ PAIRS = {
         '{"epoch": random.randint(0, 3)}',
         "DW405",
     ),
+    "two networks that train in turns": Pair(
+        """
+        def train(generator, critic, average):
+            average.requires_grad_(False)
+            generator, critic = DDP(generator), DDP(critic)
+            for turn in range(9):
+                generator.requires_grad_(False)
+                critic.requires_grad_(True)
+                critic(torch.ones(2)).sum().backward()
+                generator.requires_grad_(True)
+        train(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        """,
+        "                generator.requires_grad_(False)\n",
+        "",
+        "DW228",
+    ),
 }
 
 
