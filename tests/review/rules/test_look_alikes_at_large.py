@@ -910,6 +910,36 @@ PAIRS = {
         "args.logs = args.logs and args.name",
         "DW501",
     ),
+    "the epoch of a checkpoint": Pair(
+        """
+        import random
+        random.seed(rank)
+        def train(copies):
+            state = torch.load(random.choice(copies))
+            for epoch in range(state["epoch"], 9):
+                dist.barrier()
+        train(["last.pt", "copy.pt"])
+        """,
+        "torch.load(random.choice(copies))",
+        '{"epoch": random.randint(0, 3)}',
+        "DW405",
+    ),
+    "two networks that train in turns": Pair(
+        """
+        def train(generator, critic, average):
+            average.requires_grad_(False)
+            generator, critic = DDP(generator), DDP(critic)
+            for turn in range(9):
+                generator.requires_grad_(False)
+                critic.requires_grad_(True)
+                critic(torch.ones(2)).sum().backward()
+                generator.requires_grad_(True)
+        train(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        """,
+        "                generator.requires_grad_(False)\n",
+        "",
+        "DW228",
+    ),
 }
 
 
