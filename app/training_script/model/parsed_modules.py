@@ -124,7 +124,8 @@ class ParsedModule:
                 case ast.AnnAssign(target=ast.Name(id=name)):
                     found[name] = stmt
                 case ast.If(body=body, orelse=orelse):
-                    pending += [*body, *orelse][::-1]
+                    fallback, real = sorted((body, orelse), key=_count_lines)  # as for a library that is missing
+                    pending += [*fallback, *real][::-1]
                 case ast.Try(body=body, handlers=handlers, orelse=orelse):
                     pending += [*(each for handler in handlers for each in handler.body), *body, *orelse][::-1]
                 case ast.With(body=body):
@@ -139,6 +140,10 @@ def _first_name(func: ast.expr) -> str:
     while isinstance(func, ast.Attribute):
         func = func.value
     return func.id if isinstance(func, ast.Name) else ""
+
+
+def _count_lines(block: list[ast.stmt]) -> int:
+    return sum((stmt.end_lineno or stmt.lineno) - stmt.lineno + 1 for stmt in block)
 
 
 Version = tuple[int, int]  # time of the last change, size
