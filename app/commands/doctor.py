@@ -80,7 +80,7 @@ def command(
 def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
     """Probe this machine with the permitted probes; if a job runs here, read its environment."""
     jobs = _jobs()
-    granted = options.allow or ("reads" if jobs else "allocates")
+    granted = options.allow or ("reads" if jobs or _others_run_jobs() else "allocates")
     if bench and not level_permitted(knowledge.probes[BENCH].intrusiveness, granted):
         granted = _asked(knowledge, granted, options)
     probes = [probe for probe in permitted_probes(knowledge, "perturbs") if bench or probe != BENCH]
@@ -106,6 +106,16 @@ def _jobs() -> list[Job]:
     except InspectionError as error:
         print_progress(str(error))
         return []
+
+
+def _others_run_jobs() -> bool:
+    from ..jobs.other_processes import jobs_of_other_users
+    from ..system.procfs import all_processes
+
+    try:
+        return bool(jobs_of_other_users(all_processes()))
+    except InspectionError:
+        return False
 
 
 def _python_of(jobs: list[Job], options: Options) -> str:

@@ -27,7 +27,7 @@ def jobs_of_other_users(processes: Mapping[int, Proc]) -> list[str]:
         if not any(above.pid in launchers for above in procfs.ancestors(pid, processes))
     ]
     return [
-        f"{count_text(number, 'more job')} of user {user_name(uid)} run{'s' if number == 1 else ''} here: "
+        f"{count_text(number, 'job')} of user {user_name(uid)} run{'s' if number == 1 else ''} here: "
         "needs sudo (sudo ddpwizard triage)"
         for uid, number in sorted(Counter(outermost).items())
     ]

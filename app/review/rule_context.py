@@ -40,6 +40,7 @@ class Script:
         """
         known = PARSED_MODULES.of_text(Path(path), text)
         self.source = ScriptSource(text, path, known and known.tree)
+        self._mentions: dict[re.Pattern[str], bool] = {}
         if Path(path) not in PARSED_MODULES and concerns_ranks(text):
             PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree, text))
 
@@ -47,6 +48,12 @@ class Script:
     def names(self) -> Names:
         """The names of this file."""
         return Names(self.source)
+
+    def mentions(self, pattern: re.Pattern[str]) -> bool:
+        """Return whether the text has a match of a pattern: rules ask for each start of the program."""
+        if pattern not in self._mentions:
+            self._mentions[pattern] = bool(pattern.search(self.source.text))
+        return self._mentions[pattern]
 
     @property
     def is_test(self) -> bool:
@@ -133,7 +140,10 @@ class Script:
 
     def is_here(self, reach: "Reach") -> bool:
         """Return whether a fact is in this script itself."""
-        return reach.fact.site.path == self.source.path
+        if reach.fact.site.path != self.source.path:
+            return False
+        node = getattr(reach.fact, "node", None)
+        return node is None or node in self.source.parents  # a call that functools.partial completes is not
 
 
 def _is_in_tests(path: Path) -> bool:

@@ -5,19 +5,19 @@ from textual.content import Content
 from ...app.probes.summary import SubjectSummary, machine_summary
 from ...app.triage.job_text import job_line
 from ...app.triage.phrases import JOB_STATE_TEXT
-from ...app.triage.types import JobReport
 from ..shell.state import WizardState
 from ..widgets.formatting import safe_content, status_sign
 
 NAMES = ("GPUs", "network", "memory", "torch", "port")  # subjects of the machine summary, in reading order
 NAME_WIDTH = 8
+NO_JOB = "none of yours runs here"
 LEAST_TEXT = 8  # columns of the name of a job, however long its state is
 
 
 def status_cells(state: WizardState) -> list[SubjectSummary]:
     """Return the cells in reading order; a subject that was not read yet has no text."""
     found = {fact.name: fact for fact in machine_summary(state.snapshot, state.checks)} if state.snapshot else {}
-    return [*(found.get(name, SubjectSummary(name, "")) for name in NAMES), _job(state.reports)]
+    return [*(found.get(name, SubjectSummary(name, "")) for name in NAMES), _job(state)]
 
 
 def most_important(facts: list[SubjectSummary], most: int) -> list[SubjectSummary]:
@@ -59,11 +59,12 @@ def machine_line(state: WizardState) -> str:
     return " · ".join(parts)
 
 
-def _job(reports: list[JobReport] | None) -> SubjectSummary:
+def _job(state: WizardState) -> SubjectSummary:
+    reports = state.reports
     if reports is None:
         return SubjectSummary("job", "")
     if not reports:
-        return SubjectSummary("job", "none of yours runs here")
+        return SubjectSummary("job", next(iter(state.other_jobs), NO_JOB))
     status, text = JOB_STATE_TEXT[reports[0].verdict.state]
     name = "job" if len(reports) == 1 else f"{len(reports)} jobs"
     return SubjectSummary(name, job_line(reports[0]), status, text)

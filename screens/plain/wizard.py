@@ -150,7 +150,9 @@ class PlainWizard:
             problem = f"   {self.prompt.status_sign(fact.status)} {fact.problem}" if fact.status else ""
             self.prompt.write(f"  {fact.name:<8} {fact.text}{problem}")
         if not self.state.reports:
-            self.prompt.write("  job      none of yours runs here")
+            self.prompt.write(
+                "  job      none of yours runs here", *(f"           {line}" for line in self.state.other_jobs)
+            )
         for report in self.state.reports or []:
             status, text = JOB_STATE_TEXT[report.verdict.state]
             self.prompt.write(f"  job      {job_line(report)}   {self.prompt.status_sign(status)} {text}")

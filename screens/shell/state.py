@@ -50,6 +50,7 @@ class WizardState:
         self.snapshot: Snapshot | None = None
         self.checks: list[Check] = []
         self.reports: list[JobReport] | None = None  # None: not sampled yet
+        self.other_jobs: list[str] = []  # a line for each other user whose jobs run here
         self.texts: dict[str, str] = {}  # origin -> text that was pasted, to show lines of it
         self.in_scope = True
         self.reads_values = False  # True once the user has allowed reading values of variables
@@ -79,8 +80,9 @@ class WizardState:
 
     @property
     def granted(self) -> Intrusiveness:
-        """Level up to which probes may run: as given, else ``allocates`` if no job runs, else ``reads``."""
-        return self.options.allow or ("reads" if self.reports or self.reports is None else "allocates")
+        """Level up to which probes may run: as given, else ``allocates`` if no job of anyone runs, else ``reads``."""
+        is_free = self.reports == [] and not self.other_jobs
+        return self.options.allow or ("allocates" if is_free else "reads")
 
     # -- the case
 
@@ -270,8 +272,11 @@ class WizardState:
 
     async def _triage(self, pid: int | None) -> list[JobReport]:
         from ...app.fixes.watch_relaunch import is_relaunched
+        from ...app.jobs.other_processes import jobs_of_other_users
+        from ...app.system.procfs import all_processes
         from ...app.triage.triage import triage_jobs
 
+        self.other_jobs = await asyncio.to_thread(lambda: jobs_of_other_users(all_processes()))
         reports = await triage_jobs(pid=pid, allow=self.options.allow or "reads")
         return [report for report in reports if not is_relaunched(report.job)]
 

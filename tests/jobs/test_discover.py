@@ -254,8 +254,8 @@ def test_jobs_of_other_users_are_counted_with_a_hint(monkeypatch: pytest.MonkeyP
         proc(40, 1, 54321, "torchrun", "train.py"),
     ]
     assert other_processes.jobs_of_other_users({each.pid: each for each in all_of_them}) == [
-        "2 more jobs of user 65432 run here: needs sudo (sudo ddpwizard triage)",
-        "1 more job of user 65433 runs here: needs sudo (sudo ddpwizard triage)",
+        "2 jobs of user 65432 run here: needs sudo (sudo ddpwizard triage)",
+        "1 job of user 65433 runs here: needs sudo (sudo ddpwizard triage)",
     ]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert other_processes.jobs_of_other_users({each.pid: each for each in all_of_them}) == []
@@ -278,7 +278,7 @@ def test_jobs_of_other_users_without_privileges() -> None:
             found = procfs.all_processes()
             assert [job for job in discover.find_jobs(found) if process.pid in {p.pid for p in job.processes}] == []
             assert re.search(
-                r"^\d+ more jobs? of user root runs? here: needs sudo",
+                r"^\d+ jobs? of user root runs? here: needs sudo",
                 "\n".join(other_processes.jobs_of_other_users(found)),
             )
             assert "user root" in hints()[0]

@@ -54,6 +54,47 @@ TOLD_BY_SOURCES = {
         "NCCL WARN Error: failed to extend /dev/shm/nccl-03v824 to 4194660 bytes",
         "RuntimeError: unable to write to file </torch_81_2>: No space left on device (28)",
     ],
+    "nccl-shm-one-machine": [
+        "misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-glnlGK "
+        "(size 14156128), error: No such file or directory (2)",
+        "transport/shm.cc:590 NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'",
+        "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+        "Error while creating shared memory segment /dev/shm/nccl-g0wGsu (size 9637888)",
+    ],
+    "trainer-and-server": [
+        "RuntimeError: Attempting to use the same CUDA device (UUID: GPU-1b2c) for multiple distinct roles/ranks",
+        "ConnectionError: The vLLM server can't be reached at http://0.0.0.0:8000 after 240.0 seconds. Make sure",
+        "ValueError: Free memory on device cuda:0 (12.18/23.56 GiB) on startup is less than desired GPU memory "
+        "utilization (0.92, 21.67 GiB).",
+    ],
+    "vendor-collectives": [
+        "comm.cpp:287 init_ipc_exchange_mode: pidfd is not supported, fallbacks to drmfd exchange mode",
+        "oneCCL: ze_fd_manager.cpp:144 init_device_fds: EXCEPTION: opendir failed: could not open device directory",
+        "[ERROR] 2025-04-08-18:07:20 (PID:1292363, Device:1, RankID:1) ERR02200 DIST call hccl api failed.",
+        "NCCL WARN hipIpcGetMemHandle failed : invalid argument",
+    ],
+    "mixed-parallel-groups": [
+        "AssertionError: Invalid parallel dims: dp_replicate(1) * dp_shard(2) * cp(1) * tp(2) * pp(1) != WORLD_SIZE(8)",
+        "AssertionError: world size (8) is not divisible by total_model_size (total_model_size=3)",
+        "ValueError: ParallelismConfig total_size (4) does not match num_processes (8).",
+    ],
+    "node-preempted": [
+        "slurmstepd: error: *** JOB 4711 ON node1 CANCELLED AT 2026-03-04T05:06:07 DUE TO PREEMPTION ***",
+        "slurmstepd: error: *** STEP 4711.0 ON node1 CANCELLED AT 2026-03-04T05:06:07 DUE TO NODE FAILURE",
+        "Message: The node was low on resource: memory. Threshold quantity: 100Mi, available: 88Mi.",
+    ],
+    "meta-device-left": [
+        "NotImplementedError: Cannot copy out of meta tensor; no data!",
+        "RuntimeError: FSDP parameters should be materialized from meta device before training, but the following were "
+        "still on meta device: ['head.weight']",
+        "ValueError: lm_head.weight is on the meta device, we need a `value` to put in on 0.",
+    ],
+    "hub-rate-limit": [
+        "HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/x/revision/main",
+        "HfHubHTTPError: 429 Too Many Requests for url: https://huggingface.co/x. Retry after 55 seconds",
+        "OSError: Consistency check failed: file should be of size 4943162336 but has size 1912602624",
+    ],
+    "service-mesh-sidecar": ["upstream connect error or disconnect/reset before headers"],
     "port-in-use": ["OSError: [Errno 98] Address already in use"],
     "master-unreachable": ["[c10d] The client socket has failed to connect to any network address of (node0, 29500)."],
     "bare-python-launch": ["Distributed environment: DistributedType.NO"],

@@ -40,3 +40,12 @@ def test_a_job_keeps_its_name_and_its_state(state: str, width: int, ascii_only: 
 def test_at_80_columns_the_state_of_several_jobs_is_whole(tmp_path: Path) -> None:
     text = cell([job(tmp_path, number, "progressing") for number in range(3)], 40)
     assert text == "3 jobs  pretrain_llam… ✓ making progress"
+
+
+def test_the_job_of_another_user_is_named_and_keeps_probes_from_disturbing_it() -> None:
+    state = RecordedState()
+    state.reports = []
+    free = state.granted
+    state.other_jobs = ["1 job of user ada runs here: needs sudo (sudo ddpwizard triage)"]
+    assert status_cell(status_cells(state)[-1], False, 40).plain == "job     1 job of user ada runs here: ne…"
+    assert (free, state.granted) == ("allocates", "reads")

@@ -53,6 +53,7 @@ PARTED = {
     "an iterable object": "class Shards:\n    def __iter__(self):\n        for number in range(8):\n"
     "            if number % 3 == rank:\n                yield number\nfor number in Shards():\n    dist.barrier()\n",
     "a counter": "step = rank\nwhile step < 3:\n    dist.barrier()\n    step += world\n",
+    "a counter up to a number": "step = rank\nwhile step < 10:\n    dist.barrier()\n    step += 3\n",
     "a context manager": AFTER + "if rank == 0:\n    with together():\n        print('here')\n",
     "a thread": "import threading\ndef work():\n    dist.barrier()\nif rank == 0:\n"
     "    threading.Thread(target=work).start()\n",

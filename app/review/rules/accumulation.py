@@ -29,7 +29,7 @@ CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions ar
 def check_missing(script: Script, run: Run) -> Iterator[Violation]:
     """DW212: yield the backward passes that reduce gradients in each round, though only some rounds use them."""
     steps = list(_steps(run))
-    if not steps or SYNC_CONTROL.search(script.source.text):
+    if not steps or script.mentions(SYNC_CONTROL):
         return
     for place, reach in enumerate(run.reached):
         if not isinstance(reach.fact, Event) or reach.fact.kind != BACKWARD or not reach.loops:
@@ -57,8 +57,8 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_share(script: Script, run: Run) -> Iterator[Violation]:
     """DW220: yield the shares of a batch that are computed with the GPUs of one node."""
-    text, counts = script.source.text, list(run.of(COUNT))
-    if not counts or not run.distributed or STARTS_RANKS.search(text) or not OF_ENVIRONMENT.search(text):
+    counts = list(run.of(COUNT))
+    if not counts or not run.distributed or script.mentions(STARTS_RANKS) or not script.mentions(OF_ENVIRONMENT):
         return
     for reach, fact in counts:
         if script.is_here(reach) and _divides_batch(script, fact.node):

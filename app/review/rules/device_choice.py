@@ -25,8 +25,7 @@ DEVICE = "f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\""
 def check_selection(script: Script, run: Run) -> Iterator[Violation]:
     """DW102: yield the process groups of NCCL in scripts that use GPUs and never select one."""
     made = list(run.of(INIT))
-    text = script.source.text
-    if not made or CHOSEN.search(text) or not ON_GPU.search(text) or not _imports_only(script, WITHOUT_DEVICE):
+    if not made or script.mentions(CHOSEN) or not script.mentions(ON_GPU) or not _imports_only(script, WITHOUT_DEVICE):
         return
     for reach, fact in made:
         if reach.several and reach.ranks == ALL and _backend(fact) == "nccl":

@@ -38,9 +38,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
             )
     text, gathers = script.source.text, list(run.of(".gather", ".gather_for_metrics"))
-    if not gathers or PADDED.search(text):
+    if not gathers or script.mentions(PADDED):
         return
-    filled_up, per_token = FILLED_UP in text, PER_TOKEN.search(text)
+    filled_up, per_token = FILLED_UP in text, script.mentions(PER_TOKEN)
     for reach, fact in gathers:
         given = argument(fact, 0, "tensor", "input_data")
         if not given or not fact.owner or "accelerator" not in fact.owner.facts:

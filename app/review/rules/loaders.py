@@ -21,6 +21,12 @@ from . import missing_set_epoch
 
 BACKWARD = ("the backward pass", "the backward pass of DeepSpeed")
 SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
+# Samplers that know nothing of other ranks.
+OF_ONE_RANK = {
+    f"torch.utils.data.{inner}{name}"
+    for inner in ("", "sampler.")
+    for name in ("RandomSampler", "SequentialSampler", "SubsetRandomSampler")
+}
 SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
 
 
@@ -34,9 +40,18 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(each.fact, Event) and each.fact.kind in BACKWARD
         for loop in each.loops
     ]
+    around = {loop.site for each in run.reached if each.name in BACKWARD for loop in each.loops}
+    trained += [
+        fact.values[0].key
+        for each, fact in run.of("next")
+        if fact.values and around & {loop.site for loop in each.loops}
+    ]
     for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
-        if not reach.several or _has_sampler(fact) or not shuffle or not data or not _is_true(shuffle):
+        if not reach.several or _has_sampler(fact) or not data:
+            continue
+        shuffled = (shuffle and _is_true(shuffle)) or bool(fact.named.keys() & {"sampler"})
+        if not shuffled and (shuffle or not _steps(run)):
             continue
         if (
             same_on_ranks(data.key)
@@ -46,8 +61,10 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 reach,
-                "this loader has no DistributedSampler: every rank trains on all of the data, in an order of its own",
-                0.8,
+                "this loader has no DistributedSampler: every rank trains on all of the data"
+                + (", in an order of its own" if shuffled else ", in the same order"),
+                0.8 if shuffled else 0.6,
+                severity=None if shuffled else "warning",
                 patch=(lambda fact=fact: _add_sampler(script, fact.node)) if script.is_here(reach) else None,
             )
 
@@ -73,7 +90,15 @@ def _seeds(run: Run) -> Iterator[Key]:
         yield from (value.key for value in fact.values)
 
 
+def _steps(run: Run) -> bool:
+    """Return whether an optimizer is made: otherwise the loop may measure something."""
+    return any(each.name.startswith("torch.optim.") for each in run.reached)
+
+
 def _has_sampler(fact: Noted) -> bool:
+    sampler = fact.named.get("sampler")
+    if sampler and sampler.key.op == "call" and str(sampler.key.args[0]) in OF_ONE_RANK:
+        return bool({"batch_sampler", "generator", "**"} & fact.named.keys())
     return bool({"sampler", "batch_sampler", "generator", "**"} & fact.named.keys()) or len(fact.values) > 3
 
 

@@ -4,7 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.reach import Run
+from ...training_script.model.keys import LOCAL
+from ...training_script.model.noted_calls import MEETING_POINT
+from ...training_script.model.reach import Run, argument, together
 from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -12,7 +14,6 @@ from ..violations import violation_at
 
 RANK = re.compile(r"(?:\w+_)?(?:RANK|PROCID|LOCALID)|(?:\w+_)?(?:WORLD_SIZE|NTASKS)")
 READS = ("os.environ.get", "os.getenv", "os.environ.__getitem__")
-ADDRESS = ("MASTER_PORT", "MASTER_ADDR")
 
 
 def check_text(script: Script) -> list[Violation]:
@@ -60,13 +61,36 @@ def _variable(script: Script, node: ast.AST) -> str:
             return ""
 
 
+def check_address(script: Script, run: Run) -> Iterator[Violation]:
+    """DW113: yield the addresses and ports at which the ranks are to meet that each process has of its own."""
+    later = list(run.of("torch.distributed.init_process_group"))
+    for reach, fact in run.of(*(f".{name}" for name in MEETING_POINT)):
+        given = fact.values[0].key
+        if given.spread & LOCAL and reach.several and any(together(reach, init) for init, _ in later):
+            yield from violation_at(
+                script,
+                reach,
+                f"each rank sets {fact.name[1:]} to a value of its own: they wait for each other at different places",
+                0.85,
+            )
+    for reach, fact in later:
+        method = argument(fact, 1, "init_method")
+        if method and method.key.spread & LOCAL and reach.several and not reach.started:
+            yield from violation_at(
+                script,
+                reach,
+                "each rank passes another address: they wait for each other at different places",
+                0.85,
+            )
+
+
 def check_hash(script: Script, run: Run) -> Iterator[Violation]:
     """DW414: yield the remainders of hashes by which ranks share something out."""
     if "PYTHONHASHSEED" in script.source.text:
         return
     for reach, fact in run.of("hash"):
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
-        given = fact.values[0] if fact.values else None
+        given = fact.values[0] if fact.values and not _is_of_numbers(fact.node) else None
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) and given and given.key.op != "number":
             yield from violation_at(
                 script,
@@ -75,3 +99,13 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
                 "by none",
                 0.75,
             )
+
+
+def _is_of_numbers(call: ast.Call) -> bool:
+    """Return whether what is hashed is a tuple in which no element is a text by its look: mostly a seed."""
+    given = call.args[0] if call.args else None
+    texts = (ast.JoinedStr, ast.Call, ast.Constant)
+    return isinstance(given, ast.Tuple) and not any(
+        isinstance(each, texts) and not (isinstance(each, ast.Constant) and isinstance(each.value, int))
+        for each in given.elts
+    )

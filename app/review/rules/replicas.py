@@ -33,9 +33,8 @@ LAYER = re.compile(
 
 def check_start(script: Script, run: Run) -> Iterator[Violation]:
     """DW206: yield the seed of each rank from which models are made that nothing makes equal."""
-    text = script.source.text
     reduces = [reach for reach, _ in run.of("torch.distributed.all_reduce")]
-    if not reduces or not GRADIENT.search(text) or SYNCHRONISES.search(text) or any(run.of(*WRAPS)):
+    if not reduces or not script.mentions(GRADIENT) or script.mentions(SYNCHRONISES) or any(run.of(*WRAPS)):
         return
     first = next(run.of(SEED), None)
     if first is None:

@@ -22,7 +22,7 @@ KEEPS = {"to", "cuda", "parameters", "state_dict", "train", "eval", "named_param
 def check_outside(script: Script, run: Run) -> Iterator[Violation]:
     """DW208: yield the modules with parameters that an optimizer steps and DDP does not know."""
     wraps = [reach for reach, _ in run.of(*DDP_CLASSES) if reach.several]
-    if not wraps or GRADIENT.search(script.source.text):
+    if not wraps or script.mentions(GRADIENT):
         return
     made = [fact for _, fact in run.of(".parameters", ".named_parameters")]
     stepped = {id(fact.node) for _, fact in run.of(".parameters", ".named_parameters")}
@@ -47,8 +47,10 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
+    if not any(run.of(*COPY)) or script.mentions(SEEDS):
+        return
     text = script.source.text
-    if SEEDS.search(text) or SYNCHRONISES.search(text.replace("DistributedDataParallel", "")):
+    if SYNCHRONISES.search(text.replace("DistributedDataParallel", "")):
         return
     wraps = [(reach, model) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
     for number, each in enumerate(run.reached):

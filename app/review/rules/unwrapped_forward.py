@@ -27,7 +27,7 @@ MESSAGE = (
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the forward passes of inner models whose loss is all that the gradients are computed from."""
     forwards = list(run.of(PAST_WRAPPER))
-    if not forwards or BY_HAND.search(script.source.text):
+    if not forwards or script.mentions(BY_HAND):
         return
     found: dict[int, tuple[Reach, Noted]] = {}
     last: list[tuple[Reach, Noted]] = []

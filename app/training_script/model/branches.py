@@ -14,7 +14,7 @@ from .choices import is_inner
 from .conditions import ConditionEvaluator
 from .followed import known_functions
 from .function_steps import Attempt, Branch, Called, Item, Rounds
-from .keys import NEVER_NONE, Key
+from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .library_effects import is_of_batches
 from .sequences import Site
@@ -198,9 +198,17 @@ class BranchEvaluator(ConditionEvaluator):
         op = "changing" if may_become_none(after.key, value.key) else "altered"
         key = self.keys.make(op, name, *site[:2], spread=spread & 2)
         if spread & 1:
-            key = self.keys.make("changing", name, *site[:2], value.key, after.key)
+            op = "counted" if counts_on(value.key, after.key) else "changing"
+            key = self.keys.make(op, name, *site[:2], value.key, after.key)
         facts = after.facts if is_inner(after, value) else value.facts | after.facts
         return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
+
+
+def counts_on(before: Key, after: Key) -> bool:
+    """Return whether a round adds one number, the same on all ranks, to a value."""
+    if after.op != "binary" or after.args[0] not in ("Add", "Sub") or after.args[1] is not before:
+        return False
+    return not after.args[2].spread & (BY_RANK | LOCAL)
 
 
 def may_become_none(key: Key, before: Key) -> bool:

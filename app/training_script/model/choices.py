@@ -10,7 +10,7 @@ from .library_calls import OF_FILE
 from .library_effects import LibraryEvaluator, is_received
 from .names import MOST_NESTED
 from .sequences import Site
-from .values import Either, Record, Value, is_elements
+from .values import Either, Method, Record, Value, is_elements
 
 
 def is_inner(value: Value, wrapper: Value) -> bool:
@@ -88,6 +88,8 @@ class ChoiceEvaluator(LibraryEvaluator):
             return first
         if first is None:
             return second
+        if isinstance(first, Method) and isinstance(second, Method) and first.name == second.name:
+            return Method(self.joined(test, first.owner, second.owner, site), first.name)
         if not (is_followed(first) and is_followed(second)) or max(_depth(first), _depth(second)) >= MOST_NESTED:
             return None
         return Either(test, then, other, site)

@@ -372,19 +372,7 @@ UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of 
 
 def is_certain(key: Key) -> bool:
     """Return whether all parts of a value are known expressions."""
-    if key.op == "changing" and len(key.args) > 4 and _counts(key):
-        return is_certain(key.args[3])
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
-
-
-def _counts(key: Key) -> bool:
-    """Return whether each round of a loop adds one number, the same on all ranks, to a value."""
-    value, after = key.args[3:5]
-    if value.is_constant and after.is_constant:
-        return True
-    if after.op != "binary" or after.args[0] not in ("Add", "Sub") or after.args[1] is not value:
-        return False
-    return not after.args[2].spread & (BY_RANK | LOCAL) and is_certain(after.args[2])
 
 
 def is_made_of(key: Key, spread: int) -> bool:

@@ -14,13 +14,13 @@ from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_effects import is_gathered, is_of_batches
 from .module_api import DDP_API
 from .names import CARRIED
-from .noted_calls import NOTED_FUNCTIONS
+from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .rank_values import GET_RANK
 from .values import Either, FunctionRef, Library, Record, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash"}
-LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
 

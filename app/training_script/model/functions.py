@@ -381,8 +381,9 @@ class FunctionEvaluator(BranchEvaluator):
         for each in cls.ancestry():
             if name in each.attributes:
                 value = each.attributes[name]
-                if value.key is self.keys.none and name in each.set_later:
-                    return Value(self.keys.make("held", id(cls), name))
+                if value.key.is_constant and any(name in base.set_later for base in cls.ancestry()):
+                    suggested = None if value.key is self.keys.none else self.by_name(name)
+                    return suggested or Value(self.keys.make("held", id(cls), name))
                 return value
         return None
 

@@ -198,6 +198,7 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
+    "socket.socket": "a port of this process",
     **dict.fromkeys(("io.BytesIO", "io.StringIO"), "memory of this process"),
     **dict.fromkeys(("tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory"), "a temporary file"),
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),

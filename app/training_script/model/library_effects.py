@@ -33,6 +33,7 @@ from .library_calls import (
     Effect,
 )
 from .names import CARRIED, UNWRAPPED, Named, Values
+from .noted_calls import OTHER_FORWARD
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Record, Value, is_elements
@@ -42,6 +43,7 @@ NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
+LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 BATCH = "a batch"
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
@@ -176,6 +178,8 @@ class LibraryEvaluator(RankEvaluator):
                 return known
         if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
             return self.constant(True)
+        if name in LOADS and values:
+            return self._loaded(node, values[0])
         if name.startswith("torch."):
             given = [*values, *named.values()]
             return self._computed(name, given) if given else self.unknown(node)
@@ -202,6 +206,11 @@ class LibraryEvaluator(RankEvaluator):
         spread = self.unknown(node, whole).key.spread
         return Value(self.keys.make("pieces", *self.place(node), count.key, spread=spread), whole.facts & CARRIED)
 
+    def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
+        """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
+        spread = TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
+        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
+
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
         if owner.key.is_constant or owner.key.op in SAME:
@@ -215,6 +224,8 @@ class LibraryEvaluator(RankEvaluator):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
                 return self.effect(effect, node, values, named, owner)
+        if "unwrapped" in owner.facts and OTHER_FORWARD.fullmatch(name):
+            return self.unknown(node, owner, *values, facts=frozenset({"unreduced"}))
         if rank := self.rank_of_method(owner, name, node, values, named):
             return rank
         if name == "get_group" and owner.key.op in ("mesh", "item"):
@@ -310,6 +321,8 @@ class LibraryEvaluator(RankEvaluator):
             op = "shared" if effect.event and effect.same else "at"
             parts = (effect.event,) if op == "shared" else ()
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
+        if "checkpoint" in effect.result and values:
+            return self._loaded(node, values[0], effect.result)
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
             self._note_wrapped(node, model)

@@ -76,6 +76,7 @@ class Shared:
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.is_single = False  # the program makes itself a job of one rank
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
+        self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
 
 
 class NameEvaluator:
@@ -255,6 +256,8 @@ class NameEvaluator:
                 return kept  # whatever its name says
             if kind and (name != "rank" or self._owns_rank(node)):
                 return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
+            if not kind and (kept := self.shared.of_first.get(f"{id(owner.key)}.{name}")):
+                return kept
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
         facts = owner.facts & CARRIED

@@ -1,5 +1,7 @@
 """The calls that rules of the review ask for, by qualified name, or by the name of the method."""
 
+import re
+
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..torch_classes import DDP_CLASSES, LOADER_CLASSES
 from .keys import Key
@@ -14,7 +16,7 @@ NOTED_FUNCTIONS = {
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
-    *("copy.deepcopy", "copy.copy", "hash"),
+    *("copy.deepcopy", "copy.copy", "hash", "next"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
@@ -33,6 +35,9 @@ NOTED_FUNCTIONS = {
     ),
 }
 PAST_WRAPPER = "the forward pass of the model inside of DDP"
+MEETING_POINT = ("MASTER_PORT", "MASTER_ADDR")  # variables that all ranks need with one value
+# Methods that compute what a loss is made of.
+OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
@@ -84,7 +89,7 @@ def is_wrapped_forward(callee: Value) -> bool:
 
 def is_past_wrapper(callee: Value) -> bool:
     """Return whether a call is the forward pass of a model that has a wrapper, but is called without it."""
-    of_forward = isinstance(callee.obj, Method) and callee.obj.name == "forward"
+    of_forward = isinstance(callee.obj, Method) and bool(OTHER_FORWARD.fullmatch(callee.obj.name))
     facts = callee.obj.owner.facts if of_forward else callee.facts
     return "unwrapped" in facts and not facts & WRAPPERS
 

@@ -1,6 +1,7 @@
 """Evaluate assignments, imports, definitions and the statements that leave a block."""
 
 import ast
+import re
 from collections.abc import Sequence
 
 from ..nodes import child_nodes
@@ -9,7 +10,11 @@ from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .keys import BY_RANK, DIFFERS
 from .names import CARRIED, OWN_GROUP
+from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
+
+OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
+OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
 
 
 class StatementEvaluator(ExpressionEvaluator):
@@ -174,13 +179,15 @@ class StatementEvaluator(ExpressionEvaluator):
                     self.bind(element, known[place] if known else part._replace(facts=value.facts))
             case ast.Attribute(value=owner, attr=name):
                 held = self.evaluate(owner)
-                if name == "requires_grad":
-                    self._note_gradients(target, held, value)
+                if name == "requires_grad" and (isinstance(owner, ast.Name) or OF_MODEL.search(ast.unparse(owner))):
+                    self._note_store(target, "requires_grad_", held, value)
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
                 if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and len(self.path) == 1:
                     self.shared.is_single = value.key.is_constant and str(value.key.value) == "1"
+                if name in MEETING_POINT and self.qualified(held) == "os.environ":
+                    self._note_store(target, name, held, value)
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner):
                 held = self.evaluate(owner)
@@ -192,11 +199,11 @@ class StatementEvaluator(ExpressionEvaluator):
             case _:
                 pass
 
-    def _note_gradients(self, target: ast.Attribute, owner: Value, value: Value) -> None:
-        """Note an assignment as the call of the method that does the same."""
-        method = ast.copy_location(ast.Attribute(target.value, "requires_grad_", ast.Load()), target)
+    def _note_store(self, target: ast.Attribute | ast.Subscript, name: str, owner: Value, value: Value) -> None:
+        """Note an assignment as the call of a method that does the same."""
+        method = ast.copy_location(ast.Attribute(target.value, name, ast.Load()), target)
         call = ast.copy_location(ast.Call(method, [], []), target)
-        self.items.append(Noted(".requires_grad_", self.site(target), call, owner, [value], {}, owner))
+        self.items.append(Noted(f".{name}", self.site(target), call, owner, [value], {}, owner))
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
         if isinstance(owner.obj, Instance | ClassRef):
@@ -215,6 +222,8 @@ class StatementEvaluator(ExpressionEvaluator):
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":
                 self.shared.ranks[f"{id(owner.key)}.{name}"] = value
+            elif value.key.op in OF_FIRST and value.key.spread & BY_RANK and value.obj is None:
+                self.shared.of_first[f"{id(owner.key)}.{name}"] = value
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value

@@ -1,0 +1,99 @@
+"""DW203, DW205 and DW232: DistributedSamplers without an epoch, with one of each rank, or for other ranks."""
+
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, Key, parts
+from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.sequences import Event
+from ...training_script.torch_classes import LOADER_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from . import missing_set_epoch, replicas
+
+BACKWARD = "the backward pass"
+
+
+def check_seed(script: Script, run: Run) -> Iterator[Violation]:
+    """DW205: yield the samplers that shuffle by a seed or an epoch of each rank."""
+    yield from replicas.check_sampler_seed(script, run)
+    for reach, fact in run.of(".set_epoch"):
+        epoch = argument(fact, 0, "epoch")
+        if epoch and epoch.key.spread & BY_RANK and reach.several and _is_sampler(fact, run):
+            yield from violation_at(
+                script,
+                reach,
+                "each rank shuffles by an epoch of its own: the parts of the ranks overlap, some samples are in none",
+                0.9,
+            )
+
+
+def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
+    """DW232: yield the samplers that give each rank the part of another, or all the same."""
+    if any(reach.started for reach in run.reached):
+        return
+    for reach, fact in run.of(*replicas.SAMPLERS):
+        rank, count = argument(fact, 2, "rank"), argument(fact, 1, "num_replicas")
+        if not (reach.several and run.distributed):
+            continue
+        problem = ""
+        if rank and rank.key.is_constant and type(rank.key.value) is int:
+            problem = f"every rank takes part {rank.key.value} of the data"
+        elif count and count.key.is_constant and count.key.value == 1:
+            problem = "every rank takes all of the data"
+        elif rank and rank.key.op == "rank" and rank.key.args[:1] == ("local",) and rank.key.args[1]:
+            problem = "the local rank is passed as the rank: each node takes the same parts"
+        elif count and (count.key.op == "devices" or (count.key.op == "world" and count.key.args[0] == "local")):
+            problem = "the number of GPUs of a node is passed as the number of ranks: each node takes the same parts"
+        if problem:
+            yield from violation_at(script, reach, problem, 0.85)
+
+
+def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
+    """DW203: yield the samplers of a training loop of several epochs that always have the same epoch."""
+    made = [(reach, fact) for reach, fact in run.of(*replicas.SAMPLERS) if reach.several and _shuffles(fact, run)]
+    if not made or not run.distributed or any(each.loops and _changes(fact) for each, fact in run.of(".set_epoch")):
+        return
+    own = script.source.text.count("set_epoch") - sum(1 for _ in run.of(".set_epoch"))
+    if own > 0:
+        return  # where it is called for something that is not known
+    known: set[int] | None = None
+    for reach, fact in made:
+        loaders = {
+            loader.result.key
+            for _, loader in run.of(*LOADER_CLASSES)
+            if (given := argument(loader, 3, "sampler")) and given.key is fact.result.key
+        }
+        if any(_trains_again(each, loaders) for each in run.reached):
+            known = known if known is not None else {found.line for found in missing_set_epoch.check(script)}
+            site = script.place(reach)
+            if site and site.line not in known:
+                yield from violation_at(
+                    script,
+                    reach,
+                    "the epoch of this sampler is not set in the loop over epochs: every epoch has the same order",
+                    0.8,
+                )
+
+
+def _is_sampler(call: Noted, run: Run) -> bool:
+    made = {fact.result.key for _, fact in run.of(*replicas.SAMPLERS)}
+    return call.owner is not None and ("sampler" in call.owner.facts or call.owner.key in made)
+
+
+def _shuffles(sampler: Noted, run: Run) -> bool:
+    shuffle = argument(sampler, 3, "shuffle")
+    return "**" not in sampler.named and (shuffle is None or shuffle.key is run.keys.true)
+
+
+def _changes(call: Noted) -> bool:
+    epoch = argument(call, 0, "epoch")
+    return epoch is None or not epoch.key.is_constant
+
+
+def _trains_again(reach: Reach, loaders: set[Key]) -> bool:
+    """Return whether a backward pass is in a loop over one of the loaders, within another loop."""
+    if not isinstance(reach.fact, Event) or BACKWARD not in reach.name:
+        return False
+    inner = [number for number, loop in enumerate(reach.loops) if not loaders.isdisjoint(parts(loop.amount))]
+    return bool(inner) and inner[0] > 0
