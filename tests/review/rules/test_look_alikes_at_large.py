@@ -940,6 +940,31 @@ PAIRS = {
         "",
         "DW228",
     ),
+    "a seed that is made of numbers": Pair(
+        """
+        def shuffle(seed, epoch):
+            return hash((seed, epoch)) % 1000
+        shuffle(3, int(input()))
+        """,
+        "hash((seed, epoch))",
+        "hash((str(seed), epoch))",
+        "DW414",
+    ),
+    "positions of a batch that get gradients": Pair(
+        """
+        def forces(model, teacher, batches):
+            for weight in teacher.parameters():
+                weight.requires_grad = False
+            model = DDP(model)
+            for batch in batches:
+                batch.positions.requires_grad = True
+                model(batch).sum().backward()
+        forces(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), [])
+        """,
+        "batch.positions.requires_grad",
+        "model.module.weight.requires_grad",
+        "DW228",
+    ),
 }
 
 
@@ -955,3 +980,13 @@ def test_look_alike(name: str) -> None:
 def shown(code: str, rule: str) -> list[ReviewFinding]:
     """Return the errors and warnings of a rule."""
     return [each for each in found(code, rule) if each.severity != "info"]
+
+
+@pytest.mark.parametrize(("made", "severity"), [("loss.to(0)", "warning"), ("loss.clone()", "error")])
+def test_what_may_be_the_tensor_itself_is_less_sure(made: str, severity: str) -> None:
+    code = (
+        "dist.init_process_group()\nloss = torch.ones(2)\ndef reduce(loss):\n    dist.all_reduce("
+        + made
+        + ")\nreduce(loss)\n"
+    )
+    assert [each.severity for each in found(code, "DW421")] == [severity]
