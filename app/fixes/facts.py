@@ -35,6 +35,7 @@ from .log_facts import first_error, log_values, named_scripts
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
 
+LOCAL_RANK_ARGUMENT = re.compile(r"arguments?(?: are required)?: .{0,200}--local[-_]rank")
 LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
 # Values that other processes claim and that stand in commands to copy: anything but a plain word is left out.
 IN_COMMANDS = {"port", "host", "master_addr", "interface", "pid", "ranks", "ranks_per_node", "nodes", "workers"}
@@ -330,6 +331,8 @@ class CaseFacts:
             yield "case.error-while-loading"
         elif self.error_place:
             yield "case.error-in-step"
+        if any(LOCAL_RANK_ARGUMENT.search(item.what) for item in self.context.evidence):
+            yield "case.local-rank-argument"
         if self._by_hand:
             yield "case.started-by-hand"
         if self.context.report and len(self.context.report.nodes) == 1:

@@ -27,7 +27,17 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
     """Return every finding of the timeline once, at its first occurrence."""
     found: dict[str, Evidence] = {}
     for attempt in timeline.attempts:
-        for rule in (_failures, _silence, _collectives, _joined, _signals, out_of_memory_findings, _hosts, _versions):
+        for rule in (
+            _failures,
+            _peers_ended_first,
+            _silence,
+            _collectives,
+            _joined,
+            _signals,
+            out_of_memory_findings,
+            _hosts,
+            _versions,
+        ):
             for evidence in rule(attempt):
                 found.setdefault(evidence.id, evidence)
     for evidence in (*_restarts(timeline), *script_error_findings(timeline), *_node_of_first_failure(timeline)):
@@ -77,6 +87,26 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
         lost = [event for event in every if event.id != "mark:joined"]
         if lost:
             yield make_finding("only-consequences", f"only consequences of another failure: {lost[0].text}", lost[0])
+
+
+def _peers_ended_first(attempt: Attempt) -> Iterator[Evidence]:
+    """Find that the rank which torchrun names only lost the others, and that these had ended without an error.
+
+    torchrun ends the ranks that are alive after a failure, and says so for each. Without such a line and without an
+    exit code of theirs, they had ended before.
+    """
+    summary = next((event for _, event in all_events(attempt) if event.id == "mark:summary"), None)
+    if summary is None or int(summary.values["code"]) <= 0:
+        return
+    failed = [track for track in attempt.tracks if track.rank == int(summary.values["rank"])]
+    others = [track for track in attempt.tracks if track.rank is not None and track not in failed]
+    ended = [event.kind in ("error", "consequence", "exit") for track in others for event in track.events]
+    stopped = any(event.id == "mark:stopped" for _, event in all_events(attempt))
+    lost = _consequences(failed[0].events) if failed and not own_failures(failed[0]) else []
+    if lost and others and not any(ended) and not stopped:
+        who = "the other rank" if len(others) == 1 else f"the other {len(others)} ranks"
+        what = f"{who} had ended without an error while {failed[0].name} still waited"
+        yield make_finding("peers-ended-first", what, lost[0], failed[0])
 
 
 def _silence(attempt: Attempt) -> Iterator[Evidence]:

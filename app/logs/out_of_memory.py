@@ -8,6 +8,7 @@ from .types import Attempt, TimelineEvent, Track
 
 FRAGMENTED_SHARE = 0.1  # of the GPU, reserved but unallocated, and at least the requested size
 OTHERS_SHARE = 0.5  # of the memory used on the GPU
+PID_MARKS = ("mark:rank-pid", "mark:stopped")
 OWN_SHARE = 0.5  # a process that holds this much of a GPU is its main user
 
 
@@ -33,7 +34,7 @@ def out_of_memory_findings(attempt: Attempt) -> Iterator[Evidence]:
 def _rank_pids(attempt: Attempt) -> set[str]:
     """Return the processes of all ranks; nothing if the log does not name that of each rank."""
     events = [*attempt.shared, *(event for track in attempt.tracks for event in track.events)]
-    pids = {event.values["pid"] for event in events if event.id == "mark:rank-pid"}
+    pids = {event.values["pid"] for event in events if event.id in PID_MARKS}
     highest = max((track.rank for track in attempt.tracks if track.rank is not None), default=0)
     return pids if len(pids) > max(1, highest) else set()
 

@@ -95,7 +95,7 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ),
     # The processes of the ranks: torchrun's table and messages, DeepSpeed's, NCCL's INFO lines, Ray's prefix.
     ("rank-pid", "(pid: ", r"\(pid: (?P<pid>\d{1,10})\)", "note"),
-    ("rank-pid", "Sending process ", r"Sending process (?P<pid>\d{1,10}) closing signal", "note"),
+    ("stopped", "Sending process ", r"Sending process (?P<pid>\d{1,10}) closing signal", "note"),
     ("rank-pid", "Killing subprocess ", r"Killing subprocess (?P<pid>\d{1,10})\b", "note"),
     ("rank-pid", " spawned with command", r"process (?P<pid>\d{1,10}) spawned with command", "note"),
     ("rank-pid", " cudaDev ", r":(?P<pid>\d{1,10}):\d{1,10} \[\d{1,3}\] NCCL INFO [^\n]{0,300} cudaDev ", "note"),

@@ -77,7 +77,7 @@ def _lock(fd: int, path: Path) -> None:
 
 def _holder(fd: int) -> str:
     pid = os.pread(fd, 20, 0).decode("ascii", errors="replace")
-    return f"ddpwizard, pid {pid}," if pid.isdigit() else "another ddpwizard"
+    return f"another ddpwizard, pid {pid}," if pid.isdigit() else "another ddpwizard"
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:

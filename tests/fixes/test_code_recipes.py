@@ -1,5 +1,8 @@
 """Recipes that patch the user's own script by its text alone, and scripts that they leave as they are."""
 
+import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -263,6 +266,54 @@ class TestOptimizerAfterShard:
             "from torch.distributed.fsdp import fully_shard\n"
             "o = torch.optim.Adam(net.parameters())\ns = Schedule(o)\nfully_shard(net)\n"
         )
+        assert patched(tmp_path, *self.fix, code) is None
+
+
+class TestLocalRankArgument:
+    fix = ("env-contract-broken", "parser-reads-local-rank")
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            (
+                'p.add_argument("--local_rank", type=int, required=True)\n',
+                'p.add_argument("--local_rank", "--local-rank", type=int, '
+                'default=int(os.environ.get("LOCAL_RANK", 0)))\n',
+            ),
+            (
+                'p.add_argument("--local-rank", default=-1, dest="gpu")\n',
+                'p.add_argument("--local-rank", "--local_rank", dest="gpu", type=int, '
+                'default=int(os.environ.get("LOCAL_RANK", -1)))\n',
+            ),
+        ],
+    )
+    def test_parser_reads_the_variable_of_torchrun(self, tmp_path: Path, before: str, after: str) -> None:
+        check(tmp_path, *self.fix, before, after)
+
+    def test_patched_parser_gets_the_local_rank(self, tmp_path: Path) -> None:
+        code = (
+            "import argparse\np = argparse.ArgumentParser()\np.add_argument('--local_rank', type=int, required=True)\n"
+        )
+        script = tmp_path / "train.py"
+        script.write_text(code + "print(p.parse_args().local_rank)\n")
+        built = build_fixes(KNOWLEDGE.causes[self.fix[0]], FixContext(script=str(script)), KNOWLEDGE)
+        script.write_text(next(each for each in built if each.id == self.fix[1]).patches[0].after)
+        for arguments, rank in ([], "3"), (["--local-rank=1"], "1"), (["--local_rank", "2"], "2"):
+            line = [sys.executable, str(script), *arguments]
+            done = subprocess.run(
+                line, env=os.environ | {"LOCAL_RANK": "3"}, capture_output=True, text=True, check=True
+            )
+            assert done.stdout == f"{rank}\n"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            'p.add_argument("--rank", type=int)\n',
+            'p.add_argument("--local-rank", "--local_rank", default=os.environ["LOCAL_RANK"], type=int)\n',
+            'p.add_argument("--local_rank", **options)\n',
+        ],
+    )
+    def test_parsers_that_stay_as_they_are(self, tmp_path: Path, code: str) -> None:
         assert patched(tmp_path, *self.fix, code) is None
 
 

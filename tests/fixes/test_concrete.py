@@ -291,6 +291,12 @@ class TestOrder:
         assert self.first("shm-too-small", FixContext()) == "give-more"
         assert list(fixes("shm-too-small", case))[-2:] == ["give-more", "enlarge-now"]
 
+    def test_parser_that_wants_local_rank_reads_it_from_the_environment(self):
+        said = "train.py: error: the following arguments are required: --local_rank"
+        case = FixContext(evidence=[Evidence("log:env-contract-broken/6", "log", said)])
+        assert self.first("env-contract-broken", case) == "local-rank-of-the-environment"
+        assert self.first("env-contract-broken", FixContext()) != "local-rank-of-the-environment"
+
     def test_the_process_that_holds_the_memory_comes_first(self):
         holder = {"holder_pid": "48112", "holder_size": "6.40 GiB"}
         foreign = FixContext(evidence=[Evidence("log.oom-foreign-process", "log", "", values=holder)])

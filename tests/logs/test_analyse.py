@@ -163,6 +163,31 @@ class TestCollectives:
         assert set(found(of(text))) == {"only-consequences"}
 
 
+class TestPeersThatEnded:
+    """Rank 0 fails only because the others are gone; torchrun would have reported or ended them."""
+
+    LOST = raised(0, "RuntimeError: Connection closed by peer [127.0.0.1]:41234")
+    END = SUMMARY.format(rank=0, code=1, why="")
+
+    def test_ranks_that_had_ended_without_an_error(self):
+        text = steps(0, 1, 2) + "[rank1]: done\n[rank2]: done\n" + self.LOST + self.END
+        assert "peers-ended-first" in found(of(text))
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            "Sending process 72 closing signal SIGTERM\n",
+            "  rank : 1 (local_rank: 1)\n  exitcode : 1 (pid: 72)\n",
+            raised(1, "ValueError: bad"),
+        ],
+    )
+    def test_ranks_that_were_alive_or_failed_had_not(self, more: str):
+        assert "peers-ended-first" not in found(of(steps(0, 1, 2) + more + self.LOST + self.END))
+
+    def test_without_the_report_of_the_launcher_nothing_is_known(self):
+        assert "peers-ended-first" not in found(of(steps(0, 1, 2) + self.LOST))
+
+
 class TestOutOfMemory:
     def test_oom_on_one_rank(self):
         assert set(found(of(steps(0, 1, 2) + oom(1)))) == {"oom-on-one-rank"}

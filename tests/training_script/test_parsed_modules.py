@@ -92,3 +92,12 @@ def test_the_modules_that_were_used_last_are_kept_whole_and_older_ones_as_outlin
     assert modules.get(paths[3]) and modules.get(paths[1]) is not second
     assert modules.get(paths[0]) is not outline  # the oldest outline is dropped
     assert tmp_path / "e.py" not in modules  # nothing has imported it
+
+
+def test_a_name_is_what_it_is_where_a_library_is_there() -> None:
+    there = "    def begin(name):\n        print(name)\n        return name\n"
+    missing = "    def begin(name):\n        raise ImportError(name)\n"
+    for text in (f"if FOUND:\n{there}else:\n{missing}", f"if not FOUND:\n{missing}else:\n{there}"):
+        bound = ParsedModule(ast.parse(text)).bound_by["begin"]
+        assert isinstance(bound, ast.FunctionDef)
+        assert len(bound.body) == 2

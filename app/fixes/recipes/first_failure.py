@@ -14,10 +14,10 @@ def first_failure(facts: CaseFacts) -> RecipeResult:
         place = facts.error_place
         at = f" at {place.shown}" if place else ""
         error = event.text.partition("   at ")[0].rstrip(".")
-        return RecipeResult(
-            text=f"{who} failed first{at}: {error}. Fix this line; the errors of the other ranks are consequences.",
-            places=[place] if place else [],
-        )
+        text = f"{who} failed first{at}: {error}. Fix this line; the errors of the other ranks are consequences."
+        if "log.all-ranks-failed-alike" in facts.holds:
+            text = f"All ranks failed{at}: {error}. Fix this line."
+        return RecipeResult(text=text, places=[place] if place else [])
     report = facts.context.report
     if report is None:
         return RecipeResult()

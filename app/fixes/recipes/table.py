@@ -16,6 +16,7 @@ RECIPES: dict[str, tuple[str, str]] = {
     "join-loop": ("join_loop", "join_loop"),
     "launcher-group": ("launcher_group", "launcher_group"),
     "limit-wait": ("limit_wait", "limit_wait"),
+    "local-rank-argument": ("local_rank_argument", "local_rank_argument"),
     "name-parameters": ("unused_parameters", "name_parameters"),
     "nested-collective": ("nested_collective", "move_out_of_condition"),
     "pair-exchange": ("pair_exchange", "pair_exchange"),

@@ -49,6 +49,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 f"{OF_ONE[name][1]} is rank {root.key.value} of the job for every group: it is a member of one of them "
                 "only",
                 0.85,
+                severity=None if script.is_here(reach) else "warning",
             )
     for reach, fact, name in _of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])

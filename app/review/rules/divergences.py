@@ -115,7 +115,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     ):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
-    if (elsewhere and found.leaves) or found.by == BY_RANK | LOCAL:
+    perhaps = found.rounds == "count" and not found.sure
+    if (elsewhere and (found.leaves or perhaps)) or found.by == BY_RANK | LOCAL:
         return "info"  # other conditions may keep the ranks together
     if elsewhere or not found.first.sure or found.by & LOCAL or found.rounds == "count":
         return "warning"

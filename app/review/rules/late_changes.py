@@ -26,12 +26,16 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _new_gradients(script: Script, run: Run) -> Iterator[Violation]:
     """Yield where parameters that were frozen when DDP wrapped a model are trained later."""
     frozen = wrapped = False
-    for at, (reach, fact) in enumerate(found := list(run.of(*DDP_CLASSES, ".requires_grad_"))):
+    found = list(run.of(*DDP_CLASSES, ".requires_grad_"))
+    last_wrap = max((at for at, (_, fact) in enumerate(found) if fact.name in DDP_CLASSES), default=0)
+    if any(_is_off(run, fact) for _, fact in found[last_wrap + 1 :]):
+        return  # parts of the model take turns, each with its own optimizer
+    for at, (reach, fact) in enumerate(found):
         if fact.name in DDP_CLASSES:
             wrapped = wrapped or (frozen and reach.several)
             continue
         on = argument(fact, 0, "requires_grad")
-        if on is not None and on.key is run.keys.false:
+        if _is_off(run, fact):
             frozen = frozen or not wrapped
         elif wrapped and (on is None or on.key is run.keys.true) and not _is_wrapped_again(reach, found[at + 1 :]):
             yield from violation_at(
@@ -40,8 +44,15 @@ def _new_gradients(script: Script, run: Run) -> Iterator[Violation]:
                 "these parameters get gradients after DDP wrapped the model without them: DDP does not reduce them, "
                 "and each rank trains its own",
                 0.75,
+                severity=None if script.is_here(reach) else "warning",
             )
             return
+
+
+def _is_off(run: Run, fact: Noted) -> bool:
+    """Return whether a call freezes parameters."""
+    on = argument(fact, 0, "requires_grad")
+    return fact.name == ".requires_grad_" and on is not None and on.key is run.keys.false
 
 
 def _is_wrapped_again(reach: Reach, later: list[tuple[Reach, Noted]]) -> bool:

@@ -20,6 +20,7 @@ IN_PLACE = {
 }
 # Methods that return a tensor with a storage of its own.
 COPIES = {"float", "double", "half", "bfloat16", "long", "int", "to", "cuda", "cpu", "clone", "mean", "sum", "type"}
+ALWAYS_NEW = {"clone", "mean", "sum"}  # the others return the tensor itself where it is so already
 COUNTS = {"tolist", "bincount", "histc", "sum", "unique", "count_nonzero", "size", "len"}
 TENSORS = {"tensor", "as_tensor", "FloatTensor"}
 SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
@@ -40,6 +41,7 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"`{script.source.one_line(given)}` is a new tensor: the result of {name} is in it, and lost with it",
                 0.85,
+                severity="warning" if isinstance(given, ast.Call) and last_name(given.func) not in ALWAYS_NEW else None,
             )
 
 

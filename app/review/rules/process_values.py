@@ -90,7 +90,7 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
         return
     for reach, fact in run.of("hash"):
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
-        given = fact.values[0] if fact.values else None
+        given = fact.values[0] if fact.values and not _is_of_numbers(fact.node) else None
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) and given and given.key.op != "number":
             yield from violation_at(
                 script,
@@ -99,3 +99,13 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
                 "by none",
                 0.75,
             )
+
+
+def _is_of_numbers(call: ast.Call) -> bool:
+    """Return whether what is hashed is a tuple in which no element is a text by its look: mostly a seed."""
+    given = call.args[0] if call.args else None
+    texts = (ast.JoinedStr, ast.Call, ast.Constant)
+    return isinstance(given, ast.Tuple) and not any(
+        isinstance(each, texts) and not (isinstance(each, ast.Constant) and isinstance(each.value, int))
+        for each in given.elts
+    )

@@ -1,12 +1,10 @@
 """Buffers of models: DDP sends them in each forward pass, and without any that pass does not communicate."""
 
-import ast
 import re
 from collections.abc import Mapping
 
-from ..syntax import last_name
 from .keys import Key, parts
-from .values import ClassRef, FunctionRef, Library, Value
+from .values import ClassRef, FunctionRef, Library
 
 MODULES = "torch.nn."
 WITH_BUFFERS = re.compile(
@@ -48,9 +46,10 @@ def _registers(cls: ClassRef) -> bool | None:
             bases = [base.obj for base in each.bases]
             known &= all(isinstance(base, ClassRef) or _is_plain(base) for base in bases)
             pending += [base for base in bases if isinstance(base, ClassRef)]
-        for call in (node for node in ast.walk(each.node) if isinstance(node, ast.Call)):
-            made = _made(call.func, each)
-            if WITH_BUFFERS.fullmatch(last_name(call.func)):
+        for name, root in each.module.parsed.called_in(each.node):
+            value = each.module.env.get(root)
+            made = value.obj if value else None  # as far as the module of the caller knows it
+            if WITH_BUFFERS.fullmatch(name):
                 return True
             if isinstance(made, Library) and not _is_plain(made):
                 if f"{made.name}.".startswith(MODELS):
@@ -59,14 +58,6 @@ def _registers(cls: ClassRef) -> bool | None:
             if isinstance(made, ClassRef | FunctionRef):
                 pending.append(made)
     return False if known else None
-
-
-def _made(func: ast.expr, within: ClassRef | FunctionRef) -> object:
-    """Return the class or function that a call names, as far as the module of the caller knows it."""
-    while isinstance(func, ast.Attribute):
-        func = func.value
-    value: Value | None = within.module.env.get(func.id) if isinstance(func, ast.Name) else None
-    return value.obj if value else None
 
 
 def _is_plain(obj: object) -> bool:

@@ -15,7 +15,7 @@ from .program import Program
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
-MOST_STEPS = 100_000  # expressions and statements evaluated, nodes compared
+MOST_STEPS = 150_000  # expressions and statements evaluated
 
 
 class Root(NamedTuple):
@@ -62,6 +62,11 @@ class Evaluated:
         except (OverBudget, RecursionError):
             self.complete = False
         self.count_steps = most_steps - self.budget.left
+
+    @property
+    def is_cut(self) -> bool:
+        """True if a function of another file was not followed to its end."""
+        return self._whole.cut
 
     @property
     def is_single(self) -> bool:

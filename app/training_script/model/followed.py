@@ -32,7 +32,7 @@ def _numbered(held: "Either | tuple[Value, ...]") -> "Either | tuple[Value, ...]
     """Return functions or objects, each with a number."""
     if isinstance(held, Either):
         then, other = (
-            arm._replace(obj=_numbered(arm.obj)) if isinstance(arm.obj, Either | tuple) else arm
+            arm._replace(obj=_numbered(arm.obj)) if isinstance(arm.obj, Either) or is_elements(arm.obj) else arm
             for arm in (held.then, held.other)
         )
         return held._replace(then=then, other=other)

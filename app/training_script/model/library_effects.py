@@ -44,6 +44,7 @@ NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
+LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 BATCH = "a batch"
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 POOLED = frozenset({"pooled"})  # of all ranks
@@ -186,6 +187,8 @@ class LibraryEvaluator(RankEvaluator):
                 return known
         if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
             return self.constant(True)
+        if name in LOADS and values:
+            return self._loaded(node, values[0])
         if name.startswith("torch."):
             given = [*values, *named.values()]
             if name in ("torch.matmul", "torch.mm") and len(given) == 2:
@@ -218,6 +221,11 @@ class LibraryEvaluator(RankEvaluator):
         """Return a tensor in so many pieces."""
         spread = self.unknown(node, whole).key.spread
         return Value(self.keys.make("pieces", *self.place(node), count.key, spread=spread), whole.facts & CARRIED)
+
+    def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
+        """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
+        spread = TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
+        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
     def selected(self, owner: Value, node: ast.AST) -> Value:
         """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
@@ -334,6 +342,8 @@ class LibraryEvaluator(RankEvaluator):
             op = "shared" if effect.event and effect.same else "at"
             parts = (effect.event,) if op == "shared" else ()
             return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
+        if "checkpoint" in effect.result and values:
+            return self._loaded(node, values[0], effect.result)
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
             self._note_wrapped(node, model)

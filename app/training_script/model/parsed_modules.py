@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..nodes import nodes_below
 from ..project_imports import read_module
 from ..source import parse_deep
-from ..syntax import FUNCTIONS
+from ..syntax import FUNCTIONS, last_name
 from .function_bodies import count_nodes, outline
 from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
@@ -42,6 +42,7 @@ class ParsedModule:
     def __init__(self, tree: ast.Module, text: str | None = None) -> None:
         self.tree, self._text = tree, text
         self._stored: dict[ast.ClassDef, frozenset[str]] = {}
+        self._called: dict[ast.AST, list[tuple[str, str]]] = {}
 
     def outlined(self, text: str) -> "ParsedModule":
         """Return the module with the outline of its syntax tree, which was parsed from ``text``."""
@@ -68,6 +69,13 @@ class ParsedModule:
 
     def _may_mention(self, *words: str) -> bool:
         return self._text is None or any(word in self._text for word in words)
+
+    def called_in(self, node: ast.AST) -> list[tuple[str, str]]:
+        """Return what a class or a function of the module calls: the last name of each call and the first one."""
+        if node not in self._called:
+            calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+            self._called[node] = [*dict.fromkeys((last_name(func), _first_name(func)) for func in calls)]
+        return self._called[node]
 
     def stored_later(self, cls: ast.ClassDef) -> frozenset[str]:
         """Return the attributes that methods of a class of the module set, the constructor left out."""
@@ -116,7 +124,8 @@ class ParsedModule:
                 case ast.AnnAssign(target=ast.Name(id=name)):
                     found[name] = stmt
                 case ast.If(body=body, orelse=orelse):
-                    pending += [*body, *orelse][::-1]
+                    fallback, real = sorted((body, orelse), key=_count_lines)  # as for a library that is missing
+                    pending += [*fallback, *real][::-1]
                 case ast.Try(body=body, handlers=handlers, orelse=orelse):
                     pending += [*(each for handler in handlers for each in handler.body), *body, *orelse][::-1]
                 case ast.With(body=body):
@@ -124,6 +133,17 @@ class ParsedModule:
                 case _:
                     pass
         return found
+
+
+def _first_name(func: ast.expr) -> str:
+    """Return the name at the start of a dotted one, "" if there is none."""
+    while isinstance(func, ast.Attribute):
+        func = func.value
+    return func.id if isinstance(func, ast.Name) else ""
+
+
+def _count_lines(block: list[ast.stmt]) -> int:
+    return sum((stmt.end_lineno or stmt.lineno) - stmt.lineno + 1 for stmt in block)
 
 
 Version = tuple[int, int]  # time of the last change, size

@@ -1,6 +1,7 @@
 """Evaluate assignments, imports, definitions and the statements that leave a block."""
 
 import ast
+import re
 from collections.abc import Sequence
 
 from ..nodes import child_nodes
@@ -12,6 +13,7 @@ from .names import CARRIED, OWN_GROUP
 from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
+OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
 OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
 
 
@@ -177,7 +179,7 @@ class StatementEvaluator(ExpressionEvaluator):
                     self.bind(element, known[place] if known else part._replace(facts=value.facts))
             case ast.Attribute(value=owner, attr=name):
                 held = self.evaluate(owner)
-                if name == "requires_grad":
+                if name == "requires_grad" and (isinstance(owner, ast.Name) or OF_MODEL.search(ast.unparse(owner))):
                     self._note_store(target, "requires_grad_", held, value)
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):

@@ -7,6 +7,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -172,15 +173,16 @@ def _of_absent_ranks(job: Job) -> list[Path]:
     owners = {file.key: set[int]() for _, _, file in files}
     for rank, _, file in files:
         owners[file.key].add(rank)
+    own = ((rank, pid, file) for rank, pid, file in files if len(owners[file.key]) == 1)
+    named = ((path, pid) for rank, pid, file in own for path in _renumbered(file.path, rank, absent))
     started = min((process.started_at for process in job.processes if process.started_at), default=0.0)
-    found: dict[Path, None] = {}
-    for rank, pid, file in files:
-        for path in _renumbered(file.path, rank, absent) if len(owners[file.key]) == 1 else ():
-            inside, here = (_file(path, at) for at in proc_files.host_path(pid, path))
-            file = here if here and (inside is None or inside.key == here.key) else inside
-            if file and file.changed >= started - START_SLACK_S:
-                found[file.at] = None
-    return list(found)
+    found: list[Path] = []
+    for path, pid in dict(islice(named, FILES)).items():
+        inside, here = (_file(path, at) for at in proc_files.host_path(pid, path))
+        file = here if here and (inside is None or inside.key == here.key) else inside
+        if file and file.changed >= started - START_SLACK_S:
+            found.append(file.at)
+    return found
 
 
 def _renumbered(path: str, rank: int, absent: Sequence[int]) -> Iterator[str]:

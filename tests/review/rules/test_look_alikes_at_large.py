@@ -910,6 +910,61 @@ PAIRS = {
         "args.logs = args.logs and args.name",
         "DW501",
     ),
+    "the epoch of a checkpoint": Pair(
+        """
+        import random
+        random.seed(rank)
+        def train(copies):
+            state = torch.load(random.choice(copies))
+            for epoch in range(state["epoch"], 9):
+                dist.barrier()
+        train(["last.pt", "copy.pt"])
+        """,
+        "torch.load(random.choice(copies))",
+        '{"epoch": random.randint(0, 3)}',
+        "DW405",
+    ),
+    "two networks that train in turns": Pair(
+        """
+        def train(generator, critic, average):
+            average.requires_grad_(False)
+            generator, critic = DDP(generator), DDP(critic)
+            for turn in range(9):
+                generator.requires_grad_(False)
+                critic.requires_grad_(True)
+                critic(torch.ones(2)).sum().backward()
+                generator.requires_grad_(True)
+        train(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        """,
+        "                generator.requires_grad_(False)\n",
+        "",
+        "DW228",
+    ),
+    "a seed that is made of numbers": Pair(
+        """
+        def shuffle(seed, epoch):
+            return hash((seed, epoch)) % 1000
+        shuffle(3, int(input()))
+        """,
+        "hash((seed, epoch))",
+        "hash((str(seed), epoch))",
+        "DW414",
+    ),
+    "positions of a batch that get gradients": Pair(
+        """
+        def forces(model, teacher, batches):
+            for weight in teacher.parameters():
+                weight.requires_grad = False
+            model = DDP(model)
+            for batch in batches:
+                batch.positions.requires_grad = True
+                model(batch).sum().backward()
+        forces(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), [])
+        """,
+        "batch.positions.requires_grad",
+        "model.module.weight.requires_grad",
+        "DW228",
+    ),
 }
 
 
@@ -925,3 +980,13 @@ def test_look_alike(name: str) -> None:
 def shown(code: str, rule: str) -> list[ReviewFinding]:
     """Return the errors and warnings of a rule."""
     return [each for each in found(code, rule) if each.severity != "info"]
+
+
+@pytest.mark.parametrize(("made", "severity"), [("loss.to(0)", "warning"), ("loss.clone()", "error")])
+def test_what_may_be_the_tensor_itself_is_less_sure(made: str, severity: str) -> None:
+    code = (
+        "dist.init_process_group()\nloss = torch.ones(2)\ndef reduce(loss):\n    dist.all_reduce("
+        + made
+        + ")\nreduce(loss)\n"
+    )
+    assert [each.severity for each in found(code, "DW421")] == [severity]
