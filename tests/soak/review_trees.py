@@ -2,7 +2,7 @@
 
     python tests/soak/review_trees.py [--all-about-ranks] [DIR…]   default: the standard library and site-packages
 
-With --all-about-ranks each file gets a comment that mentions ranks at its end, so that it is evaluated even if it has
+With --all-about-ranks each file gets an import of torch.distributed at its end, so that it is evaluated even if it has
 nothing to do with distributed training. A row for each file that is slow, not reviewed, or followed only in part;
 the exit code is 1 if a file crashed, took more than its time, or got a patch that does not parse.
 """
@@ -27,7 +27,7 @@ from ddpwizard.knowledge.loader import read_knowledge
 LEAST_S = 1.0  # allowed for a file of any size
 MOST_S_PER_LINE = 0.002
 ENDLESS_S = 60.0
-ABOUT_RANKS = "\n# rank\n"
+ABOUT_RANKS = "\nimport torch.distributed\n"
 CRASHES = ("an error of ddpwizard", "nested too deeply")
 
 

@@ -138,6 +138,15 @@ def test_the_name_of_an_attribute_or_of_an_entry_may_be_any_value(tmp_path: Path
     assert places(tmp_path, code) == []
 
 
+def test_what_follows_a_long_function_of_another_file_is_evaluated(tmp_path: Path) -> None:
+    steps = "".join(f"    x = x + {number}\n" for number in range(1000))
+    (tmp_path / "long.py").write_text(f"import torch.distributed as dist\ndef work(x):\n{steps}    return x\n")
+    text = source("from long import work\nwork(rank)\nif rank == 0:\n    dist.barrier()\n")
+    found = divergences(Evaluated(ast.parse(text), tmp_path / "train.py", text, most_steps=2000))
+    assert [each.first.kind for each in found.found] == ["barrier"]
+    assert not found.complete
+
+
 def test_an_object_of_one_of_two_classes_may_be_counted_through(tmp_path: Path) -> None:
     classes = "class First: ...\nclass Second: ...\nparts = First() if x else Second()\n"
     code = f"{classes}for number, part in enumerate(parts):\n    dist.barrier()\nif rank == 0:\n    dist.barrier()\n"

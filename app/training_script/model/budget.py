@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+SHARE = 2  # a call into another file may take half of the steps that are left: what follows it counts as well
+
 
 class OverBudget(Exception):
     """The script needs more steps than are allowed."""

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from .amounts import is_as_long
 from .assumptions import Assumptions, AssumptionSets
-from .budget import Budget, OverBudget
+from .budget import SHARE, Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
 from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
 
@@ -51,6 +51,7 @@ class Comparison:
         self._joined: dict[tuple[int, int, int], Node] = {}  # by node, what follows, and way
         self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
+        self._abroad = self._cut = False  # in a function of another file; such a function was not followed to its end
         self._endless: Node | None = None  # the round of a loop that only its statements end
 
     def run(self, root: Node) -> bool:
@@ -62,7 +63,24 @@ class Comparison:
                 self._compare(node, node, None, 0, calls, self._assumptions.nothing)
         except OverBudget:
             return False
-        return True
+        return not self._cut
+
+    def _compare_body(
+        self, call: Call, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
+    ) -> set[tuple[str, str]]:
+        """Compare what two ranks do in one function; one of another file may take a share of the steps."""
+        outside, nothing = self.budget, self._assumptions.nothing
+        if self._abroad or _path(call.body) in ("", call.site.path):
+            return self._compare(call.body, call.body, decided, by, calls, nothing)
+        self._abroad = True
+        try:
+            with outside.part(outside.left // SHARE) as self.budget:
+                return self._compare(call.body, call.body, decided, by, calls, nothing)
+        except OverBudget:
+            self._cut = True
+            return set()
+        finally:
+            self._abroad, self.budget = False, outside
 
     def _compare(
         self,
@@ -110,9 +128,7 @@ class Comparison:
                 continue
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
-                inner = self._compare(
-                    a.body, b.body, decided if a is not b else None, by, (*calls, a.site), self._assumptions.nothing
-                )
+                inner = self._compare_body(a, decided if a is not b else None, by, (*calls, a.site))
                 if inside := self.found[before:]:
                     # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
                     del self.found[before:]
@@ -356,6 +372,18 @@ class Comparison:
                     raise AssertionError(node)
             joined = self._joined[key] = made
         return joined
+
+
+def _path(node: Node) -> str:
+    """Return the file of a function, by its first node."""
+    site = (
+        node.event.site
+        if isinstance(node, Step)
+        else node.site
+        if isinstance(node, Choice | Loop | Call | End)
+        else None
+    )
+    return site.path if site else ""
 
 
 def behind_unsure(a: Node, b: Node) -> tuple[Node, Node] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .budget import OverBudget
+from .budget import Budget, OverBudget
 from .comparison import Comparison, Divergence
 from .evaluated import Evaluated
 from .function_steps import sequence
@@ -11,7 +11,8 @@ from .keys import LOCAL, RANKS, Key, Keys
 from .sequences import End, Node, tests_of_ranks
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2))
-MOST_COMPARED = 10_000  # nodes of one function, for one pair of ranks
+MOST_COMPARED = 20_000  # nodes of one function, for one pair of ranks
+MOST_STEPS = 100_000  # nodes of a script
 
 
 class Divergences(NamedTuple):
@@ -24,13 +25,13 @@ class Divergences(NamedTuple):
 def divergences(evaluated: Evaluated) -> Divergences:
     """Return where ranks part in a script and in the functions of it that it does not call itself."""
     found: list[Divergence] = []
-    complete = evaluated.complete
-    if not complete or evaluated.is_single:
-        return Divergences(found, complete)
+    if not evaluated.complete or evaluated.is_single:
+        return Divergences(found, evaluated.complete)
+    complete, steps = not evaluated.is_cut, Budget(MOST_STEPS)
     try:
         for root in [sequence(root.items, End("return", None)) for root in evaluated.roots]:
             for first, second in _pairs(root, evaluated.keys) if root.kinds else ():
-                with evaluated.budget.part(MOST_COMPARED) as budget:
+                with steps.part(MOST_COMPARED) as budget:
                     comparison = Comparison(evaluated.keys, RANKS[first], RANKS[second], budget)
                     complete &= comparison.run(root)
                 found += [

@@ -15,7 +15,7 @@ from .program import Program
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
-MOST_STEPS = 100_000  # expressions and statements evaluated, nodes compared
+MOST_STEPS = 150_000  # expressions and statements evaluated
 
 
 class Root(NamedTuple):
@@ -64,9 +64,19 @@ class Evaluated:
         self.count_steps = most_steps - self.budget.left
 
     @property
+    def is_cut(self) -> bool:
+        """True if a function of another file was not followed to its end."""
+        return self._whole.cut
+
+    @property
     def is_single(self) -> bool:
         """True for a program that sets the number of ranks to one."""
         return self._whole.is_single
+
+    @property
+    def normalises(self) -> bool:
+        """True for a program that mentions the normalisation of batches."""
+        return self._whole.normalises
 
     def value(self, node: ast.expr) -> Key | None:
         """Return the value of an expression over all calls of its function; None where nothing leads to it."""

@@ -12,7 +12,7 @@ from typing import Any
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
-from .budget import Budget
+from .budget import SHARE, Budget, OverBudget
 from .followed import is_followed
 from .function_steps import Branch, Called, Item, Leave, Summary
 from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
@@ -56,6 +56,9 @@ class Evaluation(Shared):
     def __init__(self, program: Program, text: str, budget: Budget) -> None:
         super().__init__(program, text, budget)
         self.depth = 0
+        self.script: Module | None = None
+        self.abroad = False  # in a function of another file, which may take a share of the steps
+        self.cut = False  # such a share was not enough
         self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
@@ -65,6 +68,7 @@ class Evaluation(Shared):
 
     def run_script(self, module: Module) -> list[Item]:
         """Evaluate the statements of a script and return its steps."""
+        self.script = module
         module.evaluated = True
         module.env["__name__"] = Value(self.keys.constant("__main__"))
         evaluator = FunctionEvaluator(self, module, module.env, {}, None)
@@ -137,6 +141,10 @@ class Evaluation(Shared):
         if self.depth >= MOST_DEPTH:
             return made
         self.depth += 1
+        outside, abroad = self.budget, self._leaves_script(function)
+        if abroad:
+            self.abroad, self.budget = True, Budget(outside.left // SHARE)
+        given = self.budget.left
         try:
             self.evaluated[function.node] = function
             evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
@@ -146,9 +154,20 @@ class Evaluation(Shared):
             decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
             made.wrapped = any(not is_harmless(each) for each in decorators)
             self.alike[flags] = self.alike[node] = made
+        except OverBudget:
+            if not abroad:
+                raise
+            self.cut = True
         finally:
             self.depth -= 1
+            if abroad:
+                outside.left -= given - self.budget.left
+                self.abroad, self.budget = False, outside
         return made
+
+    def _leaves_script(self, function: FunctionRef) -> bool:
+        """Return whether the script calls a function of another file, rather than that file one of its own."""
+        return not self.abroad and self.script is not None and function.module is not self.script
 
 
 def _names(node: ast.AST) -> frozenset[str]:
