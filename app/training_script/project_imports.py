@@ -36,6 +36,10 @@ class ProjectImports:
                 yield place.with_name(f"{place.name}.py")
             yield place / "__init__.py"
 
+    def find(self, name: str, level: int, importer: Path) -> Path | None:
+        """Return the file of the module that an import in ``importer`` names, or None if it is none of the project."""
+        return next((each for each in self.candidates(name, level, importer) if _exists(each)), None)
+
     def _roots_with(self, name: str) -> list[Path]:
         if name not in self._roots_of:
             self._roots_of[name] = [

@@ -31,8 +31,10 @@ def test_an_import_names_a_file_of_the_project(name: str, level: int, expected: 
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     script = tmp_path / "package" / "train.py"
-    found = [path for path in ProjectImports(script).candidates(name, level, script) if path.is_file()]
+    imports = ProjectImports(script)
+    found = [path for path in imports.candidates(name, level, script) if path.is_file()]
     assert found == [tmp_path / each for each in expected]
+    assert imports.find(name, level, script) == next(iter(found), None)
 
 
 @pytest.mark.parametrize(

@@ -98,16 +98,14 @@ def _files(project: _Project, importer: Path, wanted: _Import) -> list[Path]:
     """Return the files that an import may read."""
     key = importer.parent if wanted.level else None, wanted
     if key not in project.files:
-        found = [_file(project, importer, wanted.module, wanted.level)]
+        found = [project.imports.find(wanted.module, wanted.level, importer)]
         if found[0] is None or found[0].name == "__init__.py":
             dot = "." if wanted.module else ""
-            found += [_file(project, importer, f"{wanted.module}{dot}{name}", wanted.level) for name in wanted.names]
+            found += [
+                project.imports.find(f"{wanted.module}{dot}{name}", wanted.level, importer) for name in wanted.names
+            ]
         project.files[key] = [path for path in found if path]
     return project.files[key]
-
-
-def _file(project: _Project, importer: Path, module: str, level: int) -> Path | None:
-    return next((each for each in project.imports.candidates(module, level, importer) if each.is_file()), None)
 
 
 def _imports_in(text: str, tree: ast.Module | None = None) -> _Imports:

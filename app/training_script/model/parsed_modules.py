@@ -27,7 +27,7 @@ ABOUT_RANKS = (
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
-MODELS = ("nn.Module",)  # of which scripts make copies on all ranks
+MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 
