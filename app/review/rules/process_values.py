@@ -84,6 +84,17 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _is_of_text(call: ast.Call) -> bool:
+    """Return whether a call shows that it is given a text."""
+    nodes = [node for arg in call.args for node in ast.walk(arg)]
+    return any(
+        isinstance(node, ast.JoinedStr)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str")
+        for node in nodes
+    )
+
+
 def _is_world(script: Script, node: ast.expr) -> bool:
     key = script.evaluated.value(node)
     return key is not None and key.op == "world"
@@ -96,8 +107,8 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of("hash"):
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
         given = fact.values[0] if fact.values and not _is_of_numbers(fact.node) else None
-        shares = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) and _is_world(script, parent.right)
-        if shares and given and given.key.op != "number":
+        rest = parent.right if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) else None
+        if rest and (_is_world(script, rest) or _is_of_text(fact.node)) and given and given.key.op != "number":
             yield from violation_at(
                 script,
                 reach,
