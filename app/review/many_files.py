@@ -23,8 +23,9 @@ def review_files(
     files: Sequence[FoundFile], knowledge: Knowledge, safeties: Sequence[Safety] = ()
 ) -> list[ReviewedFile | SkippedFile]:
     """Return the review of each file, in order, with its patches of these levels of safety."""
-    # The scripts of the directories above a module use it, and what their review finds is kept for that of the module.
-    order = sorted(range(len(files)), key=lambda index: len(files[index].path.parts))
+    # The scripts of the directories above a module use it, and what their review finds is kept for that of the module;
+    # the files of one directory import the same modules.
+    order = sorted(range(len(files)), key=lambda index: (files[index].path.parent.parts, files[index].path.name))
     with _rare_collections(), unchanged_files():
         reviewed = _review_files([files[index] for index in order], knowledge, safeties)
     return [each for _, each in sorted(zip(order, reviewed, strict=True), key=lambda pair: pair[0])]

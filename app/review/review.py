@@ -19,12 +19,20 @@ from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
-from .rules import device_by_global_rank, divergences, missing_set_epoch, process_values, wrap_before_device
+from .rules import (
+    device_by_global_rank,
+    divergences,
+    missing_set_epoch,
+    process_values,
+    settings_of_ranks,
+    wrap_before_device,
+)
 from .types import ReviewFinding, RuleFix
 
 # The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
     "DW114": process_values.check_text,
+    "DW234": settings_of_ranks.check_option,
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,

@@ -73,6 +73,9 @@ TOGETHER = {
     "for hook in hooks:\n    hook(torch.ones(1))\n",
     "an object for each that does the same": CALLBACKS + "class Quiet(Mean):\n    pass\n"
     "logger = Mean() if rank == 0 else Quiet()\nlogger(torch.ones(1))\n",
+    "an object or a numbered list of them": CALLBACKS
+    + "hooks = Mean() if 'one' in sys.argv else [Mean(), Scale()]\nfor number, hook in enumerate(hooks):\n"
+    "    hook(torch.ones(1))\n",
     "a loop over functions that goes on": CALLBACKS + "for hook in [Scale(), Mean()]:\n"
     "    if hook is None:\n        continue\n    hook(torch.ones(1))\ndist.barrier()\n",
     "a decorator that lets all through": "def timed(function):\n    def call(*args):\n"

@@ -30,7 +30,8 @@ def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
         if model is None or "**" in wrapped.named or (flag and not (flag.key.is_constant and flag.key.value is False)):
             continue
         before = run.reached[: run.reached.index(at)]
-        for reach in before:
+        again = any(each.fact.site == wrapped.site and isinstance(each.fact, Noted) for each in before)
+        for reach in before if not again else ():  # a helper makes another model and its optimizer
             fact = reach.fact
             if not (isinstance(fact, Noted) and fact.name.startswith("torch.optim.") and together(reach, at)):
                 continue

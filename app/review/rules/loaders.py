@@ -48,7 +48,8 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
     ]
     for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
-        if not reach.several or _has_sampler(fact) or not data:
+        unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
+        if not reach.several or unpacked or _has_sampler(fact) or not data or "webdataset" in script.source.text:
             continue
         shuffled = (shuffle and _is_true(shuffle)) or bool(fact.named.keys() & {"sampler"})
         if not shuffled and (shuffle or not _steps(run)):

@@ -84,6 +84,11 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _is_world(script: Script, node: ast.expr) -> bool:
+    key = script.evaluated.value(node)
+    return key is not None and key.op == "world"
+
+
 def check_hash(script: Script, run: Run) -> Iterator[Violation]:
     """DW414: yield the remainders of hashes by which ranks share something out."""
     if "PYTHONHASHSEED" in script.source.text:
@@ -91,7 +96,8 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of("hash"):
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
         given = fact.values[0] if fact.values and not _is_of_numbers(fact.node) else None
-        if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) and given and given.key.op != "number":
+        shares = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) and _is_world(script, parent.right)
+        if shares and given and given.key.op != "number":
             yield from violation_at(
                 script,
                 reach,

@@ -13,7 +13,7 @@ from ..syntax import last_name
 from .choices import is_inner
 from .conditions import ConditionEvaluator
 from .followed import known_functions
-from .function_steps import Attempt, Branch, Called, Item, Rounds
+from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, count_leaves, kinds, with_body
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
 from .library_effects import is_of_batches
@@ -32,12 +32,13 @@ class BranchEvaluator(ConditionEvaluator):
         no_sync, no_grad, free = self.no_sync, self.no_grad, self.free
         one_rank, passes_over = None, False
         entered: list[tuple[Value, ast.expr]] = []
+        around: list[tuple[Summary, Site]] = []  # context managers whose steps need other ranks
         for item in stmt.items:
             context = item.context_expr
             name = last_name(context)
             value = self.evaluate(context)
             if isinstance(value.obj, Context) and value.obj.summary.kinds:
-                self.items.append(Called(value.obj.summary, self.site(context)))
+                around.append((value.obj.summary, self.site(context)))
             if isinstance(value.obj, Instance):
                 self._enter(value, "__enter__", context)
                 entered.append((value, context))
@@ -54,8 +55,11 @@ class BranchEvaluator(ConditionEvaluator):
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
         outside, self.items = self.items, []
         leaves = self.block(stmt.body)
-        outside += [Attempt(self.items, [])] if passes_over else self.items
-        self.items = outside
+        body: list[Item] = [Attempt(self.items, [])] if passes_over else self.items
+        for summary, site in reversed(around):
+            inlined = not count_leaves(summary.items)
+            body = with_body(summary.items, body) if inlined else [Called(summary, site), *body]
+        self.items = outside + body
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
         self.no_sync, self.no_grad, self.free = no_sync, no_grad, free
@@ -114,6 +118,9 @@ class BranchEvaluator(ConditionEvaluator):
             self.loops.pop()
 
         self._rounds(self.count(iterable, stmt.iter), site, round_, stmt.orelse, test_led=False)
+        made = self.items[-1]
+        if "unordered" in iterable.facts and isinstance(made, Rounds) and kinds(made.body):
+            self.note_order(stmt.iter, iterable)
 
     _AsyncFor_statement = _For_statement
 

@@ -73,6 +73,11 @@ class Evaluated:
         """True for a program that sets the number of ranks to one."""
         return self._whole.is_single
 
+    @property
+    def normalises(self) -> bool:
+        """True for a program that mentions the normalisation of batches."""
+        return self._whole.normalises
+
     def value(self, node: ast.expr) -> Key | None:
         """Return the value of an expression over all calls of its function; None where nothing leads to it."""
         return self._whole.values.get(node)

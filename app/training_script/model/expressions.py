@@ -8,10 +8,10 @@ from ..nodes import child_nodes
 from ..syntax import last_name
 from .calls import CallEvaluator
 from .followed import MOST_ELEMENTS
-from .function_steps import Branch, Read, Rounds
+from .function_steps import Branch, Pause, Read, Rounds
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
-from .library_effects import is_gathered, is_of_batches
+from .library_effects import UNORDERED_FACT, across, is_gathered, is_of_batches
 from .module_api import DDP_API
 from .names import CARRIED
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
@@ -19,7 +19,7 @@ from .rank_values import GET_RANK
 from .values import Either, FunctionRef, Library, Record, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash"}
+BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
@@ -200,7 +200,12 @@ class ExpressionEvaluator(CallEvaluator):
             return self._concatenated(left, right)
         if rank := self.rank_of_node(op, left.key, right.key, node):
             return Value(rank)
-        return Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
+        value = Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
+        if op == "MatMult":
+            return across(left, right, value)
+        if op == "Div" and right.key.op == "world" and "graph" in left.facts:
+            return value._replace(facts=value.facts | {"divided"})
+        return value._replace(facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
 
     def _concatenated(self, left: Value, right: Value) -> Value:
         both = is_elements(left.obj) and is_elements(right.obj)
@@ -258,6 +263,9 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _Yield(self, node: ast.Yield) -> Value:
         value = self.evaluate(node.value)
+        decorators = getattr(self.function.node, "decorator_list", ()) if self.function else ()
+        if any(last_name(each) == "contextmanager" for each in decorators):
+            self.items.append(Pause(self.site(node)))
         self._note_yield((*(each.key for each in self.loops), self.path[-1]), value)
         return self.unknown(node)
 
@@ -301,7 +309,8 @@ class ExpressionEvaluator(CallEvaluator):
         return self._comprehension(node, [node.elt])
 
     def _SetComp(self, node: ast.SetComp) -> Value:
-        return self._comprehension(node, [node.elt])
+        made = self._comprehension(node, [node.elt])
+        return self.unknown(node, made, facts=UNORDERED_FACT)
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Value:
         return self._comprehension(node, [node.elt])

@@ -247,7 +247,7 @@ class Keys:
         chosen = [arg for arg in left.args if isinstance(arg, Key)]
         first = 1 if left.op == "if" else 0
         compared = [self.make("compare", name, part, right) for part in chosen[first:]]
-        if name not in ("Is", "IsNot") and not any(each.is_constant for each in compared):
+        if name not in ("Is", "IsNot") and not (left.spread & BY_RANK and any(each.is_constant for each in compared)):
             return None
         if left.op == "if":
             return self.make("if", chosen[0], *compared)

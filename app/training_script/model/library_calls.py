@@ -60,9 +60,9 @@ FUNCTIONS: dict[str, Effect] = {
         for name, place in GROUP_PLACE.items()
     },
     **{
-        f"torch.distributed.nn.{inner}{name}": Effect(name, same=True, group=None)
+        f"torch.distributed.nn.{inner}{name}": Effect(name, _facts(*facts), same=True, group=None)
         for inner in ("", "functional.")
-        for name in ("all_reduce", "all_gather", "broadcast")
+        for name, facts in (("all_reduce", ()), ("all_gather", ("pooled",)), ("broadcast", ()))
     },
     "torch.distributed.new_group": Effect("new_group", _facts("group"), same=True),
     "torch.nn.parallel.DistributedDataParallel": DDP,

@@ -10,6 +10,7 @@ from ..syntax import last_name
 from .amounts import is_shared_out, lengthwise
 from .buffers import has_buffers
 from .followed import with_more
+from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, TOUCHED, Key, parts
 from .library_calls import (
     FILLED_NAMES,
@@ -33,7 +34,7 @@ from .library_calls import (
     Effect,
 )
 from .names import CARRIED, UNWRAPPED, Named, Values
-from .noted_calls import OTHER_FORWARD
+from .noted_calls import OTHER_FORWARD, UNORDERED
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, Either, Generated, Instance, Library, Method, Record, Value, is_elements
@@ -46,6 +47,8 @@ QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.mu
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 BATCH = "a batch"
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
+POOLED = frozenset({"pooled"})  # of all ranks
+UNORDERED_FACT = frozenset({"unordered"})
 SENT = "sent"  # by one rank to all
 SAME = {"shared", "filled"}  # results of collectives
 WRAPPED = {"ddp", "engine", "apex"}
@@ -134,7 +137,7 @@ class LibraryEvaluator(RankEvaluator):
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
             return self._exists(name, values[0], node)
-        if name in TRANSPARENT and values:
+        if name in TRANSPARENT and values and name != "sorted":
             return values[0]
         if name in SELECTIONS and values:
             return self.selected(values[0], node)
@@ -162,6 +165,12 @@ class LibraryEvaluator(RankEvaluator):
             if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
                 return self.constant(True)
             return self.unknown(node)  # data of one rank have the same type on every rank
+        if name in ("set", "frozenset"):
+            return self.unknown(node, *values, facts=UNORDERED_FACT)
+        if name == "sorted" and values:
+            return values[0]._replace(facts=values[0].facts - UNORDERED_FACT)
+        if name == "enumerate" and values and "unordered" in values[0].facts:
+            self.note_order(node, values[0])
         if name == "enumerate" and values:
             return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
         if name == "next" and values and isinstance(values[0].obj, Generated):
@@ -182,6 +191,8 @@ class LibraryEvaluator(RankEvaluator):
             return self._loaded(node, values[0])
         if name.startswith("torch."):
             given = [*values, *named.values()]
+            if name in ("torch.matmul", "torch.mm") and len(given) == 2:
+                return across(given[0], given[1], self._computed(name, given))
             return self._computed(name, given) if given else self.unknown(node)
         return self._opaque(callee, node, values, named)
 
@@ -200,6 +211,11 @@ class LibraryEvaluator(RankEvaluator):
         if (key.op in COUNTED or not is_of_batch(key)) and not (by_name and key.op != "loader"):
             return Value(self.keys.make("length", key))
         return self.unknown(node)  # loaders give all ranks batches of one size
+
+    def note_order(self, node: ast.expr, held: Value) -> None:
+        """Note that the order of a set is taken."""
+        call = node if isinstance(node, ast.Call) else ast.copy_location(ast.Call(node, [], []), node)
+        self.items.append(Noted(UNORDERED, self.site(node), call, None, [held], {}, self.constant(None)))
 
     def _pieces(self, whole: Value, count: Value, node: ast.AST) -> Value:
         """Return a tensor in so many pieces."""
@@ -232,6 +248,9 @@ class LibraryEvaluator(RankEvaluator):
             mesh = owner.key if owner.key.op == "mesh" else owner.key.args[0]
             of_part = mesh.op == "mesh" and mesh.args[0] > 1
             return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
+        if name == "sort" and isinstance(node.func, ast.Attribute) and "unordered" in owner.facts:
+            self.bind(node.func.value, owner._replace(facts=owner.facts - UNORDERED_FACT))
+            return self.constant(None)
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
         if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
@@ -299,7 +318,9 @@ class LibraryEvaluator(RankEvaluator):
         if effect.fills is not None and (filled := filled_argument(node, effect)):
             sent = values[1] if len(values) > 1 else named.get("tensor") or named.get("input_tensor")
             drops = effect.event in GATHERS and sent is not None and "graph" in sent.facts
-            facts = frozenset({"gathered"}) if drops else NO_FACTS
+            facts = POOLED | ({"gathered"} if drops else NO_FACTS) if effect.event in GATHERS else NO_FACTS
+            if effect.event == "all_reduce" and values:
+                facts = values[0].facts & CARRIED  # autograd knows nothing of it
             self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []), facts=facts)
         if "loader" in effect.result:
             return self._loader(node, values, named)
@@ -433,6 +454,14 @@ class LibraryEvaluator(RankEvaluator):
         if key.op == "range":
             return Value(self.keys.make("number", *self.place(node), spread=key.spread))
         return Value(self.keys.make("element", key, *self.place(node)), iterable.facts & CARRIED)
+
+
+def across(left: Value, right: Value, product: Value) -> Value:
+    """Return a product of matrices, with whether it is of the rows of this rank and those of all."""
+    facts = product.facts - {"pooled", "across"}
+    if "pooled" in right.facts:
+        facts |= {"pooled"} if "pooled" in left.facts else {"across"}
+    return product._replace(facts=facts)
 
 
 def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:

@@ -31,7 +31,10 @@ from .values import (
 )
 
 NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
-CARRIED = frozenset({"graph", "gathered", "reduced", "unreduced", "world", "checkpoint", "group", "members", "own"})
+CARRIED = frozenset(
+    {"graph", "gathered", "unordered", "pooled", "across", "divided", "reduced", "unreduced", "world", "checkpoint"}
+)
+CARRIED |= {"group", "members", "own"}
 MOST_NESTED = 4  # conditions that choose one object
 OWN_GROUP = frozenset({"own"})  # a group that depends on the rank
 SIGNAL = "a signal"

@@ -5,6 +5,7 @@ import re
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..torch_classes import DDP_CLASSES, LOADER_CLASSES
 from .keys import Key
+from .library_calls import GENERATORS
 from .values import Bound, Library, Method, Value
 
 NOTED_FUNCTIONS = {
@@ -16,7 +17,8 @@ NOTED_FUNCTIONS = {
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
-    *("copy.deepcopy", "copy.copy", "hash", "next"),
+    *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
+    *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
@@ -38,6 +40,7 @@ PAST_WRAPPER = "the forward pass of the model inside of DDP"
 MEETING_POINT = ("MASTER_PORT", "MASTER_ADDR")  # variables that all ranks need with one value
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
+UNORDERED = "the order of a set"
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = ("torch.optim.",)
@@ -54,7 +57,7 @@ NOTED_METHODS = {
         "no_sync",
     ),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
-    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_", "set_epoch"),
+    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_", "set_epoch", "eval", "train"),
 }
 
 

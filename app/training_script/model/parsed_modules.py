@@ -19,7 +19,7 @@ from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
-MOST_NODES, MOST_OUTLINE_NODES = 180_000, 120_000
+MOST_NODES, MOST_OUTLINE_NODES = 140_000, 100_000
 BYTES_PER_NODE = 5  # of source
 ABOUT_RANKS = (
     "Distributed",
@@ -27,7 +27,7 @@ ABOUT_RANKS = (
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
     *("world_size", "map_location"),
 )
-MODELS = ("nn.Module",)  # of which scripts make copies on all ranks
+MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
 
 

@@ -965,6 +965,47 @@ PAIRS = {
         "model.module.weight.requires_grad",
         "DW228",
     ),
+    "a broadcast where the number of ranks may not be known": Pair(
+        """
+        def count(alone):
+            return 1 if alone else dist.get_world_size()
+        def train(alone):
+            for step in range(9):
+                stop = False
+                if rank == 0:
+                    stop = step > 3
+                if count(alone) > 1:
+                    held = [stop]
+                    dist.broadcast_object_list(held, src=0)
+                    stop = held[0]
+                if stop:
+                    break
+                dist.barrier()
+        train(input())
+        """,
+        "stop = held[0]",
+        "held[0] = stop",
+        "DW404",
+    ),
+    "a loader with options that are put in later": Pair(
+        """
+        def options(data, distributed):
+            made = {"batch_size": 2}
+            if distributed:
+                made["sampler"] = DistributedSampler(data)
+            return made
+        def train(data, epochs):
+            model = DDP(torch.nn.Linear(2, 2))
+            loader = DataLoader(data, **options(data, input()), shuffle=True)
+            for epoch in range(epochs):
+                for batch in loader:
+                    model(batch).sum().backward()
+        train(torch.ones(8, 2), 3)
+        """,
+        "**options(data, input()), ",
+        "",
+        "DW202",
+    ),
 }
 
 

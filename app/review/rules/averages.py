@@ -1,0 +1,86 @@
+"""DW235 and DW236: gradients that are divided again after DDP, and losses against what other ranks gathered."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.keys import BY_RANK
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+
+LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
+REDUCED_BY_HAND = re.compile(r"comm_hook|no_sync|\.grad\b[^\n]*\bop=|(?:reduce|sync)\w*\([^\n)]*\.grad")
+
+
+def check_twice(script: Script, run: Run) -> Iterator[Violation]:
+    """DW235: yield the divisions by the number of ranks of what DDP has averaged."""
+    wrapped = any(reach.several for reach, _ in run.of(*DDP_CLASSES))
+    if not wrapped or REDUCED_BY_HAND.search(script.source.text):
+        return
+    for reach, fact in run.of(".backward"):
+        if fact.owner and {"graph", "divided"} <= fact.owner.facts and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "this loss is divided by the number of ranks, and DDP averages the gradients over them once more",
+                0.7,
+                severity="warning",
+                related=[
+                    RelatedPlace(path=each.site.path, line=each.site.line, message="the loss is reduced here as well")
+                    for _, each in run.of("torch.distributed.all_reduce")
+                    if each.values and "graph" in each.values[0].facts
+                ],
+            )
+    for node in nodes_below(script.source.tree) if run.function is None else ():
+        if not isinstance(node, ast.Call | ast.AugAssign):
+            continue
+        if (divided := _divided_gradient(node)) and _is_world(script, divided):
+            yield Violation(
+                line=node.lineno,
+                column=node.col_offset + 1,
+                end_line=node.end_lineno or node.lineno,
+                message="the gradients are divided by the number of ranks, and DDP has averaged them already",
+                confidence=0.8,
+            )
+
+
+def check_labels(script: Script, run: Run) -> Iterator[Violation]:
+    """DW236: yield the losses whose labels count from 0 on every rank, though the keys are those of all ranks."""
+    for reach, fact in run.of(*LOSSES):
+        if len(fact.values) < 2:
+            continue
+        scores, labels = fact.values[:2]
+        counted = labels.key.op == "call" and labels.key.args[0] == "torch.arange" and not labels.key.spread & BY_RANK
+        if "across" in scores.facts and counted and not labels.facts & {"pooled", "world"}:
+            yield from violation_at(
+                script,
+                reach,
+                "the scores are against the keys of all ranks, but the labels begin at 0 on each rank: they name the "
+                "keys of rank 0",
+                0.8,
+            )
+
+
+def _divided_gradient(node: ast.AST) -> ast.expr | None:
+    """Return the number by which a statement divides a gradient in place."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=held, attr="div_"), args=[number]) if _is_gradient(held):
+            return number
+        case ast.AugAssign(target=target, op=ast.Div(), value=number) if _is_gradient(target):
+            return number
+        case _:
+            return None
+
+
+def _is_gradient(node: ast.expr) -> bool:
+    return dotted_name(node).endswith((".grad", ".grad.data"))
+
+
+def _is_world(script: Script, number: ast.expr) -> bool:
+    key = script.evaluated.value(number)
+    return key is not None and key.op == "world"

@@ -1,0 +1,133 @@
+"""DW224, DW238 and DW239: modes, buffers and checkpointing of models in DDP that ranks do not share."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.keys import BY_RANK
+from ...training_script.model.reach import ALL, Run, argument
+from ...training_script.model.values import ClassRef, Instance
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name, last_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+from . import partial_steps
+
+IN_PLACE = re.compile(r"[a-z]\w*_")
+
+
+def check_ready(script: Script, run: Run) -> Iterator[Violation]:
+    """DW224: yield what makes a gradient ready twice: two backward passes, or checkpointing that enters again."""
+    yield from partial_steps.check_twice(script, run)
+    for reach, fact in run.of(*DDP_CLASSES):
+        unused = fact.named.get("find_unused_parameters")
+        if unused is None or unused.key is not run.keys.true or not reach.several:
+            continue
+        model = argument(fact, 0, "module")
+        trees = [(script.source.tree, script.source.path)]
+        if model and isinstance(model.obj, Instance):
+            trees.append((model.obj.cls.module.parsed.tree, model.obj.cls.module.path))
+        places = [(path, node.lineno) for tree, path in trees for node in _repeating(tree)]
+        if places:
+            yield from violation_at(
+                script,
+                reach,
+                f"find_unused_parameters does not work with checkpoint(use_reentrant=True) (line {places[0][1]}): its "
+                "gradients are ready twice",
+                0.85,
+                related=[RelatedPlace(path=path, line=line, message="checkpointing") for path, line in places],
+            )
+
+
+def check_mode(script: Script, run: Run) -> Iterator[Violation]:
+    """DW238: yield the changes to the evaluation mode that some ranks make and nothing takes back."""
+    back = [reach for reach, fact in run.of(".train") if not fact.values or fact.values[0].key is not run.keys.false]
+    for reach, fact in run.of(".eval"):
+        shared = fact.owner is not None and bool(fact.owner.facts & {"ddp", "unwrapped"})
+        if not shared or reach.ranks == ALL or reach.unsure or not reach.loops:
+            continue
+        loop = reach.loops[0]
+        trained = any("backward" in each.name and loop in each.loops for each in run.reached)
+        if trained and not any(loop in each.loops for each in back):
+            tests = [each.site.line for each in reach.conditions if each.test.spread & BY_RANK]
+            yield from violation_at(
+                script,
+                reach,
+                "some ranks put the model into evaluation mode here and train on in it: the loop calls no train()",
+                0.8,
+                branch=tests[-1] if tests else None,
+                related=[RelatedPlace(path=site.path, line=site.line, message="called here") for site in reach.calls],
+            )
+
+
+def check_buffers(script: Script, run: Run) -> Iterator[Violation]:
+    """DW239: yield the buffers that each rank computes from its own batches, where DDP does not send them."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        sent, model = fact.named.get("broadcast_buffers"), argument(fact, 0, "module")
+        if sent is None or sent.key is not run.keys.false or model is None or not isinstance(model.obj, Instance):
+            continue
+        for cls in _classes(model.obj.cls):
+            line = _updated_buffer(cls)
+            if line and reach.several:
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"broadcast_buffers=False, and a buffer of `{cls.node.name}` is computed from the batches of one "
+                    f"rank (line {line}): it differs between ranks",
+                    0.75,
+                    related=[RelatedPlace(path=cls.module.path, line=line, message="the buffer is changed here")],
+                )
+                return
+
+
+def _repeating(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls of checkpointing that run a part again within its backward pass."""
+    for node in nodes_below(tree):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("checkpoint", "checkpoint_sequential"):
+            flag = next((each.value for each in node.keywords if each.arg == "use_reentrant"), None)
+            if isinstance(flag, ast.Constant) and flag.value is True:
+                yield node
+
+
+def _classes(cls: ClassRef) -> Iterator[ClassRef]:
+    """Yield the class of a model and those of its module that it makes."""
+    pending, seen = [cls], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        calls = (node.func for node in ast.walk(each.node) if isinstance(node, ast.Call))
+        values = (each.module.env.get(func.id) for func in calls if isinstance(func, ast.Name))
+        pending += [value.obj for value in values if value and isinstance(value.obj, ClassRef)]
+
+
+def _updated_buffer(cls: ClassRef) -> int:
+    """Return the line that changes a buffer outside of the constructor, 0 if none does or ranks communicate there."""
+    names = {
+        node.args[0].value
+        for node in ast.walk(cls.node)
+        if isinstance(node, ast.Call) and last_name(node.func) == "register_buffer" and node.args
+        if isinstance(node.args[0], ast.Constant)
+    }
+    held = {f"self.{name}" for name in names}
+    nodes = [node for name, method in cls.methods.items() if name != "__init__" for node in ast.walk(method)]
+    if any("reduce" in last_name(node.func) for node in nodes if isinstance(node, ast.Call)):
+        return 0
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name.endswith("_") and not name.startswith(
+                "_"
+            ):
+                while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute):
+                    owner = owner.func.value
+                if dotted_name(owner) in held:
+                    return node.lineno
+            case ast.Assign(targets=[target]) if dotted_name(target) in held:
+                return node.lineno
+            case _:
+                pass
+    return 0

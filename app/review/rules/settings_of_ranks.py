@@ -1,0 +1,108 @@
+"""DW233, DW234 and DW237: orders, options and settings that each process has of its own."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.keys import BY_RANK, LOCAL, Key
+from ...training_script.model.library_calls import GENERATORS
+from ...training_script.model.noted_calls import UNORDERED
+from ...training_script.model.reach import Run
+from ...training_script.model.sequences import Site
+from ...training_script.nodes import nodes_below
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+
+RANKS = ("rank", "global_rank", "local_rank")
+
+
+def check_order(script: Script, run: Run) -> Iterator[Violation]:
+    """DW233: yield the loops over sets in which ranks communicate, and the numbers that their elements get."""
+    reported: set[Site] = set()
+    for reach, fact in run.of(UNORDERED):
+        if not (reach.several and run.distributed) or fact.site in reported:
+            continue
+        reported.add(fact.site)
+        yield from violation_at(
+            script,
+            reach,
+            f"each process has an order of its own for the elements of this set (line {fact.site.line}): the ranks do "
+            "not go through them in the same order",
+            0.75,
+            related=[
+                RelatedPlace(path=fact.site.path, line=fact.site.line, message="the order of a set is taken here"),
+                *_made(fact.values[0].key),
+            ],
+        )
+
+
+def _made(held: Key) -> Iterator[RelatedPlace]:
+    """Yield where a set is made."""
+    if held.op == "at":
+        yield RelatedPlace(path=held.args[0], line=held.args[1], message="the set is made here")
+
+
+def check_option(script: Script) -> list[Violation]:
+    """DW234: return the reads of a rank that is the default of an option, which no launcher passes."""
+    text = script.source.text
+    if "init_process_group" not in text or "spawn" in text or "Process(" in text:
+        return []
+    options: dict[str, ast.Call] = {}
+    read: dict[str, list[ast.Attribute]] = {}
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value=str() as flag), *_]):
+                default = next((each.value for each in node.keywords if each.arg == "default"), None)
+                name = flag.lstrip("-").replace("-", "_")
+                if name in RANKS and isinstance(default, ast.Constant) and default.value == 0:
+                    options[name] = node
+            case ast.Call(func=ast.Attribute(attr="init_process_group"), keywords=keywords) if any(
+                each.arg in ("rank", None) for each in keywords
+            ):
+                return []
+            case ast.Attribute(attr=name, ctx=ast.Store()) if name in RANKS:
+                return []
+            case ast.Attribute(attr=name, ctx=ast.Load(), value=ast.Name()) if name in RANKS:
+                read.setdefault(name, []).append(node)
+            case _:
+                pass
+    found: list[Violation] = []
+    for name in options:
+        if name == "local_rank" or not read.get(name):
+            continue  # torch.distributed.launch passes the local rank
+        first = read[name][0]
+        found.append(
+            Violation(
+                line=first.lineno,
+                column=first.col_offset + 1,
+                end_line=first.end_lineno or first.lineno,
+                message=f"`{script.source.one_line(first)}` is 0 on every rank: torchrun passes no --{name}, "
+                "and nothing else sets it",
+                confidence=0.75,
+            )
+        )
+    return found
+
+
+def check_settings(script: Script, run: Run) -> Iterator[Violation]:
+    """DW237: yield the optimizers that have other settings on each rank."""
+    if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)):
+        return
+    sources = [fact.site for _, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
+    for reach in run.reached:
+        named = getattr(reach.fact, "named", {})
+        if not reach.name.startswith("torch.optim.") or "lr_scheduler" in reach.name or not reach.several:
+            continue
+        differ = [name for name, value in named.items() if name != "params" and value.key.spread & (LOCAL | BY_RANK)]
+        if differ:
+            yield from violation_at(
+                script,
+                reach,
+                f"{' and '.join(differ)} of this optimizer differ between ranks: their models drift apart",
+                0.8,
+                related=[
+                    RelatedPlace(path=site.path, line=site.line, message="these numbers differ between ranks")
+                    for site in sources
+                ],
+            )

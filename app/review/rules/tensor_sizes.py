@@ -1,0 +1,83 @@
+"""DW425 and DW426: results that are too small for the ranks, and states with whole numbers that are averaged."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import last_name
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+WHOLE = {"torch.distributed.all_gather_into_tensor": "the parts of all ranks do not fit into it"}
+WHOLE["torch.distributed.reduce_scatter_tensor"] = "it takes the part of one rank only"
+LIKE = {"empty_like", "zeros_like", "ones_like", "clone"}
+TYPED = ("is_floating_point", "dtype", "float(", "named_parameters", "is_complex")
+
+
+def check_size(script: Script, run: Run) -> Iterator[Violation]:
+    """DW425: yield the tensors for all parts that are as large as one."""
+    for reach, fact in run.of(*WHOLE):
+        places = dict(zip(("output", "input"), fact.node.args, strict=False))
+        places |= {
+            (each.arg or "").replace("output_tensor", "output").replace("input_tensor", "input"): each.value
+            for each in fact.node.keywords
+        }
+        out, given = places.get("output"), places.get("input")
+        if not script.is_here(reach) or out is None or given is None:
+            continue
+        made = [each for each in script.names.origins(out) if isinstance(each, ast.Call)]
+        of = [(each.args or [getattr(each.func, "value", each)])[0] for each in made if last_name(each.func) in LIKE]
+        if of and len(of) == len(made) and all(ast.dump(each) == ast.dump(given) for each in of):
+            name = fact.name.rpartition(".")[2]
+            yield from violation_at(
+                script,
+                reach,
+                f"the result of {name} has the size of the part that this rank passes: {WHOLE[fact.name]}",
+                0.85,
+            )
+
+
+def check_state(script: Script, run: Run) -> Iterator[Violation]:
+    """DW426: yield the averages over all entries of a state, where counters of batches are whole numbers."""
+    if not run.distributed or run.function is not None or not script.evaluated.normalises:
+        return
+    for loop in nodes_below(script.source.tree):
+        if not isinstance(loop, ast.For) or not _is_state(loop.iter):
+            continue
+        names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+        body = [node for stmt in loop.body for node in ast.walk(stmt)]
+        reduced = [
+            node
+            for node in body
+            if isinstance(node, ast.Call) and last_name(node.func) == "all_reduce" and _reads(node, names)
+        ]
+        divided = any(
+            (isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and _reads(node.target, names))
+            or (isinstance(node, ast.Call) and last_name(node.func) == "div_" and _reads(node, names))
+            for node in body
+        )
+        text = "\n".join(script.source.code(stmt) for stmt in loop.body)
+        if reduced and divided and not any(word in text for word in TYPED):
+            yield Violation(
+                line=reduced[0].lineno,
+                column=reduced[0].col_offset + 1,
+                end_line=reduced[0].end_lineno or reduced[0].lineno,
+                message="the state holds whole numbers too (num_batches_tracked of BatchNorm): they cannot be divided "
+                "in place",
+                confidence=0.8,
+            )
+
+
+def _is_state(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=held), attr="values" | "items")):
+            return last_name(held) == "state_dict"
+        case ast.Call(func=held):
+            return last_name(held) in ("buffers", "named_buffers")
+        case _:
+            return False
+
+
+def _reads(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))

@@ -1,0 +1,154 @@
+"""Orders, settings, modes, buffers and sizes that ranks do not share, with look-alikes that are right."""
+
+import textwrap
+
+import pytest
+from helpers.review_snippets import lines
+
+START = """
+import argparse, random
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+value = torch.ones(2, 2)
+"""
+MODEL = "model = DDP(nn.Linear(2, 2))\n"
+CHECKPOINTED = """
+from torch.utils.checkpoint import checkpoint
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+    def forward(self, x):
+        return checkpoint(self.layer, x, use_reentrant={})
+model = DDP(Net(), find_unused_parameters=True)
+"""
+CODES = """
+class Codes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("total", torch.zeros(2))
+    def forward(self, x):
+        self.total.mul_(0.9).add_(x.sum(0))
+        return self.layer(x)
+model = DDP(Codes(), broadcast_buffers={})
+"""
+TESTED = (
+    MODEL
+    + """
+for epoch in range(3):
+    {}
+    model(value).sum().backward()
+    if rank == 0:
+        model.eval()
+        print(model.module(value))
+"""
+)
+KEYS = (
+    MODEL
+    + """
+queries = model(value)
+parts = [torch.empty_like(queries) for _ in range(world_size)]
+dist.all_gather(parts, queries)
+loss = F.cross_entropy({} @ torch.cat(parts).t(), {})
+"""
+)
+STATE = """
+norm = nn.BatchNorm1d(2)
+for tensor in norm.state_dict().values():
+    {}
+    dist.all_reduce(tensor)
+    tensor /= world_size
+"""
+OPTION = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--rank", type=int, default=0)
+args = parser.parse_args()
+{}
+if args.rank == 0:
+    print("here")
+"""
+FOUND = {
+    "a collective for each of a set": (
+        "DW233",
+        "parameters = {each for model in models for each in model.parameters()}\n"
+        "for each in parameters:\n    dist.all_reduce(each.grad)",
+    ),
+    "numbers of a set of words": (
+        "DW233",
+        "words = set(text.split())\nindex = {word: number for number, word in enumerate(words)}\ndist.barrier()",
+    ),
+    "a rank by an option": ("DW234", OPTION.format("")),
+    "gradients divided after DDP": (
+        "DW235",
+        MODEL + "model(value).sum().backward()\nfor each in model.parameters():\n    each.grad.div_(world_size)",
+    ),
+    "a loss divided before DDP": ("DW235", MODEL + "loss = model(value).sum() / world_size\nloss.backward()"),
+    "labels from 0 on each rank": ("DW236", KEYS.format("queries", "torch.arange(len(queries))")),
+    "a rate of each rank": (
+        "DW237",
+        MODEL + "draws = random.Random(rank)\noptimizer = torch.optim.SGD(model.parameters(), lr=draws.uniform(0, 1))",
+    ),
+    "a mode of rank 0": ("DW238", TESTED.format("pass")),
+    "buffers that are not sent": ("DW239", CODES.format("False")),
+    "checkpointing that enters again": ("DW224", CHECKPOINTED.format("True")),
+    "a result of the size of one part": (
+        "DW425",
+        "whole = torch.empty_like(value)\ndist.all_gather_into_tensor(whole, value)",
+    ),
+    "an average of whole numbers": ("DW426", STATE.format("pass")),
+}
+SILENT = {
+    "a collective for each of a sorted set": (
+        "DW233",
+        "for each in sorted({model.name for model in models}):\n    dist.all_reduce(torch.ones(1))",
+    ),
+    "a set that is sorted in place": (
+        "DW233",
+        "names = list(set(text.split()))\nnames.sort()\nindex = {name: number for number, name in enumerate(names)}\n"
+        "dist.barrier()",
+    ),
+    "a set that is only asked": ("DW233", "words = set(text.split())\nif 'a' in words:\n    dist.barrier()"),
+    "a rank by an option, set": ("DW234", OPTION.format('args.rank = int(os.environ["RANK"])')),
+    "a loss multiplied for a mean over tokens": (
+        "DW235",
+        MODEL + "loss = model(value).sum() * world_size / count\nloss.backward()",
+    ),
+    "gradients that are reduced by hand": (
+        "DW235",
+        MODEL + "for each in model.parameters():\n    dist.all_reduce(each.grad, op=dist.ReduceOp.SUM)\n"
+        "    each.grad.div_(world_size)",
+    ),
+    "labels of the rank": (
+        "DW236",
+        KEYS.format("queries", "torch.arange(len(queries)) + rank * len(queries)"),
+    ),
+    "all against all": ("DW236", KEYS.format("torch.cat(parts)", "torch.arange(len(parts) * 2)")),
+    "a rate of all": (
+        "DW237",
+        MODEL + "draws = random.Random(0)\noptimizer = torch.optim.SGD(model.parameters(), lr=draws.uniform(0, 1))",
+    ),
+    "a mode that each epoch sets": ("DW238", TESTED.format("model.train()")),
+    "buffers that are sent": ("DW239", CODES.format("True")),
+    "checkpointing that does not": ("DW224", CHECKPOINTED.format("False")),
+    "a result for all parts": (
+        "DW425",
+        "whole = torch.empty(world_size * 2, 2)\ndist.all_gather_into_tensor(whole, value)",
+    ),
+    "an average of floats": ("DW426", STATE.format("if not tensor.is_floating_point():\n        continue")),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_ranks_do_not_share_is_found(name: str) -> None:
+    rule, snippet = FOUND[name]
+    assert len(lines(START + textwrap.dedent(snippet), rule)) == 1
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_what_looks_like_it_is_not(name: str) -> None:
+    rule, snippet = SILENT[name]
+    assert lines(START + textwrap.dedent(snippet), rule) == []
