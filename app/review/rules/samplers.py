@@ -92,8 +92,15 @@ def _changes(call: Noted) -> bool:
 
 
 def _trains_again(reach: Reach, loaders: set[Key]) -> bool:
-    """Return whether a backward pass is in a loop over one of the loaders, within another loop."""
+    """Return whether a backward pass is in a loop over one of the loaders, within one of more than one round."""
     if not isinstance(reach.fact, Event) or BACKWARD not in reach.name:
         return False
     inner = [number for number, loop in enumerate(reach.loops) if not loaders.isdisjoint(parts(loop.amount))]
-    return bool(inner) and inner[0] > 0
+    return bool(inner) and any(not _runs_once(loop.amount) for loop in reach.loops[: inner[0]])
+
+
+def _runs_once(amount: Key) -> bool:
+    """Return whether a loop has one round, as ``range(1)``."""
+    inner = amount.args[0] if amount.op == "length" else None
+    count = inner.args[0] if isinstance(inner, Key) and inner.op == "range" and len(inner.args) == 1 else None
+    return isinstance(count, Key) and count.is_constant and count.value == 1

@@ -497,6 +497,16 @@ SILENT: dict[str, tuple[str, str, str]] = {
         START + LOADER,
         "sampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler, shuffle=(sampler is None))",
     ),
+    "a sampler for one epoch": (
+        "DW203",
+        START + WRAP + LOADER,
+        """
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        for epoch in range(1):
+            for x in loader:
+                model(x).sum().backward()
+        """,
+    ),
     "a sampler under a condition": (
         "DW204",
         START + LOADER,
