@@ -86,7 +86,9 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_of_text(call: ast.Call) -> bool:
     """Return whether a call shows that it is given a text."""
-    nodes = [node for arg in call.args for node in ast.walk(arg)]
+    inside = [node for arg in call.args for node in ast.walk(arg)]
+    compared = {id(node) for each in inside if isinstance(each, ast.Compare) for node in ast.walk(each)}
+    nodes = [node for node in inside if id(node) not in compared]
     return any(
         isinstance(node, ast.JoinedStr)
         or (isinstance(node, ast.Constant) and isinstance(node.value, str))
