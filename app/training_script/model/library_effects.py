@@ -314,7 +314,8 @@ class LibraryEvaluator(RankEvaluator):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
             if effect.event == FORWARD and owner:
                 wrapped = "buffered" in owner.facts
-            self.items.append(Event(effect.event, site, effect.implied, effect.sure, wrapped, self.on_demand))
+            sure = effect.sure and not (owner and owner.facts >= {"ddp", "fsdp"})  # the wrapper of one of two branches
+            self.items.append(Event(effect.event, site, effect.implied, sure, wrapped, self.on_demand))
         if effect.fills is not None and (filled := filled_argument(node, effect)):
             sent = values[1] if len(values) > 1 else named.get("tensor") or named.get("input_tensor")
             drops = effect.event in GATHERS and sent is not None and "graph" in sent.facts

@@ -41,6 +41,15 @@ def train(train_loader, losses):
         if extra:
             dist.all_reduce(loss)
 """
+ONE_OF_TWO_WRAPPERS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+def main(model, sharded):
+    model = FSDP(model) if sharded else DDP(model)
+    whole = model.state_dict() if sharded else None
+    if rank == 0:
+        torch.save(whole if sharded else model.state_dict(), "last.pt")
+"""
 
 
 def severities(tmp_path: Path, code: str) -> list[str]:
@@ -57,6 +66,8 @@ def severities(tmp_path: Path, code: str) -> list[str]:
         (STATE_DICT, ["info"]),
         (STATE_DICT.replace("    if rank", "    fully_shard(model)\n    if rank"), ["warning"]),
         (MADE_ON_DEMAND, ["info"]),
+        (ONE_OF_TWO_WRAPPERS, ["warning"]),
+        (ONE_OF_TWO_WRAPPERS.replace(" if sharded else DDP(model)", ""), ["error"]),
         (BY_GROUP, ["warning"]),
         (FOREIGN, []),
         (FOREIGN.replace("if extra:", "if loss.item() > 3:"), ["warning"]),
