@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..jobs.script_path import script_of_job
 from ..jobs.types import Job
+from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent
 from ..triage.sampling.last_output import log_files
 from ..triage.types import JobReport
@@ -84,5 +85,4 @@ def _file_keys(paths: Iterable[str]) -> set[FileKey]:
 def _events(timeline: Timeline | None) -> Iterator[TimelineEvent]:
     """Yield the events of the last attempt."""
     for attempt in timeline.attempts[-1:] if timeline else []:
-        yield from (event for track in attempt.tracks for event in track.events)
-        yield from attempt.shared
+        yield from (event for _, event in all_events(attempt))

@@ -21,6 +21,7 @@ from ..launchers.rank_variables import local_world_size
 from ..launchers.recognise import parse_python
 from ..launchers.rewrite import REPLACED, start_again
 from ..logs.first_failure import script_location
+from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
@@ -245,7 +246,7 @@ class CaseFacts:
             yield context.script
         yield from (finding.path for finding in context.findings)
         for attempt in context.timeline.attempts[-1:] if context.timeline else []:
-            for event in [*(event for track in attempt.tracks for event in track.events), *attempt.shared]:
+            for _, event in all_events(attempt):
                 if match := LOCATION.match(event.values.get("location", "")):
                     yield match["path"]
         yield from named_scripts(context.timeline)

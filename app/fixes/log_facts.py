@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..logs.first_failure import script_location
+from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..system.paths import relative_to_cwd
 from ..text.units import rank_ranges
@@ -15,8 +16,7 @@ def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent 
         return None, None
     found: list[tuple[bool, float, Track | None, TimelineEvent]] = []
     for attempt in timeline.attempts[-1:]:
-        pairs = [(track, event) for track in attempt.tracks for event in track.events]
-        for track, event in [*pairs, *((None, event) for event in attempt.shared)]:
+        for track, event in all_events(attempt):
             if event.kind in ("error", "consequence") and event.values.get("location"):
                 is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
                 found.append((not is_culprit, event.place, track, event))
@@ -29,7 +29,7 @@ def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent 
 def gpu_memory_bytes(timeline: Timeline | None) -> int:
     """Return the memory of the GPU in the first out-of-memory message of a log, or 0."""
     attempts = timeline.attempts if timeline else []
-    events = (e for a in attempts for e in [*(e for t in a.tracks for e in t.events), *a.shared])
+    events = (event for attempt in attempts for _, event in all_events(attempt))
     totals = (event.values.get("total", "") for event in events if event.id == "mark:oom")
     return next((int(total) for total in totals if total.isdigit()), 0)
 
@@ -37,7 +37,7 @@ def gpu_memory_bytes(timeline: Timeline | None) -> int:
 def named_scripts(timeline: Timeline | None) -> Iterator[str]:
     """Yield the existing scripts that a launcher names in a log, by a path from the directory of the log or ours."""
     for attempt in timeline.attempts[-1:] if timeline else []:
-        for event in [*(event for track in attempt.tracks for event in track.events), *attempt.shared]:
+        for _, event in all_events(attempt):
             if name := event.values.get("script", ""):
                 directories = (Path(event.where.rpartition(":")[0]).parent, Path())
                 yield from (str(path) for path in (each / name for each in directories) if path.is_file())
@@ -47,7 +47,7 @@ def named_hosts(timeline: Timeline) -> set[str]:
     """Return the hosts that a log names as those of its ranks; a host in the path of the log is none of them."""
     found: set[str] = set()
     for attempt in timeline.attempts:
-        for event in [*(e for track in attempt.tracks for e in track.events), *attempt.shared]:
+        for _, event in all_events(attempt):
             found.add(event.values.get("host", ""))
         found |= {track.host for track in attempt.tracks if track.host not in track.first.where}
     return found - {""}

@@ -11,7 +11,7 @@ from ..text.units import percent_text, seconds_text
 from .first_failure import awaited_collective, common_error, timed_out_collectives
 from .out_of_memory import out_of_memory_findings
 from .script_error import script_error_findings
-from .timeline import own_failures
+from .timeline import all_events, own_failures
 from .types import Attempt, Timeline, TimelineEvent, Track
 
 SILENT_SHARE = 0.25  # of the text, without a line of the silent rank …
@@ -228,12 +228,3 @@ def _restarts(timeline: Timeline) -> Iterator[Evidence]:
 
 def _step(event: TimelineEvent) -> tuple[int, int]:
     return int(event.values.get("epoch", "0")), int(event.values.get("step", "0"))
-
-
-def all_events(attempt: Attempt) -> Iterator[tuple[Track | None, TimelineEvent]]:
-    """Yield all events of an attempt with their tracks."""
-    for track in attempt.tracks:
-        for event in track.events:
-            yield track, event
-    for event in attempt.shared:
-        yield None, event

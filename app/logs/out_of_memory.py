@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ..evidence import Evidence
 from ..text.units import gib_number, gib_text
+from .timeline import all_events
 from .types import Attempt, TimelineEvent, Track
 
 FRAGMENTED_SHARE = 0.1  # of the GPU, reserved but unallocated, and at least the requested size
@@ -33,8 +34,7 @@ def out_of_memory_findings(attempt: Attempt) -> Iterator[Evidence]:
 
 def _rank_pids(attempt: Attempt) -> set[str]:
     """Return the processes of all ranks; nothing if the log does not name that of each rank."""
-    events = [*attempt.shared, *(event for track in attempt.tracks for event in track.events)]
-    pids = {event.values["pid"] for event in events if event.id in PID_MARKS}
+    pids = {event.values["pid"] for _, event in all_events(attempt) if event.id in PID_MARKS}
     highest = max((track.rank for track in attempt.tracks if track.rank is not None), default=0)
     return pids if len(pids) > max(1, highest) else set()
 

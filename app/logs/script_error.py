@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ..evidence import SCRIPT_ERROR, Evidence
 from .exception_types import GENERAL, NOT_OF_A_SCRIPT
 from .first_failure import FirstError, first_error, first_error_text, is_exception
+from .timeline import all_events
 from .types import Attempt, Timeline, TimelineEvent
 
 RAISED_IN = "raised_in"  # key of an exception's values
@@ -35,9 +36,9 @@ def script_error_findings(timeline: Timeline, *, of_job: bool = False) -> Iterat
 
 def _started_by_launcher(attempt: Attempt) -> bool:
     """Return whether the log shows several ranks, or a launcher."""
-    events = [*attempt.shared, *(event for track in attempt.tracks for event in track.events)]
     return len(attempt.tracks) > 1 or any(
-        event.kind in ("exit", "summary", "restart") or event.id.startswith("message:agent-") for event in events
+        event.kind in ("exit", "summary", "restart") or event.id.startswith("message:agent-")
+        for _, event in all_events(attempt)
     )
 
 

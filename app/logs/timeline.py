@@ -127,6 +127,15 @@ def build_timeline(texts: list[ScannedText], hits: list[Match]) -> Timeline | No
     return Timeline(attempts, ordered=ordered)
 
 
+def all_events(attempt: Attempt) -> Iterator[tuple[Track | None, TimelineEvent]]:
+    """Yield all events of an attempt with their tracks."""
+    for track in attempt.tracks:
+        for event in track.events:
+            yield track, event
+    for event in attempt.shared:
+        yield None, event
+
+
 def own_failures(track: Track) -> list[TimelineEvent]:
     """Return the errors of a track, without those on the line of a collective's time-out."""
     waited = {event.where for event in track.events if event.id == "mark:watchdog"}

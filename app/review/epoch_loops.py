@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from ..training_script.nodes import nodes_below
 from ..training_script.syntax import FUNCTIONS, LOOPS, call_argument, dotted_name, nodes_of_body
-from ..training_script.torch_classes import LOADER_CLASSES
+from ..training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from .rule_context import Script
 
-SAMPLERS = {"torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"}
 EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|evaluation|dev)(?:$|_|\d)|val_|test_", re.IGNORECASE)
 COUNTS = re.compile(r"(?:\w+\.)*(?:range|trange|count)$")
 WRAPPERS = re.compile(
@@ -40,7 +39,7 @@ def is_call_of(script: Script, call: ast.Call, names: Collection[str]) -> bool:
 def find_samplers(script: Script, expr: ast.expr) -> Iterator[ast.AST]:
     """Yield the calls that create the sampler (or the loader's sampler) that ``expr`` refers to."""
     for leaf in script.names.origins(expr):
-        if isinstance(leaf, ast.Call) and is_call_of(script, leaf, SAMPLERS):
+        if isinstance(leaf, ast.Call) and is_call_of(script, leaf, SAMPLER_CLASSES):
             yield leaf
         elif isinstance(leaf, ast.Call) and is_call_of(script, leaf, LOADER_CLASSES):
             yield from (sampler for sampler, _ in samplers_of_loader(script, leaf))

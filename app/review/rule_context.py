@@ -55,6 +55,11 @@ class Script:
             self._mentions[pattern] = bool(pattern.search(self.source.text))
         return self._mentions[pattern]
 
+    def is_world_size(self, node: ast.expr) -> bool:
+        """Return whether the value of an expression is a number of ranks."""
+        key = self.evaluated.value(node)
+        return key is not None and key.op == "world"
+
     @property
     def is_test(self) -> bool:
         """True for a test of a project: tests part the ranks on purpose, and run on one node."""

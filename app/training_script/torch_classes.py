@@ -2,3 +2,10 @@
 
 DDP_CLASSES = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 LOADER_CLASSES = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+SAMPLER_CLASSES = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
+OPTIMIZERS, SCHEDULERS = "torch.optim.", "torch.optim.lr_scheduler."  # what their names begin with
+
+
+def is_optimizer(name: str) -> bool:
+    """Return whether a full name is that of an optimizer, not of a scheduler."""
+    return name.startswith(OPTIMIZERS) and not name.startswith(SCHEDULERS)

@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.comparison import Divergence
+from ...training_script.model.library_calls import BACKWARD, FORWARD
 from ...training_script.reaching_values import Absent, values_at
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, no_patch
 
 INNER = "use-inner-model"
-FORWARD, BACKWARD = "the forward pass of DDP", "the backward pass"
 
 
 def use_inner_model(script: Script, found: Divergence, guard: ast.stmt) -> Patch:

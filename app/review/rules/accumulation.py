@@ -8,6 +8,7 @@ from typing import Any
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
+from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Condition, Reach, Run
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import node_at
@@ -16,7 +17,6 @@ from ..patches.torch_names import INIT, distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-BACKWARD = "the backward pass"
 SYNC_CONTROL = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|gradient_accumulation_plugin")
 COUNT = "torch.cuda.device_count"
 SHARED = re.compile(r"accum|batch", re.IGNORECASE)

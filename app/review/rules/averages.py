@@ -20,7 +20,7 @@ REDUCED_BY_HAND = re.compile(r"comm_hook|no_sync|\.grad\b[^\n]*\bop=|(?:reduce|s
 def check_twice(script: Script, run: Run) -> Iterator[Violation]:
     """DW235: yield the divisions by the number of ranks of what DDP has averaged."""
     wrapped = any(reach.several for reach, _ in run.of(*DDP_CLASSES))
-    if not wrapped or REDUCED_BY_HAND.search(script.source.text):
+    if not wrapped or script.mentions(REDUCED_BY_HAND):
         return
     for reach, fact in run.of(".backward"):
         if fact.owner and {"graph", "divided"} <= fact.owner.facts and reach.several:
@@ -39,7 +39,7 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
     for node in nodes_below(script.source.tree) if run.function is None else ():
         if not isinstance(node, ast.Call | ast.AugAssign):
             continue
-        if (divided := _divided_gradient(node)) and _is_world(script, divided):
+        if (divided := _divided_gradient(node)) and script.is_world_size(divided):
             yield Violation(
                 line=node.lineno,
                 column=node.col_offset + 1,
@@ -79,8 +79,3 @@ def _divided_gradient(node: ast.AST) -> ast.expr | None:
 
 def _is_gradient(node: ast.expr) -> bool:
     return dotted_name(node).endswith((".grad", ".grad.data"))
-
-
-def _is_world(script: Script, number: ast.expr) -> bool:
-    key = script.evaluated.value(number)
-    return key is not None and key.op == "world"

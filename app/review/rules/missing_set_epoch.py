@@ -9,7 +9,8 @@ import ast
 
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument, dotted_name
-from ..epoch_loops import EVALUATION, SAMPLERS, EpochLoop, counts_steps, find_epoch_loops, find_samplers, is_call_of
+from ...training_script.torch_classes import SAMPLER_CLASSES
+from ..epoch_loops import EVALUATION, EpochLoop, counts_steps, find_epoch_loops, find_samplers, is_call_of
 from ..patches.insert_set_epoch import insert_set_epoch
 from ..rule_context import Script, Violation
 
@@ -21,7 +22,7 @@ def check(script: Script) -> list[Violation]:
     shuffling = [
         node
         for node in nodes_below(script.source.tree)
-        if isinstance(node, ast.Call) and is_call_of(script, node, SAMPLERS) and _shuffles(script, node)
+        if isinstance(node, ast.Call) and is_call_of(script, node, SAMPLER_CLASSES) and _shuffles(script, node)
     ]
     shuffling = [sampler for sampler in shuffling if not _for_evaluation(script, sampler)]
     if not shuffling:

@@ -4,18 +4,17 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key
+from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
 from ...training_script.model.sequences import Site
-from ...training_script.torch_classes import DDP_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
-OPTIMIZER, SCHEDULER = "torch.optim.", "torch.optim.lr_scheduler."
-SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
 GRADIENT = re.compile(r"\.grad\b")
 REDUCE = "torch.distributed.all_reduce"
-BACKWARD = "the backward pass"
 
 
 def check_some(script: Script, run: Run) -> Iterator[Violation]:
@@ -23,14 +22,14 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
     made = {
         fact.result.key: fact.name
         for reach, fact in _noted(run)
-        if (fact.name.startswith(OPTIMIZER) or fact.name in SAMPLERS) and reach.ranks == ALL and reach.several
+        if (fact.name.startswith(OPTIMIZERS) or fact.name in SAMPLER_CLASSES) and reach.ranks == ALL and reach.several
     }
     for reach, fact in run.of(".step", ".set_epoch") if made and run.distributed else ():
         owner = next((key for key in alternatives(fact.owner.key) if key in made), None) if fact.owner else None
         if owner is None or reach.ranks == ALL or reach.unsure:
             continue
         name = made[owner]
-        what = "scheduler" if name.startswith(SCHEDULER) else "sampler" if name in SAMPLERS else "optimizer"
+        what = "scheduler" if name.startswith(SCHEDULERS) else "sampler" if name in SAMPLER_CLASSES else "optimizer"
         effect = {
             "scheduler": "the learning rates of the ranks differ from then on",
             "sampler": "the parts of the data that the ranks read overlap from then on",
@@ -41,13 +40,14 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_late(script: Script, run: Run) -> Iterator[Violation]:
     """DW230: yield the reductions of gradients that come after the step that uses them."""
+    optimizers = {fact.result.key for _, fact in _noted(run) if is_optimizer(fact.name)}
     stepped: Reach | None = None
     reduced = False
     reported: set[Site] = set()
     for reach in run.reached:
         if BACKWARD in reach.name or reach.name == ".backward":
             stepped, reduced = None, False
-        elif reach.name == ".step" and isinstance(reach.fact, Noted) and _is_optimizer(reach.fact, run):
+        elif reach.name == ".step" and isinstance(reach.fact, Noted) and _is_of(reach.fact, optimizers):
             stepped = reach
         elif reach.name == REDUCE and isinstance(reach.fact, Noted) and _is_of_gradient(reach.fact):
             late = stepped and not reduced and stepped.loops[:1] == reach.loops[:1] and reach.loops
@@ -97,13 +97,8 @@ def _noted(run: Run) -> Iterator[tuple[Reach, Noted]]:
             yield reach, reach.fact
 
 
-def _is_optimizer(step: Noted, run: Run) -> bool:
-    made = {
-        fact.result.key
-        for _, fact in _noted(run)
-        if fact.name.startswith(OPTIMIZER) and not fact.name.startswith(SCHEDULER)
-    }
-    return step.owner is not None and any(key in made for key in alternatives(step.owner.key))
+def _is_of(step: Noted, optimizers: set[Key]) -> bool:
+    return step.owner is not None and any(key in optimizers for key in alternatives(step.owner.key))
 
 
 def _is_of_gradient(reduce: Noted) -> bool:

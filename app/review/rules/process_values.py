@@ -97,11 +97,6 @@ def _is_of_text(call: ast.Call) -> bool:
     )
 
 
-def _is_world(script: Script, node: ast.expr) -> bool:
-    key = script.evaluated.value(node)
-    return key is not None and key.op == "world"
-
-
 def check_hash(script: Script, run: Run) -> Iterator[Violation]:
     """DW414: yield the remainders of hashes by which ranks share something out."""
     if "PYTHONHASHSEED" in script.source.text:
@@ -110,7 +105,7 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
         given = fact.values[0] if fact.values and not _is_of_numbers(fact.node) else None
         rest = parent.right if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) else None
-        if rest and (_is_world(script, rest) or _is_of_text(fact.node)) and given and given.key.op != "number":
+        if rest and (script.is_world_size(rest) or _is_of_text(fact.node)) and given and given.key.op != "number":
             yield from violation_at(
                 script,
                 reach,

@@ -11,7 +11,7 @@ from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import ClassRef, Instance, Library
 from ...training_script.syntax import dotted_name, last_name
-from ...training_script.torch_classes import DDP_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -20,7 +20,6 @@ PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 # What gives all ranks the same parameters, or makes them one model.
 SYNCHRONISES = re.compile(r"broadcast|load|init_?weights|prepare|initialize|Trainer|sync_p")
 WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
-SAMPLERS = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
 SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
 GRADIENT = re.compile(r"\.grad\b")
 ASKS_FOR_NAMES = re.compile(
@@ -55,7 +54,7 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
     """DW205: yield the samplers that shuffle by a seed of each rank."""
-    for reach, fact in run.of(*SAMPLERS):
+    for reach, fact in run.of(*SAMPLER_CLASSES):
         seed = argument(fact, 4, "seed")
         if seed and seed.key.spread & BY_RANK and reach.several:
             yield from violation_at(

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
+from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.sequences import Event
-from ...training_script.torch_classes import LOADER_CLASSES
+from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
-
-BACKWARD = "the backward pass"
 
 
 def check_seed(script: Script, run: Run) -> Iterator[Violation]:
@@ -32,7 +31,7 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
     """DW232: yield the samplers that give each rank the part of another, or all the same."""
     if any(reach.started for reach in run.reached):
         return
-    for reach, fact in run.of(*replicas.SAMPLERS):
+    for reach, fact in run.of(*SAMPLER_CLASSES):
         rank, count = argument(fact, 2, "rank"), argument(fact, 1, "num_replicas")
         if not (reach.several and run.distributed):
             continue
@@ -51,7 +50,7 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
     """DW203: yield the samplers of a training loop of several epochs that always have the same epoch."""
-    made = [(reach, fact) for reach, fact in run.of(*replicas.SAMPLERS) if reach.several and _shuffles(fact, run)]
+    made = [(reach, fact) for reach, fact in run.of(*SAMPLER_CLASSES) if reach.several and _shuffles(fact, run)]
     if not made or not run.distributed or any(each.loops and _changes(fact) for each, fact in run.of(".set_epoch")):
         return
     own = script.source.text.count("set_epoch") - sum(1 for _ in run.of(".set_epoch"))
@@ -77,7 +76,7 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _is_sampler(call: Noted, run: Run) -> bool:
-    made = {fact.result.key for _, fact in run.of(*replicas.SAMPLERS)}
+    made = {fact.result.key for _, fact in run.of(*SAMPLER_CLASSES)}
     return call.owner is not None and ("sampler" in call.owner.facts or call.owner.key in made)
 
 

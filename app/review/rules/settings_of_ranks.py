@@ -9,7 +9,7 @@ from ...training_script.model.noted_calls import UNORDERED
 from ...training_script.model.reach import Run
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import nodes_below
-from ...training_script.torch_classes import DDP_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -92,7 +92,7 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
     sources = [fact.site for _, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
     for reach in run.reached:
         named = getattr(reach.fact, "named", {})
-        if not reach.name.startswith("torch.optim.") or "lr_scheduler" in reach.name or not reach.several:
+        if not is_optimizer(reach.name) or not reach.several:
             continue
         differ = [name for name, value in named.items() if name != "params" and value.key.spread & (LOCAL | BY_RANK)]
         if differ:

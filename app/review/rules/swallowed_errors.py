@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Item, Leave
+from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import nodes_below
@@ -52,7 +53,7 @@ def _last_leave(items: list[Item]) -> str:
 
 def _may_raise_before(script: Script, reach: Reach, handler: Site) -> bool:
     """Return whether something may raise on one rank before the others wait for it."""
-    if isinstance(reach.fact, Event) and reach.fact.kind.startswith("the backward pass"):
+    if isinstance(reach.fact, Event) and reach.fact.kind.startswith(BACKWARD):
         return True
     attempt = next(
         (

@@ -8,12 +8,11 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.syntax import dotted_name, last_name
-from ...training_script.torch_classes import DDP_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .replicas import GRADIENT, LAYER, SYNCHRONISES
 
-OPTIMIZER, SCHEDULER = "torch.optim.", "torch.optim.lr_scheduler."
 SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
 COPY = ("copy.deepcopy", "copy.copy")
 KEEPS = {"to", "cuda", "parameters", "state_dict", "train", "eval", "named_parameters", "modules", "zero_grad", "float"}
@@ -25,11 +24,10 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
     if not wraps or script.mentions(GRADIENT):
         return
     made = [fact for _, fact in run.of(".parameters", ".named_parameters")]
-    stepped = {id(fact.node) for _, fact in run.of(".parameters", ".named_parameters")}
     inner = {value.key for _, fact in run.of(*DDP_CLASSES) if (value := argument(fact, 0, "module"))}
-    for reach, fact in list(_optimizers(run)):
-        calls = [node for node in ast.walk(fact.node) if isinstance(node, ast.Call) and id(node) in stepped]
-        owners = [each for each in made if each.node in calls and each.owner]
+    for reach, fact in _optimizers(run):
+        inside = {id(node) for node in ast.walk(fact.node)}
+        owners = [each for each in made if id(each.node) in inside and each.owner]
         if not script.is_here(reach) or not any(each.owner and "ddp" in each.owner.facts for each in made):
             continue
         for each in owners:
@@ -73,7 +71,7 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
 
 def _optimizers(run: Run) -> Iterator[tuple[Reach, Noted]]:
     for reach in run.reached:
-        if isinstance(reach.fact, Noted) and reach.name.startswith(OPTIMIZER) and not reach.name.startswith(SCHEDULER):
+        if isinstance(reach.fact, Noted) and is_optimizer(reach.name):
             yield reach, reach.fact
 
 

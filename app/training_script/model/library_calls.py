@@ -49,7 +49,7 @@ FILLED_NAMES = {
 }
 DDP = Effect("the constructor of DDP", _facts("ddp"), implied=True)
 FSDP = Effect("the constructor of FSDP", _facts("fsdp"), implied=True)
-FORWARD = "the forward pass of DDP"
+FORWARD, BACKWARD = "the forward pass of DDP", "the backward pass"
 SAMPLER = Effect(result=_facts("sampler"), same=True)
 SAVE = "torch.distributed.checkpoint."
 
@@ -146,7 +146,7 @@ METHODS: dict[str, dict[str, Effect]] = {
         "save_checkpoint": Effect("save_checkpoint of DeepSpeed", implied=True),
         "load_checkpoint": Effect("load_checkpoint of DeepSpeed", implied=True),
     },
-    "graph": {"backward": Effect("the backward pass", implied=True)},
+    "graph": {"backward": Effect(BACKWARD, implied=True)},
     "accelerator": {
         **{name: Effect(name, same=True) for name in ("wait_for_everyone", "gather", "gather_for_metrics", "reduce")},
         "backward": Effect("accelerator.backward", implied=True),
