@@ -116,10 +116,9 @@ def _sharing(path: Key, ranks: int, keys: Keys) -> int:
     for bit, rank in enumerate(RANKS):
         if ranks & (1 << bit):
             own = keys.specialise(path, rank)
-            if not same_on_ranks(own) or any(
-                str(part.value).startswith("/dev") for part in parts(own) if part.is_constant
-            ):
-                return 0
+            is_device = any(str(part.value).startswith("/dev") for part in parts(own) if part.is_constant)
+            if is_device or not same_on_ranks(own):
+                continue
             if own in seen:
                 shared |= 1 << bit | 1 << seen[own]
             seen.setdefault(own, bit)

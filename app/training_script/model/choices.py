@@ -22,6 +22,20 @@ def _depth(obj: object) -> int:
     return 1 + max(_depth(obj.then.obj), _depth(obj.other.obj)) if isinstance(obj, Either) else 0
 
 
+def truth_of(test: Key, known: Key) -> bool | None:
+    """Return whether a condition holds where another one does; None if that does not follow."""
+    pending = [(known, True)]
+    while pending:
+        key, truth = pending.pop()
+        if key is test:
+            return truth
+        if key.op == "not":
+            pending.append((key.args[0], not truth))
+        elif key.op == ("and" if truth else "or"):
+            pending += [(part, truth) for part in key.args]
+    return None
+
+
 class ChoiceEvaluator(LibraryEvaluator):
     """Branches in expressions of one function, and the values behind branches."""
 
@@ -37,14 +51,25 @@ class ChoiceEvaluator(LibraryEvaluator):
             self.items.append(Branch(choice.test, choice.site or self.site(node), first, second))
         return self.joined(choice.test, then, other, choice.site)
 
-    def captured(self, node: ast.expr) -> tuple[Value, list[Item]]:
-        """Evaluate an expression that may not run, with its items kept apart."""
+    def captured(self, node: ast.expr, test: Key) -> tuple[Value, list[Item]]:
+        """Evaluate an expression that runs only under a condition, with its items kept apart."""
         outside, self.items = self.items, []
+        self.path.append(self.keys.make("and", self.path[-1], test))
         try:
             value = self.evaluate(node)
             return value, self.items
         finally:
             self.items = outside
+            self.path.pop()
+
+    def in_branch(self, value: Value) -> Value:
+        """Return what a value is under the conditions around it, if these have chosen it."""
+        while arms := self.shared.arms.get(value.key):
+            truth = truth_of(value.key.args[0], self.path[-1])
+            if truth is None:
+                break
+            value = arms[0 if truth else 1]
+        return value
 
     def agreed(self, test: Key) -> Key:
         """Return a condition with files that exist for all ranks or for none, if nothing else in it is of one rank."""
@@ -78,6 +103,8 @@ class ChoiceEvaluator(LibraryEvaluator):
             return Value(self.keys.either(test, then.key, other.key), obj=Record(fields))
         obj = self._joined_object(test, then, other, site)
         key = self.keys.either(test, then.key, other.key)
+        if key.op == "if" and key.args[0] is test and then.facts != other.facts:
+            self.shared.arms[key] = then, other
         if is_inner(then, other):
             return Value(key, then.facts, obj)
         return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)

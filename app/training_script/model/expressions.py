@@ -66,7 +66,7 @@ class ExpressionEvaluator(CallEvaluator):
     def _Name(self, node: ast.Name) -> Value:
         found = self.lookup(node.id)
         if found is not None:
-            return found
+            return self.in_branch(found) if found.key.op == "if" else found
         if self.module.stars and (starred := self._from_star(node.id)):
             return starred
         if node.id in TRANSPARENT or node.id in BUILTINS:
@@ -171,9 +171,9 @@ class ExpressionEvaluator(CallEvaluator):
         op = "and" if isinstance(node.op, ast.And) else "or"
         result = self.evaluate(node.values[0])
         for part in node.values[1:]:
-            value, items = self.captured(part)
+            taken = result.key if op == "and" else self.keys.make("not", result.key)
+            value, items = self.captured(part, taken)
             if items:
-                taken = result.key if op == "and" else self.keys.make("not", result.key)
                 self.items.append(Branch(taken, self.site(node), items, []))
             facts = result.facts | value.facts
             if op == "or" and not (result.key.spread | value.key.spread) & DIFFERS and value.obj is not None:
@@ -214,7 +214,8 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _IfExp(self, node: ast.IfExp) -> Value:
         test = self.evaluate(node.test)
-        (then, first), (other, second) = self.captured(node.body), self.captured(node.orelse)
+        then, first = self.captured(node.body, test.key)
+        other, second = self.captured(node.orelse, self.keys.make("not", test.key))
         if test.key.is_constant:
             self.items += first if test.key.value else second
             return then if test.key.value else other

@@ -75,6 +75,7 @@ class Shared:
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
         self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
+        self.arms: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.is_single = False  # the program makes itself a job of one rank

@@ -36,7 +36,23 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 """
 
+EITHER_WRAPPER = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+sharded = bool(os.environ.get("SHARDED"))
+model = torch.nn.Linear(2, 2)
+if sharded:
+    model = FSDP(model)
+else:
+    model = DDP(model)
+"""
+
 FOUND: dict[str, tuple[str, str, str]] = {
+    "the state of FSDP where it is chosen": (
+        "DW402",
+        START + EITHER_WRAPPER,
+        'if rank == 0 and sharded:\n    torch.save(model.state_dict(), "last.pt")',
+    ),
     "a save on every rank": ("DW501", START, 'torch.save(model.state_dict(), "last.pt")'),
     "a save two calls deep": (
         "DW501",
@@ -96,6 +112,16 @@ FOUND: dict[str, tuple[str, str, str]] = {
                     file.write(f"{epoch}\\n")
         except KeyboardInterrupt:
             pass
+        """,
+    ),
+    "a file of the ranks that have no directory of their own": (
+        "DW412",
+        START,
+        """
+        import time
+        folder = os.path.join("out", time.strftime("%H%M")) if rank == 0 else ""
+        with open(os.path.join(folder, "metrics.csv"), "a") as file:
+            file.write("1")
         """,
     ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
@@ -329,6 +355,25 @@ FOUND: dict[str, tuple[str, str, str]] = {
 }
 
 SILENT: dict[str, tuple[str, str, str]] = {
+    "the state of DDP where FSDP is not chosen": (
+        "DW402",
+        START + EITHER_WRAPPER,
+        """
+        state = model.state_dict() if sharded else None
+        if rank == 0:
+            torch.save(state if sharded else model.state_dict(), "last.pt")
+        """,
+    ),
+    "the state of DDP behind an operator": (
+        "DW402",
+        START + EITHER_WRAPPER,
+        """
+        def save(model, sharded):
+            if rank == 0:
+                torch.save(not sharded and model.state_dict(), "last.pt")
+        save(model, sharded)
+        """,
+    ),
     "one rank writes": ("DW501", START, 'if rank == 0:\n    torch.save(model.state_dict(), "last.pt")'),
     "the others have left": (
         "DW501",
