@@ -46,11 +46,13 @@ def is_sum(source: ast.Call) -> bool:
 
 def creation(facts: TrainingFacts, source: ast.Call) -> ast.Call | None:
     """Return the call that made the loss module which ``source`` calls, such as ``nn.CrossEntropyLoss()``."""
-    made = [leaf for leaf in facts.names.origins(source.func) if isinstance(leaf, ast.Call)]
-    while made and isinstance(made[0].func, ast.Attribute) and made[0].func.attr in ("to", "cuda"):
-        inner = made[0].func.value
-        made = [leaf for leaf in facts.names.origins(inner) if isinstance(leaf, ast.Call)]
-    return made[0] if made else None
+    of, moves = source.func, set[ast.AST]()
+    while made := [leaf for leaf in facts.names.origins(of) if isinstance(leaf, ast.Call) and leaf not in moves]:
+        if not isinstance(made[0].func, ast.Attribute) or made[0].func.attr not in ("to", "cuda"):
+            return made[0]
+        moves.add(made[0])
+        of = made[0].func.value
+    return None
 
 
 def option(call: ast.Call, name: str) -> object:

@@ -115,6 +115,15 @@ def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
     assert message in migration.refusals[0].message
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_loss_that_a_function_makes_and_a_name_moves_is_followed_to_its_end(reduction: str):
+    made = f"def make():\n    return nn.CrossEntropyLoss(reduction={reduction!r})\n\n\ndef main"
+    moved = "criterion = make()\n    criterion = criterion.to(device)"
+    text = SCRIPT.replace("def main", made, 1).replace("criterion = nn.CrossEntropyLoss()", moved)
+    refusals = migrate(text, "train.py", "ddp").refusals
+    assert [note.line for note in refusals] == ([9] if reduction == "sum" else [])
+
+
 LOSSES = """import torch
 from torch import nn
 
