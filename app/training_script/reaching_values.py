@@ -38,6 +38,13 @@ def values_at(names: Names, expr: ast.Name | ast.Attribute, stmt: ast.stmt, *, i
     return _at(names, expr, stmt, inside, DEPTH)
 
 
+def may_be_unbound(names: Names, expr: ast.Name | ast.Attribute, stmt: ast.stmt) -> bool:
+    """Return whether a name that the function around ``stmt`` binds may have no value before ``stmt`` runs."""
+    function = names.enclosing_function(stmt)
+    is_own = any(names.enclosing_function(each.at) is function for each in names.bindings(expr))
+    return is_own and Absent.UNBOUND in values_at(names, expr, stmt)
+
+
 def may_return_nothing(names: Names, function: Function) -> bool:
     """Return whether a function may end without a ``return`` that gives a value."""
     flow = _Flow(names, "", {})

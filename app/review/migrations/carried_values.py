@@ -3,10 +3,12 @@
 import ast
 from collections.abc import Iterable, Iterator
 
+from ...training_script.reaching_values import may_be_unbound
 from ...training_script.scopes import Binding
 from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name
 from .facts import Loop, TrainingFacts
 from .saved_parts import is_saved
+from .types import Refusal
 
 CHANGES = {"append", "extend", "insert", "update", "add", "appendleft", "setdefault"}
 PLAIN_CALLS = {
@@ -16,18 +18,24 @@ PLAIN_CALLS = {
 
 
 def carried_values(facts: TrainingFacts, loop: Loop) -> list[str]:
-    """Return the variables and attributes of ``self`` that ``loop`` carries over its iterations, in order."""
+    """Return the variables and attributes of ``self`` that ``loop`` carries over its iterations, in order.
+
+    Raises:
+        Refusal: One of them may get its first value in the loop: a run that continues behind that place has none.
+    """
     written, sure = _written(facts, loop)
     early = _read_before_written(loop)
     behind = _read_behind(facts, loop)
-    found = (
+    found = [
         name
         for name, kinds in written.items()
         if name in early
         or "in place" in kinds
         or (name.startswith("self.") and "assigned" in kinds and name not in sure)
         or (name in behind and name not in sure)
-    )
+    ]
+    for name in found:
+        _check_reads(facts, loop, name)
     return [name for name in found if _begins_plain(facts, loop, name)]
 
 
@@ -144,8 +152,65 @@ def _read_behind(facts: TrainingFacts, loop: Loop) -> set[str]:
     return reads(node for node in _nodes(whole) if isinstance(node, ast.expr) and node.lineno > end)
 
 
+def _check_reads(facts: TrainingFacts, loop: Loop, name: str) -> None:
+    """Refuse a variable that only some iterations bind or read, and that has no value when the run continues there.
+
+    Loops in ``loop`` have a batch left then, and what they bind is bound behind them.
+    """
+    uses = [(node, _conditions(facts, loop, node)) for node in _uses(facts, loop, name)]
+    if not any(_changes(facts, loop, test) for _, conditions in uses for test, _ in conditions):
+        return
+    stores = [(node, conditions) for node, conditions in uses if isinstance(node.ctx, ast.Store)]
+    for node, conditions in uses:
+        stmt = facts.source.statement_of(node)
+        if isinstance(node.ctx, ast.Store) and not isinstance(stmt, ast.AugAssign):
+            continue
+        is_bound = any(
+            facts.source.statement_of(store).lineno < stmt.lineno and under <= conditions for store, under in stores
+        )
+        if not is_bound and may_be_unbound(facts.names, node, stmt):
+            raise Refusal(
+                node.lineno,
+                f"`{name}` may have no value here when the run continues: give it one before the loop of line "
+                f"{loop.lineno}",
+            )
+
+
+def _conditions(facts: TrainingFacts, loop: Loop, node: ast.AST) -> set[tuple[ast.expr, bool]]:
+    """Return the tests around a statement of a loop, each with the side that it is on."""
+    found: set[tuple[ast.expr, bool]] = set()
+    while node is not loop:
+        above = facts.source.parents[node]
+        if isinstance(above, ast.If | ast.While) and above is not loop and node is not above.test:
+            found.add((above.test, node in above.body))
+        node = above
+    return found
+
+
+def _changes(facts: TrainingFacts, loop: Loop, test: ast.expr) -> bool:
+    """Return whether a condition reads what the iterations of a loop change."""
+    changing = {name for each in _nodes(loop) for name, _ in _writes(each)}
+    for each in (loop, *_nodes(loop)):
+        changing |= {dotted_name(part) for part in ast.walk(each.target)} if isinstance(each, ast.For) else set[str]()
+    return not changing.isdisjoint(reads([test]))
+
+
+def _uses(facts: TrainingFacts, loop: Loop, name: str) -> list[ast.Name]:
+    """Return the places in a loop that name a variable of the function around the loop."""
+    known = facts.names.lookup(name, facts.names.scope_of[loop])
+    return [
+        node
+        for node in _nodes(loop)
+        if isinstance(node, ast.Name)
+        and node.id == name
+        and facts.names.lookup(name, facts.names.scope_of[node]) == known
+    ]
+
+
 def _begins_plain(facts: TrainingFacts, loop: Loop, name: str) -> bool:
     """Return whether a variable is bound before the loop, to a number, a text or a container of such."""
+    if any(may_be_unbound(facts.names, node, loop) for node in _uses(facts, loop, name)[:1]):
+        return False
     inside = {*ast.walk(loop)}
     if name.startswith("self."):
         owner = facts.names.enclosing_class(facts.names.scope_of[loop])

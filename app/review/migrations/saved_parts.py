@@ -4,12 +4,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.syntax import dotted_name, last_name
+from ...training_script.reaching_values import may_be_unbound
+from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
 from .facts import Loop, TrainingFacts
 from .origins import roots
 from .types import Refusal
 
 SCHEDULER = re.compile(r"(?:.*(?:LR|Scheduler|Restarts|Plateau)|get_\w*schedul\w*)")
+CONDITIONAL = (ast.If, ast.IfExp, ast.While, ast.BoolOp, ast.Lambda, *FUNCTIONS)
 AVERAGES = {"AveragedModel", "ExponentialMovingAverage", "EMA", "ModelEma", "ModelEmaV2", "ModelEmaV3", "deepcopy"}
 
 
@@ -20,10 +22,18 @@ def saved_parts(facts: TrainingFacts, outermost: Loop) -> list[tuple[str, str]]:
         Refusal: One of them is not known there.
     """
     found: list[tuple[str, str]] = []
+    inside = {*ast.walk(outermost)}
     for kind, line, made in _objects(facts):
-        code = _code_of(facts, outermost, made)
-        if not code:
+        known = _known_as(facts, outermost, made)
+        if known is None or all(each.at in inside for each in facts.names.bindings(known)):
             raise Refusal(line, f"this {kind} is not known where the training loop begins (line {outermost.lineno})")
+        code = dotted_name(known)
+        if isinstance(known, ast.Name) and _is_made_by_condition(facts, outermost, known):
+            raise Refusal(
+                line,
+                f"`{code}` may have no value where the training loop begins (line {outermost.lineno}): set it to None "
+                "before, if it is not made",
+            )
         if code not in [each for _, each in found]:
             found.append((_free_name(code, [name for name, _ in found]), code))
     return found
@@ -70,12 +80,12 @@ def _is_inside_another(facts: TrainingFacts, call: ast.Call) -> bool:
     return not isinstance(facts.source.parents[call], (ast.Assign, ast.AnnAssign, ast.IfExp, ast.NamedExpr))
 
 
-def _code_of(facts: TrainingFacts, outermost: Loop, made: set[ast.AST]) -> str:
+def _known_as(facts: TrainingFacts, outermost: Loop, made: set[ast.AST]) -> ast.Name | ast.Attribute | None:
     """Return a name or an attribute of ``self`` for an object, as it is known before the outermost loop."""
     names = facts.names
     here = names.scope_of[outermost]
     owner = names.enclosing_class(here)
-    candidates: dict[str, ast.expr] = {}
+    candidates: dict[str, ast.Name | ast.Attribute] = {}
     for node, scope in names.scope_of.items():
         if not isinstance(node, (ast.Name, ast.Attribute)) or not (code := dotted_name(node)) or code in candidates:
             continue
@@ -88,9 +98,22 @@ def _code_of(facts: TrainingFacts, outermost: Loop, made: set[ast.AST]) -> str:
         ):
             continue
         candidates[code] = node
-    fitting = [code for code, node in candidates.items() if not made.isdisjoint(roots(names, node))]
+    fitting = {code: node for code, node in candidates.items() if not made.isdisjoint(roots(names, node))}
     wanted = [dotted_name(model) for model in facts.models]
-    return next((code for code in fitting if code in wanted), fitting[0] if fitting else "")
+    first = next((code for code in fitting if code in wanted), next(iter(fitting), ""))
+    return fitting.get(first)
+
+
+def _is_made_by_condition(facts: TrainingFacts, loop: Loop, known: ast.Name) -> bool:
+    """Return whether a name may have no value before a loop that reads it, if at all, under conditions."""
+    above = facts.source.parents
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Name) and node.id == known.id:
+            while (parent := above[node]) is not loop and not isinstance(parent, CONDITIONAL):
+                node = parent
+            if parent is loop:
+                return False  # without it the script fails itself
+    return may_be_unbound(facts.names, known, loop)
 
 
 def _free_name(code: str, taken: list[str]) -> str:

@@ -177,6 +177,49 @@ def test_refusal_names_the_place(before: str, after: str, line: int, message: st
     assert refusal(text) == (line, message)
 
 
+AMP = """\
+if torch.cuda.is_available():
+    scaler = torch.amp.GradScaler()
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "behind", "at"),
+    [
+        (
+            "",
+            "        if x.sum() > epoch:\n            last = 1.0\n        if epoch > 1:\n            print(last)\n",
+            19,
+        ),
+        ("", "        if epoch > 0:\n            print(last)\n        last = x\n", 17),
+        (AMP, "        if torch.cuda.is_available():\n            scaler.update()\n", 11),
+    ],
+)
+def test_what_may_have_no_value_in_a_run_that_continues_is_refused(setup: str, behind: str, at: int) -> None:
+    text = SCRIPT.replace("for epoch", f"{setup}for epoch", 1) + behind
+    line, why = refusal(text)
+    assert line == at
+    assert "may have no value" in why
+
+
+@pytest.mark.parametrize(
+    ("setup", "behind"),
+    [
+        ("", "        if epoch > 1:\n            last = 1.0\n            print(last)\n"),  # not read by a later batch
+        ("", "    if epoch == 1:\n        x = x.clone()\n        print(x)\n"),  # of the last batch
+        (
+            "every = len(loader)\n",
+            "        if every:\n            last = x\n        if every:\n            print(last)\n",
+        ),
+        (AMP, "        scaler.update()\n"),  # the script fails without it
+        ("", "        if epoch > 1:\n            last = 1.0\nlast = 2.0\n"),
+    ],
+)
+def test_what_an_iteration_binds_before_it_reads_it_is_not_saved(setup: str, behind: str) -> None:
+    text = SCRIPT.replace("for epoch", f"{setup}for epoch", 1) + behind
+    assert "        checkpoint.save()" in resumable(text)
+
+
 def test_second_training_loop_is_refused() -> None:
     again = "for epoch in range(3):\n    for x in loader:\n" + STEP.replace("optimizer.", "second.")
     text = SCRIPT + "second = torch.optim.SGD(model.parameters(), lr=0.1)\n" + again
