@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import LOCAL, RANKS, Key, parts
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
@@ -95,8 +95,10 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
         if not script.is_here(reach) and len(reach.calls) > 1:
             continue  # it is a finding of the file between
         where = _unused_map_location(script, reach, fact)
+        own = fact.values[0].key.spread & BY_RANK  # a file of each rank, whose tensors return to the rank's own GPU
         if where or (
             distributed
+            and not own
             and reach.several
             and not _on_cpu(run)
             and any(_is_loaded(fact, state, at.calls == reach.calls and at.calls in only) for at, state in given)

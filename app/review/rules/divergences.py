@@ -1,5 +1,6 @@
 """DW217, DW401 to DW406: ranks that go through different collectives, by the model of the whole program."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
@@ -14,6 +15,8 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..worker_loops import served_kinds
 
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
+# A condition that tells the libraries apart under which a call of Accelerate communicates from the others.
+OF_ENGINE = re.compile(r"distributed_type|deepspeed|fsdp", re.IGNORECASE)
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 
 
@@ -107,6 +110,8 @@ def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranc
 
 def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Severity | None:
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
+    if not found.first.sure and OF_ENGINE.search(deciding.test):
+        return "info"  # the script lets all ranks through where a library communicates in the call
     on_demand = not found.sure and deciding.side != "after"
     made = ("constructor", "new_group")
     if any(

@@ -18,6 +18,7 @@ WITHOUT_ERRORS = ("dist.", "torch.distributed.", "print", "log", "time.", "len",
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the handlers behind which a rank goes on without a step that the others are in."""
     seen: set[Site] = set()
+    waits = {site for reach in run.reached if isinstance(reach.fact, Event) for site in _way(script, reach)}
     for at, reach in enumerate(run.reached):
         if not isinstance(reach.fact, Event) or not reach.several:
             continue
@@ -26,7 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if site is None or site in seen or site.path != script.source.path:
                 continue
             goes_on = _reaches_more(each, run.reached[at + 1 :])
-            if goes_on and _may_raise_before(script, reach, site):
+            if goes_on and _may_raise_before(script, reach, site, waits):
                 seen.add(site)
                 yield Violation(
                     line=site.line,
@@ -36,6 +37,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     f"{goes_on} while the others wait in {reach.fact.kind}",
                     confidence=0.6,
                 )
+
+
+def _way(script: Script, reach: Reach) -> list[Site]:
+    """Return the calls in a script that lead to a fact, and the fact's own place."""
+    return [site for site in (*reach.calls, reach.fact.site) if site.path == script.source.path]
 
 
 def _reaches_more(each: Attempted, later: list[Reach]) -> str:
@@ -51,8 +57,11 @@ def _last_leave(items: list[Item]) -> str:
     return items[-1].kind if items and isinstance(items[-1], Leave) else ""
 
 
-def _may_raise_before(script: Script, reach: Reach, handler: Site) -> bool:
-    """Return whether something may raise on one rank before the others wait for it."""
+def _may_raise_before(script: Script, reach: Reach, handler: Site, waits: set[Site]) -> bool:
+    """Return whether something may raise on one rank before the others wait for it.
+
+    ``waits``: the calls in which ranks wait for each other, and raise together.
+    """
     if isinstance(reach.fact, Event) and reach.fact.kind.startswith(BACKWARD):
         return True
     attempt = next(
@@ -63,9 +72,14 @@ def _may_raise_before(script: Script, reach: Reach, handler: Site) -> bool:
         ),
         None,
     )
-    place = script.place(reach)
-    if attempt is None or place is None:
+    if attempt is None:
+        return False
+    tried = range(attempt.lineno, handler.line)
+    place = next((site for site in _way(script, reach) if site.line in tried), None)
+    if place is None:
         return False
     calls = (node for stmt in attempt.body for node in ast.walk(stmt) if isinstance(node, ast.Call))
-    before = [call for call in calls if (call.lineno, call.col_offset + 1) < (place.line, place.column)]
+    together = {(site.line, site.column) for site in waits}
+    begins = [(call, (call.lineno, call.col_offset + 1)) for call in calls]
+    before = [call for call, at in begins if at < (place.line, place.column) and at not in together]
     return any(not dotted_name(call.func).startswith(WITHOUT_ERRORS) for call in before)

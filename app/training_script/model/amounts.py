@@ -4,6 +4,7 @@ from .keys import DIFFERS, Key, Keys
 
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
 MOST_TERMS = 16
+SHUFFLED = "shuffled"  # a sequence in another order
 
 
 def is_as_long(first: Key, second: Key) -> bool:
@@ -60,6 +61,8 @@ def _sum(first: Terms, second: Terms, sign: int) -> Terms:
 
 def lengthwise(keys: Keys, key: Key) -> Key:
     """Return a sequence without the values of its elements: what decides its length."""
+    if key.op == SHUFFLED:
+        return lengthwise(keys, key.args[0])
     if key.spread & DIFFERS:
         match key.op, key.args:
             case "appended", (before, *_):

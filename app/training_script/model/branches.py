@@ -10,6 +10,7 @@ from typing import Any
 
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
+from .caught_errors import caught_by
 from .choices import is_inner
 from .conditions import ConditionEvaluator
 from .followed import known_functions
@@ -97,7 +98,8 @@ class BranchEvaluator(ConditionEvaluator):
                     env = {**self.env, **env}
         self.items = outside
         of_one = [self.site(each) for each in goes_on if not _uniform(each)]
-        self.items += [Attempt(body, handled, next(iter(of_one), None))] if goes_on else body
+        attempt = Attempt(body, handled, next(iter(of_one), None), caught_by(goes_on))
+        self.items += [attempt] if goes_on else body
         self.restore(env)
         if stmt.finalbody:
             leaves = self.block(stmt.finalbody) or leaves

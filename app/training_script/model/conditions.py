@@ -63,7 +63,7 @@ class ConditionEvaluator(StatementEvaluator):
             return
 
         def fail() -> bool:
-            self.items.append(Leave("raise", self.site(stmt)))
+            self.items.append(Leave("raise", self.site(stmt), AssertionError.__name__))
             return True
 
         self._branch(test, self.site(stmt), lambda: False, fail, stmt.test)

@@ -3,6 +3,7 @@
 import ast
 from typing import NamedTuple
 
+from .caught_errors import may_take
 from .keys import Key
 from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
 from .values import Value
@@ -31,8 +32,11 @@ class Rounds(NamedTuple):
 
 
 class Leave(NamedTuple):
+    """``error``: the class of what is raised, if the statement names it."""
+
     kind: str
     site: Site
+    error: str = ""
 
 
 class Pause(NamedTuple):
@@ -42,11 +46,15 @@ class Pause(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A ``try`` statement whose handler goes on. ``site``: of the handler that takes errors of one rank alone."""
+    """A ``try`` statement whose handler goes on. ``site``: of the handler that takes errors of one rank alone.
+
+    ``caught``: the classes of errors that handlers take, none if they take any.
+    """
 
     body: "list[Item]"
     handler: "list[Item]"
     site: Site | None = None
+    caught: tuple[str, ...] = ()
 
 
 class Called(NamedTuple):
@@ -132,8 +140,22 @@ class Summary:
         return self._node
 
 
+class Handler(NamedTuple):
+    """Where an error goes on. ``outside``: the handler of the statement around."""
+
+    node: Node
+    caught: tuple[str, ...]
+    outside: "Handler | None"
+
+    def of(self, error: str) -> Node | None:
+        """Return where an error of a class goes on, None if no handler takes it."""
+        if may_take(self.caught, error):
+            return self.node
+        return self.outside.of(error) if self.outside else None
+
+
 def sequence(
-    items: "list[Item]", following: Node, raised: Node | None = None, returned: Node | None = None, depth: int = 0
+    items: "list[Item]", following: Node, raised: Handler | None = None, returned: Node | None = None, depth: int = 0
 ) -> Node:
     """Return the nodes for ``items``, and then ``following``.
 
@@ -147,11 +169,12 @@ def sequence(
             case Branch():
                 node = _choice(item, node, raised, returned, depth)
             case Leave():
-                goes_on = raised if item.kind == "raise" else returned if item.kind == "return" else None
+                taken = raised.of(item.error) if raised and item.kind == "raise" else None
+                goes_on = returned if item.kind == "return" else taken
                 node = goes_on or End(item.kind, item.site)
             case Attempt():
                 handler = sequence(item.handler, node, raised, returned, depth)
-                node = sequence(item.body, node, handler, returned, depth)
+                node = sequence(item.body, node, Handler(handler, item.caught, raised), returned, depth)
             case Rounds():
                 node = sequence(item.rest, node, raised, returned, depth) if item.rest else node
                 body = sequence(item.body, End("next", None), None)
@@ -167,7 +190,7 @@ def sequence(
     return node
 
 
-def _choice(item: Branch, following: Node, raised: Node | None, returned: Node | None, depth: int) -> Node:
+def _choice(item: Branch, following: Node, raised: Handler | None, returned: Node | None, depth: int) -> Node:
     """Return the node of a branch. A chain of ``elif`` may be long: the last of its branches is made first."""
     chain = [item]
     while chain[-1].other and isinstance(last := chain[-1].other[-1], Branch):

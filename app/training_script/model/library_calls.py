@@ -215,6 +215,8 @@ SEEDS = {
 }
 # Generators of random numbers: without a seed, or with one of its own, each rank has other numbers.
 GENERATORS = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
+# What puts a list into a random order.
+SHUFFLES = {"random.shuffle", "numpy.random.shuffle"}
 # Tensors of random numbers, from the generator of torch or from one that is passed.
 RANDOM_TENSORS = {f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal", "bernoulli")}
 UNIQUE = {"uuid1", "uuid4", "token_hex", "mkdtemp", "mkstemp"}  # functions of any library that name what is new

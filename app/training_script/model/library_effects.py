@@ -7,7 +7,7 @@ import sys
 
 from .. import rank_names
 from ..syntax import last_name
-from .amounts import is_shared_out, lengthwise
+from .amounts import SHUFFLED, is_shared_out, lengthwise
 from .buffers import has_buffers
 from .followed import with_more
 from .function_steps import Noted
@@ -27,6 +27,7 @@ from .library_calls import (
     SELECTED,
     SELECTING_METHODS,
     SELECTIONS,
+    SHUFFLES,
     TIMES,
     TRANSPARENT,
     TRANSPARENT_METHODS,
@@ -72,6 +73,7 @@ class LibraryEvaluator(RankEvaluator):
             return self.unknown(node, callee, *values, *named.values())
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
+        result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
         foreign = result.key.spread & LOCAL and not isinstance(node.func, ast.Attribute)
         return result._replace(facts=result.facts | {"foreign"}) if foreign else result
 
@@ -114,8 +116,7 @@ class LibraryEvaluator(RankEvaluator):
             pairs = (each for text, value in named.items() for each in (self.keys.constant(text), value.key))
             return Value(self.keys.make("mapping", *pairs), obj=Record(named))
         if name in LOCAL_RESULTS:
-            own = name.partition(".")[0] in self.shared.seeded_by_rank
-            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not own:
+            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not self._is_seeded_by_rank(name):
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
         if name in QUEUES:
@@ -141,6 +142,12 @@ class LibraryEvaluator(RankEvaluator):
             return values[0]
         if name in SELECTIONS and values:
             return self.selected(values[0], node)
+        if name == "torch.numel" and values:
+            return self.extent(values[0], node)
+        if name in SHUFFLES and node.args and not (self.shared.seeded and not self._is_seeded_by_rank(name)):
+            order = self.keys.make("at", *self.place(node), spread=TOUCHED)  # a seed may be set elsewhere
+            self.rebind(node.args[0], values[0], [Value(order)], SHUFFLED)
+            return self.constant(None)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
@@ -195,6 +202,10 @@ class LibraryEvaluator(RankEvaluator):
                 return across(given[0], given[1], self._computed(name, given))
             return self._computed(name, given) if given else self.unknown(node)
         return self._opaque(callee, node, values, named)
+
+    def _is_seeded_by_rank(self, name: str) -> bool:
+        """Return whether each rank has random numbers of its own in the module of a function."""
+        return name.partition(".")[0] in self.shared.seeded_by_rank
 
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
         """Return whether a file exists: data of one rank if the module itself writes it."""

@@ -264,7 +264,7 @@ class NameEvaluator:
                 return kept
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
-        facts = owner.facts & CARRIED
+        facts = owner.facts & CARRIED - {"unordered"}
         # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
         key = self.keys.make("attribute", self.without_rank(owner.key, node), name)
         return Value(key, facts, Method(owner, name))

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
+from .caught_errors import error_of
 from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .keys import BY_RANK, DIFFERS
+from .library_effects import UNORDERED_FACT
 from .names import CARRIED, OWN_GROUP
 from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
@@ -176,7 +178,7 @@ class StatementEvaluator(ExpressionEvaluator):
                     if isinstance(element, ast.Starred):
                         element = element.value
                     part = self.item(value, self.keys.constant(place), element)
-                    self.bind(element, known[place] if known else part._replace(facts=value.facts))
+                    self.bind(element, known[place] if known else part._replace(facts=value.facts - UNORDERED_FACT))
             case ast.Attribute(value=owner, attr=name):
                 held = self.evaluate(owner)
                 if name == "requires_grad" and (isinstance(owner, ast.Name) or OF_MODEL.search(ast.unparse(owner))):
@@ -238,7 +240,7 @@ class StatementEvaluator(ExpressionEvaluator):
     def _Raise_statement(self, stmt: ast.Raise) -> bool:
         if stmt.exc:
             self.evaluate(stmt.exc)
-        self.items.append(Leave("raise", self.site(stmt)))
+        self.items.append(Leave("raise", self.site(stmt), error_of(stmt.exc)))
         return True
 
     def _Break_statement(self, stmt: ast.Break) -> bool:

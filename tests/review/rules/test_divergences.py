@@ -50,6 +50,13 @@ def main(model, sharded):
     if rank == 0:
         torch.save(whole if sharded else model.state_dict(), "last.pt")
 """
+BY_LIBRARY = """\
+from accelerate import Accelerator
+accelerator = Accelerator()
+def save(path):
+    if accelerator.is_main_process:
+        accelerator.save_state(path)
+"""
 
 
 def severities(tmp_path: Path, code: str) -> list[str]:
@@ -70,6 +77,8 @@ def severities(tmp_path: Path, code: str) -> list[str]:
         (ONE_OF_TWO_WRAPPERS.replace("if sharded else model", "or model"), ["warning"]),
         (ONE_OF_TWO_WRAPPERS.replace(" if sharded else DDP(model)", ""), ["error"]),
         (BY_GROUP, ["warning"]),
+        (BY_LIBRARY, ["warning"]),
+        (BY_LIBRARY.replace("if acc", "if accelerator.distributed_type == 'DEEPSPEED' or acc"), ["info"]),
         (FOREIGN, []),
         (FOREIGN.replace("if extra:", "if loss.item() > 3:"), ["warning"]),
     ],

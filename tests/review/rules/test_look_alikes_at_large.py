@@ -25,6 +25,98 @@ class Pair(NamedTuple):
 
 
 PAIRS = {
+    "an error that the handler around does not take": Pair(
+        """
+        class OutOfData(Exception):
+            pass
+        def step(model, batch, kept):
+            model(batch).sum().backward()
+            if rank == 0 and kept is None:
+                raise ValueError("nothing kept")
+        def train(loader, kept):
+            model = DDP(torch.nn.Linear(2, 2))
+            for batch in loader:
+                try:
+                    step(model, batch, kept)
+                except OutOfData:
+                    break
+        """,
+        "except OutOfData",
+        "except ValueError",
+        "DW405",
+    ),
+    "a checkpoint of each rank": Pair(
+        """
+        def resume(optimizer):
+            path = os.path.join("checkpoints", f"optimizer_{rank}.pt")
+            optimizer.load_state_dict(torch.load(path, weights_only=True))
+        """,
+        "_{rank}",
+        "",
+        "DW504",
+    ),
+    "an attribute of an object that is made with a set": Pair(
+        """
+        import library
+        def load():
+            names = set(os.listdir("data"))
+            return library.build(names), list(names)
+        model, names = load()
+        for name in model.layers:
+            dist.broadcast(model.layers[name], src=0)
+        """,
+        "in model.layers:",
+        "in set(os.listdir('data')):",
+        "DW233",
+    ),
+    "a list that each rank puts into another order": Pair(
+        """
+        import random
+        def annotate(folder):
+            dist.barrier()
+            paths = os.listdir(folder)
+            random.shuffle(paths)
+            for path in paths:
+                if os.path.exists(path + ".pt"):
+                    continue
+                torch.save(path, path + ".pt")
+        """,
+        "random.shuffle(paths)",
+        "paths.sort()",
+        "DW501",
+    ),
+    "reductions whose errors are those of all ranks": Pair(
+        """
+        def mean(value):
+            dist.all_reduce(value)
+            return value
+        def evaluate(loss, accuracy, steps):
+            for _ in range(steps):
+                try:
+                    loss = mean(loss).item()
+                    accuracy = mean(accuracy).item()
+                except Exception:
+                    pass
+        """,
+        "accuracy = mean(accuracy).item()",
+        "accuracy = parse(accuracy); accuracy = mean(accuracy).item()",
+        "DW411",
+    ),
+    "the number of elements of a batch": Pair(
+        """
+        def train(loader, limit):
+            model = DDP(torch.nn.Linear(2, 2))
+            seen = 0
+            for batch in loader:
+                model(batch).sum().backward()
+                seen += torch.numel(batch)
+                if seen > limit:
+                    break
+        """,
+        "torch.numel(batch)",
+        "torch.sum(batch)",
+        "DW405",
+    ),
     "a default that no call changes": Pair(
         """
         def step(model, batch, raise_on_error=True):
