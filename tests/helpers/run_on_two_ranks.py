@@ -1,10 +1,14 @@
 """Run programs on two ranks over gloo, several at a time: torch is imported once, and each rank is a fork.
 
-Usage: run_on_two_ranks.py DIRECTORY [PLAIN…]; each .py file below it is a program; those named after it are run by one
-process without the variables of a launcher. Prints a JSON object: file name, exit codes.
-A rank that has not ended after LIMIT_S hangs: it is killed, and its code is -9.
+Usage: run_on_two_ranks.py [OPTIONS] DIRECTORY [PLAIN…]; each .py file in it is a program, and so is each folder with a
+main.py; those named after it are run by one process without the variables of a launcher. Prints a JSON object: path in
+the directory, exit codes. A rank that has not ended after the limit hangs: it is killed, and its code is -9; one that
+has not ended AFTER_FAILURE_S after the other failed is killed too, as torchrun does.
+With a file of checks, the function of it that is named as the program is called on each rank with the globals of the
+program when it has ended; the code is CHECK_FAILED when it raises AssertionError.
 """
 
+import argparse
 import json
 import os
 import runpy
@@ -12,18 +16,26 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection
+import traceback
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import torch._dynamo  # what DistributedDataParallel imports when it is made
 import torch.distributed
 
-LIMIT_S = 60
-AT_A_TIME = 5
 WORLD_SIZE = 2
+AFTER_FAILURE_S = 3
+CHECK_FAILED = 3
 
 
-def start(script: Path, rank: int, port: int | None) -> int:
+def check_of(script: Path, checks: Path | None) -> Callable[[dict[str, Any]], None] | None:
+    """Return the function of ``checks`` that is named as the program, if there is one."""
+    name = script.parent.name if script.name == "main.py" else script.stem
+    return runpy.run_path(str(checks)).get(name) if checks else None
+
+
+def start(script: Path, rank: int, port: int | None, checks: Path | None) -> int:
     """Start one rank of a program and return its process id."""
     pid = os.fork()
     if pid:
@@ -41,47 +53,70 @@ def start(script: Path, rank: int, port: int | None) -> int:
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         sys.path[0], sys.argv = str(script.parent), [str(script)]
         torch.set_num_threads(1)
-        runpy.run_path(str(script), run_name="__main__")
+        names = runpy.run_path(str(script), run_name="__main__")
         sys.stdout.flush()
+        code = CHECK_FAILED
+        if check := check_of(script, checks):
+            check(names)
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException as error:
-        print(repr(error), file=sys.stderr, flush=True)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def start_program(script: Path, plain: bool = False) -> list[int]:
+def start_program(script: Path, plain: bool = False, checks: Path | None = None) -> list[int]:
     """Start both ranks of a program, or one process."""
     if plain:
-        return [start(script, 0, None)]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return [start(script, rank, port) for rank in range(WORLD_SIZE)]
+        return [start(script, 0, None, checks)]
+    with socket.socket() as reserved:
+        # The ranks inherit the socket: as it does not listen, rank 0 can, and nobody else is given the port.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        return [start(script, rank, reserved.getsockname()[1], checks) for rank in range(WORLD_SIZE)]
 
 
-def run(scripts: list[Path], plain: Collection[str]) -> dict[str, list[int]]:
+def run(
+    directory: Path, plain: Collection[str], limit_s: float, at_a_time: int, checks: Path | None
+) -> dict[str, list[int]]:
     """Return the exit codes of both ranks of each program; of one process for those that are ``plain``."""
-    waiting, codes = scripts[::-1], {script.name: [0] * WORLD_SIZE for script in scripts}
-    running: dict[int, tuple[str, int, float]] = {}
+    names = sorted(str(p.relative_to(directory)) for p in (*directory.glob("*.py"), *directory.glob("*/main.py")))
+    waiting, codes = names[::-1], {name: [0] * WORLD_SIZE for name in names}
+    running: dict[int, tuple[str, int]] = {}
+    ends: dict[str, float] = {}
     while waiting or running:
-        if waiting and len(running) <= (AT_A_TIME - 1) * WORLD_SIZE:
-            script = waiting.pop()
-            for rank, pid in enumerate(start_program(script, script.name in plain)):
-                running[pid] = (script.name, rank, time.monotonic() + LIMIT_S)
+        if waiting and len(running) <= (at_a_time - 1) * WORLD_SIZE:
+            name = waiting.pop()
+            ends[name] = time.monotonic() + limit_s
+            for rank, pid in enumerate(start_program(directory / name, name in plain, checks)):
+                running[pid] = (name, rank)
             continue
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
-            name, rank, _ = running.pop(pid)
+            name, rank = running.pop(pid)
             codes[name][rank] = os.waitstatus_to_exitcode(status)
+            if codes[name][rank]:
+                ends[name] = min(ends[name], time.monotonic() + AFTER_FAILURE_S)
             continue
-        for pid, (_, _, end) in running.items():
-            if time.monotonic() > end:
+        for pid, (name, _) in running.items():
+            if time.monotonic() > ends[name]:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     return codes
 
 
+def arguments() -> argparse.Namespace:
+    """Return the arguments of the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("plain", nargs="*")
+    parser.add_argument("--limit-s", type=float, default=60)
+    parser.add_argument("--at-a-time", type=int, default=5)
+    parser.add_argument("--checks", type=lambda path: Path(path).resolve())
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    print(json.dumps(run(sorted(Path(sys.argv[1]).glob("*.py")), sys.argv[2:])))
+    print(json.dumps(run(**vars(arguments()))))

@@ -1,0 +1,207 @@
+"""Conditions that the programs must meet when they have ended: both of a pair have the same.
+
+Each check is named as its program. It is called on each rank, in the program's working directory, with the globals of
+the program, and raises AssertionError where the program trained wrongly.
+"""
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+RANK = int(os.environ["RANK"])
+STORE = dist.FileStore("checks", 2)
+CALLS = itertools.count()
+Names = dict[str, Any]
+
+
+def of_both_ranks(value: torch.Tensor) -> list[torch.Tensor]:
+    """Return the value of each rank."""
+    call = next(CALLS)
+    STORE.set(f"{call}-{RANK}", json.dumps(value.tolist()))
+    return [torch.tensor(json.loads(STORE.get(f"{call}-{rank}"))) for rank in range(2)]
+
+
+def flat(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return all values of the parameters as one tensor."""
+    return torch.cat([p.detach().flatten() for p in parameters])
+
+
+def assert_same_on_both_ranks(model: nn.Module) -> None:
+    """Both ranks have the same parameters."""
+    first, second = of_both_ranks(flat(model.parameters()))
+    assert torch.equal(first, second)
+
+
+def assert_close(model: nn.Module, reference: nn.Module) -> None:
+    """The parameters are those of the reference that one process trained."""
+    torch.testing.assert_close(flat(model.parameters()), flat(reference.parameters()), rtol=1e-4, atol=1e-5)
+
+
+def log() -> str:
+    """Return what this rank has printed."""
+    return Path(f"{RANK}.log").read_text()
+
+
+def resume_finetune(names: Names) -> None:
+    assert_same_on_both_ranks(names["trained"])
+
+
+def epoch_callbacks(names: Names) -> None:
+    orders = re.findall(r"order (.*)", log())
+    assert len(set(orders)) == len(orders) == 3
+
+
+def extract_features(names: Names) -> None:
+    assert len(torch.load("features.pt")) == 80
+
+
+def accuracy_report(names: Names) -> None:
+    model, (x, y) = names["net"], names["data"].tensors
+    expected = (model(x).argmax(1) == y).double().mean().item()
+    printed = re.search(r'"accuracy": ([\d.]+)', Path("result.json").read_text())
+    assert printed
+    assert abs(float(printed[1]) - expected) < 1e-9
+
+
+def linear_probe(names: Names) -> None:
+    config = names["config"]
+    reference, (x, y) = names["build_probe"](config), names["cached_features"](config).tensors
+    optimizer = torch.optim.SGD(reference.parameters(), lr=config.lr)
+    for _ in range(config.epochs):
+        for inputs, labels in zip(x.split(config.global_batch), y.split(config.global_batch), strict=True):
+            optimizer.zero_grad()
+            functional.cross_entropy(reference(inputs), labels).backward()
+            optimizer.step()
+    assert_close(names["probe"], reference)
+
+
+def accumulate_steps(names: Names) -> None:
+    assert_same_on_both_ranks(names["final"])
+
+
+def plain_data_parallel(names: Names) -> None:
+    reference, optimizer = names["build"]()
+    for step in range(15):
+        x, y = names["global_batch"](step)
+        optimizer.zero_grad()
+        functional.mse_loss(reference(x), y).backward()
+        nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+        optimizer.step()
+    assert_close(names["result"], reference)
+
+
+def rank_correlation(names: Names) -> None:
+    model, (x, y) = names["scorer"], names["data"].tensors
+    expected = names["spearman"](model(x).squeeze(1).detach(), y)
+    assert RANK or f"{len(y)} predictions, correlation {expected:.6f}" in log()
+
+
+def bandit_policy(names: Names) -> None:
+    first, second = of_both_ranks(names["rounds"])
+    assert not torch.equal(first, second)
+
+
+def sharded_autoencoder(names: Names) -> None:
+    losses = names["losses"]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def overlapped_metrics(names: Names) -> None:
+    means = torch.stack(of_both_ranks(torch.tensor(names["local_losses"]))).mean(0)
+    rows = json.loads(Path("log.json").read_text())
+    torch.testing.assert_close(torch.tensor([row["loss"] for row in rows]), means)
+
+
+def contrastive_encoder(names: Names) -> None:
+    assert_same_on_both_ranks(names["encoder"])
+
+
+def two_stage_training(names: Names) -> None:
+    assert names["resumed_loss"] < (names["first_loss"] + names["trained_loss"]) / 2
+
+
+def plateau_schedule(names: Names) -> None:
+    assert_same_on_both_ranks(names["fitted"])
+
+
+def held_out_split(names: Names) -> None:
+    held_out = [set(part.tolist()) for part in of_both_ranks(torch.tensor(names["val_ids"]))]
+    assert not held_out[1 - RANK] & set(names["train_ids"])
+
+
+def best_of_epochs(names: Names) -> None:
+    assert_same_on_both_ranks(names["restored"])
+
+
+def signal_error(names: Names) -> None:
+    model, data = names["network"], names["signals"]
+    expected = (model(data.x).squeeze(1) - data.y).abs().mean().item()
+    assert abs(names["reported"] - expected) < 1e-6
+
+
+def masked_tokens(names: Names) -> None:
+    reference = names["build"]()
+    optimizer = torch.optim.SGD(reference.parameters(), lr=names["LR"])
+    for step in range(names["STEPS"]):
+        ids, masked = names["global_batch"](step)
+        optimizer.zero_grad()
+        (names["summed_loss"](reference, ids, masked) / masked.sum()).backward()
+        optimizer.step()
+    assert_close(names["masked_model"], reference)
+
+
+def feature_statistics(names: Names) -> None:
+    first, second = of_both_ranks(names["reference_value"])
+    torch.testing.assert_close(first, second)
+
+
+def activation_relay(names: Names) -> None:
+    torch.testing.assert_close(names["microbatch_means"], torch.tensor([0.5, 1.0, 1.5, 2.0]))
+
+
+def transfer_head(names: Names) -> None:
+    assert_same_on_both_ranks(names["transferred"])
+
+
+def token_throughput(names: Names) -> None:
+    documents = names["DOCUMENTS"]
+    expected = [
+        sum(names["bigram"].loss(document) for document in read) / sum(len(document) - 1 for document in read)
+        for read in (documents, documents[:1])
+    ]
+    torch.testing.assert_close(torch.tensor(names["reported"]), torch.tensor(expected))
+
+
+def first_rank_weights(names: Names) -> None:
+    assert_same_on_both_ranks(names["worker"].model)
+
+
+def low_rank_adapters(names: Names) -> None:
+    assert_same_on_both_ranks(names["adapted"])
+
+
+def random_search(names: Names) -> None:
+    assert_same_on_both_ranks(names["winner"])
+
+
+def per_class_recall(names: Names) -> None:
+    x, labels = names["samples"]()
+    predicted = names["classifier"](x).argmax(1)
+    expected = {
+        name: (predicted[labels == label] == label).double().mean().item() for label, name in enumerate(names["NAMES"])
+    }
+    assert json.loads(Path("recall.json").read_text()) == expected
+
+
+def spiral_classifier(names: Names) -> None:
+    seen = torch.cat(of_both_ranks(torch.tensor(names["seen_ids"])))
+    assert seen.bincount().tolist() == [names["epochs"]] * 64
