@@ -36,6 +36,14 @@ def child_nodes(node: ast.AST) -> list[ast.AST]:
     return found
 
 
+def walk(node: ast.AST) -> list[ast.AST]:
+    """Return a node and every node below it, outer ones first."""
+    found = [node]
+    for each in found:  # which grows meanwhile
+        found += child_nodes(each)
+    return found
+
+
 def nodes_below(tree: ast.AST) -> list[ast.AST]:
     """Return every node below ``tree``, outer ones first. They are kept as long as the tree itself."""
     known = _NODES.get(tree)

@@ -14,6 +14,7 @@ from .source import decode_source
 
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 MOST_ABOVE = 8  # directories above a script that may be its project
+INSTALLED = ("site-packages", "dist-packages")
 LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
 
 
@@ -21,7 +22,8 @@ class ProjectImports:
     """The modules that a script and the files of its project may import."""
 
     def __init__(self, script: Path) -> None:
-        self._roots = project_roots(script.absolute().parent)
+        self._script = script.absolute()
+        self._roots = project_roots(self._script.parent)
         self._roots_of: dict[str, list[Path]] = {}
 
     def candidates(self, name: str, level: int, importer: Path) -> Iterator[Path]:
@@ -43,9 +45,15 @@ class ProjectImports:
     def _roots_with(self, name: str) -> list[Path]:
         if name not in self._roots_of:
             self._roots_of[name] = [
-                root for root in self._roots if _exists(root / name) or _exists(root / f"{name}.py")
+                root
+                for root in self._roots
+                if (_exists(root / name) or _exists(root / f"{name}.py")) and not self._is_installed(root / name)
             ]
         return self._roots_of[name]
+
+    def _is_installed(self, package: Path) -> bool:
+        """Return whether a package is an installed one, and not that of the script."""
+        return package.parent.name in INSTALLED and not self._script.is_relative_to(package)
 
 
 def project_roots(folder: Path) -> list[Path]:

@@ -52,3 +52,13 @@ def test_the_name_of_something_imported_has_a_dot_for_each_level(code: str, expe
     last = names.source.tree.body[-1]
     assert isinstance(last, ast.Expr)
     assert names.qualified(last.value) == expected
+
+
+@pytest.mark.parametrize(("name", "found"), [("own.a", True), ("other", False)])
+def test_an_installed_package_imports_its_own_files_and_no_other_package(name: str, found: bool, tmp_path: Path):
+    installed = tmp_path / "lib" / "site-packages"
+    for file in ("own/__init__.py", "own/a.py", "other/__init__.py"):
+        (installed / file).parent.mkdir(parents=True, exist_ok=True)
+        (installed / file).touch()
+    script = installed / "own" / "a.py"
+    assert bool(ProjectImports(script).find(name, 0, script)) == found

@@ -13,12 +13,16 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 
 RANK = re.compile(r"(?:\w+_)?(?:RANK|PROCID|LOCALID)|(?:\w+_)?(?:WORLD_SIZE|NTASKS)")
+OF_ENVIRONMENT = re.compile(r"environ|getenv")
+QUOTED = re.compile(rf"""["'](?:{RANK.pattern})["']""")
 READS = ("os.environ.get", "os.getenv", "os.environ.__getitem__")
 
 
 def check_text(script: Script) -> list[Violation]:
     """DW114: return the ranks that are read as texts and compared with numbers."""
     compared: dict[ast.expr, list[ast.Compare]] = {}
+    if not (script.mentions(OF_ENVIRONMENT) and script.mentions(QUOTED)):
+        return []
     for node in nodes_below(script.source.tree):
         if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
             continue

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..nodes import walk
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
@@ -141,7 +142,7 @@ class BranchEvaluator(ConditionEvaluator):
             first, second = (arm if isinstance(arm, Either) or is_elements(arm) else () for arm in arms)
             self._branch(held.test, place, lambda: self._each(stmt, first), lambda: self._each(stmt, second))
             return False
-        cut = any(isinstance(node, ast.Break | ast.Continue) for each in stmt.body for node in ast.walk(each))
+        cut = any(isinstance(node, ast.Break | ast.Continue) for each in stmt.body for node in walk(each))
         for each in held:
             outside, self.items = self.items, []
             self.bind(stmt.target, each)

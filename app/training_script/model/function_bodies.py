@@ -59,6 +59,11 @@ def outline(tree: ast.Module, text: str) -> ast.Module:
     return ast.Module(_outlined(tree.body, NEWLINE.split(text.removeprefix("\ufeff"))), [])
 
 
+def may_mention(function: ast.AST, name: str) -> bool:
+    """Return whether the body of a function may contain a name, as far as that is known without parsing it."""
+    return not isinstance(function, _BodyLater) or "body" in vars(function) or name in function.source
+
+
 def count_nodes(tree: ast.Module) -> int:
     """Return the number of nodes, those of bodies that were not asked for left out."""
     count = 0

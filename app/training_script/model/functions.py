@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..nodes import walk
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
@@ -172,7 +173,7 @@ class Evaluation(Shared):
 
 def _names(node: ast.AST) -> frozenset[str]:
     """Return the names that a function reads."""
-    return frozenset(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    return frozenset(each.id for each in walk(node) if isinstance(each, ast.Name))
 
 
 def _kind(value: Value) -> tuple[Any, ...]:
@@ -400,7 +401,7 @@ class FunctionEvaluator(BranchEvaluator):
         for each in cls.ancestry():
             if name in each.attributes:
                 value = each.attributes[name]
-                if value.key.is_constant and any(name in base.set_later for base in cls.ancestry()):
+                if value.key.is_constant and any(base.is_set_later(name) for base in cls.ancestry()):
                     suggested = None if value.key is self.keys.none else self.by_name(name)
                     return suggested or Value(self.keys.make("held", id(cls), name))
                 return value

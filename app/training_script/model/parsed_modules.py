@@ -10,11 +10,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from ..nodes import nodes_below
+from ..nodes import nodes_below, walk
 from ..project_imports import read_module
 from ..source import parse_deep
 from ..syntax import FUNCTIONS, last_name
-from .function_bodies import count_nodes, outline
+from .function_bodies import count_nodes, may_mention, outline
 from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
@@ -41,7 +41,7 @@ class ParsedModule:
 
     def __init__(self, tree: ast.Module, text: str | None = None) -> None:
         self.tree, self._text = tree, text
-        self._stored: dict[ast.ClassDef, frozenset[str]] = {}
+        self._stored: dict[ast.AST, frozenset[str]] = {}  # by methods
         self._called: dict[ast.AST, list[tuple[str, str]]] = {}
 
     def outlined(self, text: str) -> "ParsedModule":
@@ -73,19 +73,23 @@ class ParsedModule:
     def called_in(self, node: ast.AST) -> list[tuple[str, str]]:
         """Return what a class or a function of the module calls: the last name of each call and the first one."""
         if node not in self._called:
-            calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+            calls = (each.func for each in walk(node) if isinstance(each, ast.Call))
             self._called[node] = [*dict.fromkeys((last_name(func), _first_name(func)) for func in calls)]
         return self._called[node]
 
-    def stored_later(self, cls: ast.ClassDef) -> frozenset[str]:
-        """Return the attributes that methods of a class of the module set, the constructor left out."""
-        if cls not in self._stored:
-            methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != "__init__")
-            nodes = (node for method in methods for node in ast.walk(method))
-            self._stored[cls] = frozenset(
-                node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    def is_stored_later(self, name: str, cls: ast.ClassDef) -> bool:
+        """Return whether a method of a class of the module, the constructor left out, sets an attribute."""
+        methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != "__init__")
+        return any(may_mention(method, name) and name in self._stored_in(method) for method in methods)
+
+    def _stored_in(self, method: ast.AST) -> frozenset[str]:
+        if method not in self._stored:
+            self._stored[method] = frozenset(
+                node.attr
+                for node in walk(method)
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
             )
-        return self._stored[cls]
+        return self._stored[method]
 
     @cached_property
     def overridden(self) -> dict[str, set[str]]:
@@ -118,9 +122,7 @@ class ParsedModule:
                         star = f"*{len(found)}"
                         found[star if alias.name == "*" else alias.asname or alias.name.partition(".")[0]] = stmt
                 case ast.Assign(targets=targets):
-                    found |= dict.fromkeys(
-                        (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)), stmt
-                    )
+                    found |= dict.fromkeys((n.id for t in targets for n in walk(t) if isinstance(n, ast.Name)), stmt)
                 case ast.AnnAssign(target=ast.Name(id=name)):
                     found[name] = stmt
                 case ast.If(body=body, orelse=orelse):

@@ -8,6 +8,7 @@ import ast
 import re
 from typing import NamedTuple
 
+from ..nodes import walk
 from ..torch_classes import DDP_CLASSES
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
@@ -120,7 +121,7 @@ class _Reader:
             return False
         return any(
             bool(OF_RANKS.search(each.id if isinstance(each, ast.Name) else each.attr))
-            for each in ast.walk(branch.text)
+            for each in walk(branch.text)
             if isinstance(each, ast.Name | ast.Attribute)
         )
 

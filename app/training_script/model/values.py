@@ -51,10 +51,9 @@ class ClassRef:
         self.prepared = False
         self.decorated: dict[str, FunctionRef] = {}  # its methods as their decorators make them
 
-    @property
-    def set_later(self) -> frozenset[str]:
-        """The attributes that methods other than the constructor set."""
-        return self.module.parsed.stored_later(self.node)
+    def is_set_later(self, name: str) -> bool:
+        """Return whether a method other than the constructor sets an attribute."""
+        return self.module.parsed.is_stored_later(name, self.node)
 
     @cached_property
     def fields(self) -> list[str]:
