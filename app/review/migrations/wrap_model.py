@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, last_name
 from .rewriting import Rewriting
 from .start import device_expression
 from .types import Refusal
@@ -30,26 +30,78 @@ def _replace_data_parallel(made: Rewriting) -> None:
     if not call.args:
         raise Refusal(call.lineno, "DataParallel without a model")
     stmt = made.source.statement_of(call)
-    if not isinstance(stmt, ast.Assign):
+    if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
         raise Refusal(call.lineno, "DataParallel is not assigned to a name")
-    wrap = f"{made.helpers.name('wrap')}({made.source.code(call.args[0])}, {device_expression(made, stmt)})"
-    parent = made.source.parents[stmt]
-    if isinstance(parent, ast.If) and "device_count" in ast.unparse(parent.test):
-        target = made.source.code(stmt.targets[0])
-        if parent.orelse or stmt not in parent.body:
-            raise Refusal(parent.lineno, "DataParallel in one of several branches: keep the one for several GPUs")
-        made.remove(parent)
-        made.insert_before(parent, f"{target} = {wrap}")
-        made.was_conditional = True
-        made.wrapped_at = parent
-    else:
-        made.replace(call, wrap)
+    wrapped = _with_bare_side(made, call)
+    condition = _outermost_condition(made, wrapped)
+    made.was_conditional = condition is not None or wrapped is not call
+    if condition is None:
+        made.replace(wrapped, _wrap_code(made, call.args[0], stmt))
         made.wrapped_at = stmt
+    else:
+        _wrap_on_every_rank(made, call, stmt, condition)
     for node in made.facts.nodes:
         if isinstance(node, (ast.Name, ast.Attribute)) and made.facts.names.qualified(node).endswith(".DataParallel"):
             parent = made.source.parents[node]
             if node is not call.func and not isinstance(parent, ast.Attribute) and node not in made.changed:
                 made.replace(node, made.helpers.name("DistributedDataParallel"))
+
+
+def _wrap_code(made: Rewriting, model: ast.expr, place: ast.stmt) -> str:
+    return f"{made.helpers.name('wrap')}({made.source.code(model)}, {device_expression(made, place)})"
+
+
+def _wrap_on_every_rank(made: Rewriting, call: ast.Call, stmt: ast.Assign, condition: ast.If | ast.Assign) -> None:
+    """Wrap the model behind a condition for DataParallel: a rank that it leaves out would train for itself."""
+    inside = {*ast.walk(condition)}
+    if optimizer := next((each for each in made.facts.optimizers if each in inside), None):
+        raise Refusal(
+            optimizer.lineno, "DataParallel and the optimizer are made under one condition: wrap the model before"
+        )
+    (target,) = stmt.targets
+    if isinstance(condition, ast.If) and condition.body == [stmt] and not condition.orelse:
+        made.remove(condition)
+        made.insert_before(condition, f"{made.source.code(target)} = {_wrap_code(made, call.args[0], condition)}")
+        made.wrapped_at = condition
+    else:
+        is_alone = call is stmt.value and made.source.code(call.args[0]) == made.source.code(target)
+        made.replace(stmt, "pass") if is_alone else made.surround_call(call, "", "")
+        made.insert_after(condition, f"{made.source.code(target)} = {_wrap_code(made, target, condition)}")
+        made.wrapped_at = _statement_behind(made, condition)
+    if any(last_name(each.func) == "load_state_dict" and made.facts.is_model(each.func) for each in made.facts.calls):
+        made.report(
+            call, "checkpoints of this DataParallel have names with `module.`, those of the new script have not"
+        )
+
+
+def _statement_behind(made: Rewriting, stmt: ast.stmt) -> ast.stmt:
+    """Return the next statement of the block of a statement; the last one itself."""
+    parent = made.source.parents[stmt]
+    blocks: list[list[ast.stmt]] = [getattr(parent, name, []) for name in ("body", "orelse", "finalbody")]
+    block = next(each for each in blocks if stmt in each)
+    return block[min(block.index(stmt) + 1, len(block) - 1)]
+
+
+def _with_bare_side(made: Rewriting, call: ast.Call) -> ast.expr:
+    """Return ``DataParallel(x) if several else x`` around a call, or the call."""
+    above = made.source.parents[call]
+    if isinstance(above, ast.IfExp):
+        other = above.orelse if call is above.body else above.body
+        return above if made.source.code(other) == made.source.code(call.args[0]) else call
+    return call
+
+
+def _outermost_condition(made: Rewriting, call: ast.expr) -> ast.If | ast.Assign | None:
+    """Return the outermost ``if`` around a call in its function, or its statement if the expression has a condition."""
+    found: ast.If | ast.Assign | None = None
+    node: ast.AST = call
+    while not isinstance(node := made.source.parents[node], (*FUNCTIONS, ast.Module, *LOOPS)):
+        if isinstance(node, ast.IfExp | ast.BoolOp):
+            stmt = made.source.statement_of(node)
+            found = stmt if isinstance(stmt, ast.Assign) else None
+        elif isinstance(node, ast.If) and node is not made.facts.main_block:
+            found = node
+    return found
 
 
 def place_before_optimizer(made: Rewriting) -> tuple[ast.expr, ast.stmt]:

@@ -1,5 +1,6 @@
 """``--to ddp``: the text of the migrated script. tests/real_jobs runs migrated scripts on one and two ranks."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,42 @@ def test_refusals_name_the_line(old: str, new: str, line: int, message: str):
     assert migration.after == text
     assert [note.line for note in migration.refusals] == [line]
     assert message in migration.refusals[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("if torch.cuda.is_available():\n    model = nn.DataParallel(model).cuda()", "model = wrap(model, device)"),
+        (
+            "if several:\n    if len(ids) > 1:\n        model = nn.DataParallel(model, ids)\n    model = model.cuda()",
+            "if several:\n    if len(ids) > 1:\n        pass\n    model = model.cuda()\nmodel = wrap(model, device)",
+        ),
+        (
+            "if one:\n    pass\nelif several:\n    model = nn.DataParallel(model).cuda()\nelse:\n    model.cuda()",
+            "if one:\n    pass\nelif several:\n    model = model.cuda()\nelse:\n    model.cuda()\n"
+            "model = wrap(model, device)",
+        ),
+        ("model = nn.DataParallel(model) if several else model", "model = wrap(model, device)"),
+        (
+            "model = nn.DataParallel(model).cuda() if several else model",
+            "model = model.cuda() if several else model\nmodel = wrap(model, device)",
+        ),
+    ],
+)
+def test_a_wrapper_under_a_condition_is_one_of_every_rank(code: str, wanted: str):
+    optimizer = "    optimizer = torch.optim"
+    text = SCRIPT.replace(optimizer, f"{textwrap.indent(code, '    ')}\n{optimizer}")
+    after = migrated(text)
+    assert f"{textwrap.indent(wanted, '    ')}\n{optimizer}" in after
+    assert "save_once(model.module.state_dict()" in after
+
+
+def test_a_wrapper_and_an_optimizer_under_one_condition_are_refused():
+    optimizer = "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    under = f"    if several:\n        model = nn.DataParallel(model)\n    {optimizer}"
+    (note,) = migrate(SCRIPT.replace(optimizer, under), "train.py", "ddp").refusals
+    assert note.line == 14
+    assert "under one condition" in note.message
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
