@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, last_name
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
 from .rewriting import Rewriting
 from .start import device_expression
 from .types import Refusal
@@ -68,10 +68,14 @@ def _wrap_on_every_rank(made: Rewriting, call: ast.Call, stmt: ast.Assign, condi
         made.replace(stmt, "pass") if is_alone else made.surround_call(call, "", "")
         made.insert_after(condition, f"{made.source.code(target)} = {_wrap_code(made, target, condition)}")
         made.wrapped_at = _statement_behind(made, condition)
-    if any(last_name(each.func) == "load_state_dict" and made.facts.is_model(each.func) for each in made.facts.calls):
-        made.report(
-            call, "checkpoints of this DataParallel have names with `module.`, those of the new script have not"
-        )
+    for each in made.facts.calls:
+        match each.func:
+            case ast.Attribute(value=model, attr="load_state_dict") if made.facts.is_model(model):
+                made.report(
+                    each, "checkpoints of DataParallel have names with `module.`, the model here has them without"
+                )
+            case _:
+                pass
 
 
 def _statement_behind(made: Rewriting, stmt: ast.stmt) -> ast.stmt:

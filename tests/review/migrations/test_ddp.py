@@ -144,6 +144,14 @@ def test_a_wrapper_under_a_condition_is_one_of_every_rank(code: str, wanted: str
     assert "save_once(model.module.state_dict()" in after
 
 
+def test_names_in_checkpoints_of_a_wrapper_under_a_condition_are_reported():
+    load = "    model.load_state_dict(torch.load('last.pt'))\n    optimizer ="
+    text = SCRIPT.replace("    optimizer =", f"    if several:\n        model = nn.DataParallel(model)\n{load}")
+    (note,) = migrate(text, "train.py", "ddp").reports
+    assert note.line == 14
+    assert "names with `module.`" in note.message
+
+
 def test_a_wrapper_and_an_optimizer_under_one_condition_are_refused():
     optimizer = "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     under = f"    if several:\n        model = nn.DataParallel(model)\n    {optimizer}"
