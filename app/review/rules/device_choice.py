@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.library_effects import KNOWN_MODULES
+from ...training_script.model.library_functions import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.nodes import nodes_below

@@ -16,9 +16,9 @@ from .choices import is_inner
 from .conditions import ConditionEvaluator
 from .followed import known_functions
 from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, count_leaves, kinds, with_body
+from .iterables import is_of_batches
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
-from .library_effects import is_of_batches
 from .sequences import Site
 from .values import Context, Either, FunctionRef, Instance, Value, is_elements
 

@@ -3,12 +3,13 @@
 import ast
 from collections.abc import Callable
 
+from .collective_effects import is_received
 from .followed import is_followed
 from .function_steps import Branch, Item
 from .keys import BY_RANK, LOCAL, Key
 from .library_calls import OF_FILE
-from .library_effects import LibraryEvaluator, is_received
 from .names import MOST_NESTED
+from .object_methods import MethodEvaluator
 from .sequences import Site
 from .values import Either, Method, Record, Value, is_elements
 
@@ -36,7 +37,7 @@ def truth_of(test: Key, known: Key) -> bool | None:
     return None
 
 
-class ChoiceEvaluator(LibraryEvaluator):
+class ChoiceEvaluator(MethodEvaluator):
     """Branches in expressions of one function, and the values behind branches."""
 
     def chosen(self, choice: Either, node: ast.AST, use: Callable[[Value], Value]) -> Value:

@@ -7,11 +7,13 @@ from typing import Any
 from ..nodes import child_nodes
 from ..syntax import last_name
 from .calls import CallEvaluator
+from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS
 from .function_steps import Branch, Pause, Read, Rounds
+from .iterables import UNORDERED_FACT, is_of_batches
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
-from .library_effects import UNORDERED_FACT, across, is_gathered, is_of_batches
+from .library_functions import across
 from .module_api import DDP_API
 from .names import CARRIED
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS

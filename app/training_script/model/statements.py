@@ -9,8 +9,8 @@ from ..syntax import FUNCTIONS
 from .caught_errors import error_of
 from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
+from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS
-from .library_effects import UNORDERED_FACT
 from .names import CARRIED, OWN_GROUP
 from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements

@@ -1,0 +1,161 @@
+"""Collectives as effects of library calls: their events, what they fill, and the groups, loaders and wrappers made."""
+
+import ast
+
+from ..syntax import last_name
+from .buffers import has_buffers
+from .keys import BY_RANK, TOUCHED, Key, parts
+from .library_calls import FILLED_NAMES, FORWARD, Effect
+from .names import CARRIED, UNWRAPPED, Named, Values
+from .rank_values import RankEvaluator
+from .sequences import Event
+from .values import NO_FACTS, Instance, Value
+
+GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
+POOLED = frozenset({"pooled"})  # of all ranks
+SENT = "sent"  # by one rank to all
+SAME = {"shared", "filled"}  # results of collectives
+SHARDED = {"fsdp", "engine", "prepared"}
+
+
+class EffectEvaluator(RankEvaluator):
+    """Effects of library calls."""
+
+    def effect(self, effect: Effect, node: ast.Call, values: Values, named: Named, owner: Value | None) -> Value:
+        """Note the event of a library call and return its result."""
+        site = self.site(node)
+        if owner and "unbuffered" in owner.facts and effect.event == FORWARD:
+            return self.unknown(node, *values, *named.values(), facts=effect.result)
+        alone = named.get("use_local_synchronization")  # only the members of a new group make it
+        if effect.event and self._in_all_ranks(effect, values, named) and not (alone and alone.key is self.keys.true):
+            wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
+            if effect.event == FORWARD and owner:
+                wrapped = "buffered" in owner.facts
+            sure = effect.sure and not (owner and owner.facts >= {"ddp", "fsdp"})  # the wrapper of one of two branches
+            self.items.append(Event(effect.event, site, effect.implied, sure, wrapped, self.on_demand))
+        if effect.fills is not None and (filled := filled_argument(node, effect)):
+            sent = values[1] if len(values) > 1 else named.get("tensor") or named.get("input_tensor")
+            drops = effect.event in GATHERS and sent is not None and "graph" in sent.facts
+            facts = POOLED | ({"gathered"} if drops else NO_FACTS) if effect.event in GATHERS else NO_FACTS
+            if effect.event == "all_reduce" and values:
+                facts = values[0].facts & CARRIED  # autograd knows nothing of it
+            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []), facts=facts)
+        if "loader" in effect.result:
+            return self._loader(node, values, named)
+        if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
+            target = node.args[0]
+            if isinstance(target, ast.Name) and target.id in self.env:
+                self.env[target.id] = Value(self.env[target.id].key, frozenset({"fsdp"}))
+        if effect.drops and values:
+            return Value(values[0].key, effect.result if values[0].facts & {"ddp", "prepared"} else NO_FACTS)
+        if "prepared" in effect.result:
+            prepared = [
+                Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | {"prepared"})
+                for value in values
+            ]
+            if len(prepared) == 1:
+                return prepared[0]
+            return Value(self.keys.make("sequence", *(each.key for each in prepared)), obj=tuple(prepared))
+        if effect.same or effect.group is not None:
+            op = "shared" if effect.event and effect.same else "at"
+            parts = (effect.event,) if op == "shared" else ()
+            return Value(self.keys.make(op, *parts, *site[:3]), effect.result | self._membership(effect, values, named))
+        if "checkpoint" in effect.result and values:
+            return self._loaded(node, values[0], effect.result)
+        made = self.unknown(node, *values, *named.values(), facts=effect.result)
+        if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
+            self._note_wrapped(node, model)
+            buffered = has_buffers(model.key, self.shared.classes)
+            if sent := named.get("broadcast_buffers"):
+                buffered = buffered if sent.key is self.keys.true else False if sent.key is self.keys.false else None
+            elif buffered is None and self.shared.normalises:
+                buffered = True
+            if buffered is not None:
+                return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
+        return made
+
+    def _note_wrapped(self, node: ast.Call, model: Value) -> None:
+        """Note that the name and the attributes that hold a model hold from now on the one inside of a wrapper."""
+        inner = model._replace(facts=model.facts | UNWRAPPED)
+        if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.env:
+            self.env[node.args[0].id] = inner
+        if self.function and self.function.owner:
+            held = self.function.owner.attributes
+            held |= {name: inner for name, value in held.items() if value.key is model.key and value.obj is model.obj}
+
+    def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
+        """Return whether a new group has only some of the ranks as members."""
+        if "group" not in effect.result:
+            return NO_FACTS
+        ranks = named.get("ranks") or (values[0] if values else None)
+        everyone = (
+            ranks is None
+            or ranks.key is self.keys.none
+            or (ranks.key.op == "range" and ranks.key.args[-1].op == "world")
+        )
+        return NO_FACTS if everyone else frozenset({"members"})
+
+    def _in_all_ranks(self, effect: Effect, values: Values, named: Named) -> bool:
+        """Return whether the call is one of all ranks: only members have to enter a collective of another group."""
+        group = named.get("group") if effect.group is not None else named.get("process_group")
+        if effect.group is not None and group is None and effect.group < len(values):
+            group = values[effect.group]
+        if group is None or group.key is self.keys.none or ("group" in group.facts and "members" not in group.facts):
+            return True
+        return self.qualified(group).endswith(("group.WORLD", "GroupMember.WORLD"))
+
+    def fill(self, target: ast.expr, *by: str, facts: frozenset[str] = NO_FACTS) -> None:
+        """After a collective its result is the same on every rank."""
+        if isinstance(target, ast.Subscript):
+            target = target.value
+        value = Value(self.keys.make("filled", *self.place(target), *by), facts)
+        match target:
+            case ast.Name(id=name):
+                self.env[name] = value
+                if name in self.parameters:
+                    self.filled.add(self.parameters.index(name))
+            case ast.Attribute(value=inner, attr=name):
+                owner = self.evaluate(inner)
+                if isinstance(owner.obj, Instance):
+                    owner.obj.cls.attributes[name] = value
+                self.env[f"{id(owner.key)}.{name}"] = value
+
+    def rebind(self, target: ast.expr | None, owner: Value, values: list[Value], change: str) -> None:
+        """A value changed in place depends on what was added to it."""
+        if isinstance(target, ast.Name) and target.id in self.env and values:
+            key = self.keys.make(change, owner.key, *(value.key for value in values))
+            facts = owner.facts.union(*(value.facts & CARRIED for value in values))
+            self.env[target.id] = Value(key, facts)
+
+    def _loader(self, node: ast.Call, values: Values, named: Named) -> Value:
+        sampler = named.get("sampler") or named.get("batch_sampler")
+        key = self.keys.make("loader", *self.place(node))
+        if not (sampler and "sampler" in sampler.facts) and (
+            dataset := named.get("dataset") or (values[0] if values else None)
+        ):
+            key = self.keys.make("loader", *self.place(node), dataset.key)
+        return Value(key, frozenset({"loader"}))
+
+    def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
+        """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
+        spread = TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
+        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
+
+
+def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:
+    """Return the argument of a collective that holds its result, given by place or by name."""
+    if effect.fills is not None and effect.fills < len(node.args):
+        return node.args[effect.fills]
+    return next((each.value for each in node.keywords if each.arg in FILLED_NAMES.get(effect.event, ())), None)
+
+
+def is_received(key: Key) -> bool:
+    """Return whether a value, or what it is a part of, was sent by one rank to all."""
+    while key.op == "item":
+        key = key.args[0]
+    return key.op == "filled" and key.args[-1] == SENT
+
+
+def is_gathered(key: Key) -> bool:
+    """Return whether a value is each of what a collective gave to all ranks in turn."""
+    return key.op == "element" and any(part.op in SAME for part in parts(key))

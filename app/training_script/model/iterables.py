@@ -1,0 +1,125 @@
+"""Iterables: what a loop over one gets in a round, and what decides the number of rounds."""
+
+import ast
+
+from ..syntax import last_name
+from .amounts import is_shared_out, lengthwise
+from .collective_effects import EffectEvaluator
+from .function_steps import Noted
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
+from .names import CARRIED
+from .noted_calls import UNORDERED
+from .values import Generated, Value, is_elements
+
+BATCH = "a batch"
+COUNTED = {"range", "built", "changed", "appended"}  # sequences whose length may follow from data of one rank
+UNORDERED_FACT = frozenset({"unordered"})
+
+
+class IterableEvaluator(EffectEvaluator):
+    """Loops over loaders, ranges, sequences and what is made of them."""
+
+    def count(self, iterable: Value, node: ast.AST) -> Key:
+        """Return what decides the number of rounds over an iterable."""
+        if is_elements(iterable.obj) and iterable.key.op == "sequence":
+            return self.keys.constant(len(iterable.obj))
+        key = iterable.key
+        if (limit := limit_of(key)) is not None:
+            return self.keys.make("length", limit)
+        if key.op == "built":
+            return self._length(key, node).key
+        if is_shared_out(key):
+            return self.unknown(node).key
+        if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
+            return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
+        return self.keys.make("length", lengthwise(self.keys, key))
+
+    def element(self, iterable: Value, node: ast.AST) -> Value:
+        """Return what a loop over an iterable gets in a round."""
+        key = iterable.key
+        if "loader" in iterable.facts or is_loader_by_name(node):
+            return Value(self.keys.local(BATCH, *self.place(node)))
+        if isinstance(iterable.obj, Generated):
+            return iterable.obj.element
+        if key.op == "enumerate":
+            number = Value(self.keys.make("number", *self.place(node), spread=key.spread & BY_RANK))
+            inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)
+            element = self.element(inner, node.args[0] if isinstance(node, ast.Call) and node.args else node)
+            return Value(self.keys.make("sequence", number.key, element.key), obj=(number, element))
+        if key.op == "zip" and is_elements(iterable.obj):
+            sources = (
+                node.args
+                if isinstance(node, ast.Call) and len(node.args) == len(iterable.obj)
+                else [node] * len(iterable.obj)
+            )
+            parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
+            return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
+        if key.spread & LOCAL and key.op not in COUNTED and is_call_of(node, "keys", "items"):
+            name, held = self.unknown(node), Value(self.keys.make("element", key, *self.place(node)))
+            if is_call_of(node, "keys"):
+                return name  # data of one rank are held under the same names on every rank
+            return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held))
+        if key.op == "range":
+            return Value(self.keys.make("number", *self.place(node), spread=key.spread))
+        return Value(self.keys.make("element", key, *self.place(node)), iterable.facts & CARRIED)
+
+    def _length(self, key: Key, node: ast.AST) -> Value:
+        """Return the length of data of one rank: the same on all, unless their values decide what is in a sequence."""
+        if key.op == "built":
+            iterables = key.args[1 : 1 + key.args[0]]
+            return Value(self.keys.make("length", *iterables))
+        by_name = isinstance(node, ast.Call) and bool(node.args) and is_loader_by_name(node.args[0])
+        if (key.op in COUNTED or not is_of_batch(key)) and not (by_name and key.op != "loader"):
+            return Value(self.keys.make("length", key))
+        return self.unknown(node)  # loaders give all ranks batches of one size
+
+    def note_order(self, node: ast.expr, held: Value) -> None:
+        """Note that the order of a set is taken."""
+        call = node if isinstance(node, ast.Call) else ast.copy_location(ast.Call(node, [], []), node)
+        self.items.append(Noted(UNORDERED, self.site(node), call, None, [held], {}, self.constant(None)))
+
+
+def limit_of(key: Key) -> Key | None:
+    """Return the number at which a slice cuts sequences of different lengths to one, if it is the same on all ranks."""
+    if key.op != "item" or key.args[1].op != "slice":
+        return None
+    first, last, step = key.args[1].args
+    counts = last.op not in ("constant", "unary") or (last.is_constant and type(last.value) is int and last.value >= 0)
+    whole = first.is_constant and first.value in (None, 0) and step.is_constant and step.value in (None, 1)
+    return last if whole and counts and not last.spread & DIFFERS else None
+
+
+def is_of_batch(key: Key) -> bool:
+    """Return whether a value is a batch of a loader or a part of one."""
+    while key.op in ("item", "element", "attribute", "changed", "appended"):
+        key = key.args[0]
+    return key.op == "local" and key.args[0] == BATCH
+
+
+def is_of_batches(key: Key) -> bool:
+    """Return whether all that differs between ranks in a value are batches: loaders end on all ranks in one round."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each in seen or not each.spread & DIFFERS or is_of_batch(each):
+            continue
+        seen.add(each)
+        inner = [arg for arg in each.args if isinstance(arg, Key)]
+        if not inner or each.op not in OF_BRANCHES:
+            return False
+        pending += inner
+    return True
+
+
+def is_call_of(node: ast.AST, *names: str) -> bool:
+    """Return whether an expression is the call of a method with one of ``names``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
+
+
+def is_loader_by_name(node: ast.AST) -> bool:
+    """Return whether an iterable is a loader by its name."""
+    if isinstance(node, ast.Call) and last_name(node.func) in ("tqdm", "enumerate", "iter") and node.args:
+        return last_name(node.func) != "enumerate" and is_loader_by_name(node.args[0])
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value).lower().endswith("loader")
+    return isinstance(node, ast.Name | ast.Attribute) and last_name(node).lower().endswith("loader")

@@ -1,0 +1,207 @@
+"""Functions of libraries, and calls that cannot be followed: what they return."""
+
+import ast
+import builtins
+import re
+import sys
+
+from .. import rank_names
+from .amounts import SHUFFLED, lengthwise
+from .collective_effects import SAME
+from .iterables import UNORDERED_FACT, IterableEvaluator
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, parts
+from .library_calls import (
+    FUNCTIONS,
+    GENERATORS,
+    LOCAL_RESULTS,
+    OF_FILE,
+    RANDOM,
+    RANDOM_TENSORS,
+    SEEDS,
+    SELECTED,
+    SELECTIONS,
+    SHUFFLES,
+    TIMES,
+    TRANSPARENT,
+    UNIQUE,
+)
+from .names import CARRIED, Named, Values
+from .values import NO_FACTS, Generated, Library, Record, Value, is_elements
+
+KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
+NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
+SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
+OF_SUBGROUP = frozenset({"group", "members", "own"})
+QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
+LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
+WRAPPED = {"ddp", "engine", "apex"}
+KNOWN_METHODS = re.compile(
+    r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
+    r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
+    r"|write"
+)
+BUILTINS = frozenset(dir(builtins))
+
+
+class FunctionOfLibraryEvaluator(IterableEvaluator):
+    """Calls of functions that the program does not define."""
+
+    def _library(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        last = name.rpartition(".")[2]
+        if name in FUNCTIONS:
+            return self.effect(FUNCTIONS[name], node, values, named, None)
+        if rank := self.rank_of_library(name, values, named):
+            return rank
+        if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:
+            variable = values[0].key.value
+            found = (
+                self.variable(variable, Value(callee.key, obj=Library("os.environ")))
+                if isinstance(variable, str)
+                else None
+            )
+            return found or self.unknown(node)
+        if name == "deepspeed.initialize":
+            engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
+            rest = [self.unknown(node) for _ in range(3)]
+            return Value(engine.key, obj=(engine, *rest))
+        if name in SUBGROUPS:
+            own = Value(self.keys.make("at", *self.place(node)), OF_SUBGROUP)
+            return Value(own.key, obj=(own, self.unknown(node)))
+        if name in NAMESPACES and not values:
+            return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
+        if name == "dict" and named and not values and "**" not in named:
+            pairs = (each for text, value in named.items() for each in (self.keys.constant(text), value.key))
+            return Value(self.keys.make("mapping", *pairs), obj=Record(named))
+        if name in LOCAL_RESULTS:
+            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not self._is_seeded_by_rank(name):
+                return self.unknown(node)
+            return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
+        if name in QUEUES:
+            return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
+        if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
+            return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name == "hash":
+            return self.unknown(node, *values)
+        if name in TIMES:
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
+        if name in SEEDS and values:
+            change = set.add if values[0].key.spread & BY_RANK else set.discard
+            change(self.shared.seeded_by_rank, SEEDS[name])
+        if name in RANDOM_TENSORS:
+            generator = named.get("generator")
+            if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
+                return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
+        if last in UNIQUE:
+            return Value(self.keys.local(last, *self.place(node)))
+        if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
+            return self._exists(name, values[0], node)
+        if name in TRANSPARENT and values and name != "sorted":
+            return values[0]
+        if name in SELECTIONS and values:
+            return self.selected(values[0], node)
+        if name == "torch.numel" and values:
+            return self.extent(values[0], node)
+        if name in SHUFFLES and node.args and not (self.shared.seeded and not self._is_seeded_by_rank(name)):
+            order = self.keys.make("at", *self.place(node), spread=TOUCHED)  # a seed may be set elsewhere
+            self.rebind(node.args[0], values[0], [Value(order)], SHUFFLED)
+            return self.constant(None)
+        if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
+            if name == "len" and values and is_elements(values[0].obj):
+                return self.constant(len(values[0].obj))
+            if name == "len" and values and values[0].key.op == "selected":
+                return Value(self.keys.local(SELECTED, *self.place(node)))
+            facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+            if name != "len" or not values:
+                return Value(self.keys.make(name, *(value.key for value in values)), facts)
+            counted = lengthwise(self.keys, values[0].key)
+            if counted.spread & LOCAL:
+                return self._length(counted, node)
+            return Value(self.keys.make("length", counted), facts)
+        if (
+            name == "getattr"
+            and len(values) > 1
+            and isinstance(values[1].key.value if values[1].key.is_constant else None, str)
+        ):
+            return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
+            return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
+        if name == "isinstance" and len(values) > 1:
+            if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
+                return self.constant(True)
+            return self.unknown(node)  # data of one rank have the same type on every rank
+        if name in ("set", "frozenset"):
+            return self.unknown(node, *values, facts=UNORDERED_FACT)
+        if name == "sorted" and values:
+            return values[0]._replace(facts=values[0].facts - UNORDERED_FACT)
+        if name == "enumerate" and values and "unordered" in values[0].facts:
+            self.note_order(node, values[0])
+        if name == "enumerate" and values:
+            return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
+        if name == "next" and values and isinstance(values[0].obj, Generated):
+            return self.unknown(node)  # by hand, and mostly without an end
+        if name == "next" and values:
+            return self.element(values[0], node.args[0])
+        if name == "zip" and values:
+            return Value(self.keys.make("zip", *(value.key for value in values)), obj=tuple(values))
+        if last == "join" and isinstance(callee.obj, Library):
+            return self._computed(name, values)
+        if not name.startswith(("torch.", "numpy.", "math.")) or name.startswith("torch.distributed"):
+            known = self.by_name(last, called=True) if not values and not named else None
+            if known:
+                return known
+        if name.startswith(("torch.cuda.", "torch.distributed.")) and rank_names.is_distributed_flag(last):
+            return self.constant(True)
+        if name in LOADS and values:
+            return self._loaded(node, values[0])
+        if name.startswith("torch."):
+            given = [*values, *named.values()]
+            if name in ("torch.matmul", "torch.mm") and len(given) == 2:
+                return across(given[0], given[1], self._computed(name, given))
+            return self._computed(name, given) if given else self.unknown(node)
+        return self._opaque(callee, node, values, named)
+
+    def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""
+        if self._is_harmless(callee, node):
+            return self.unknown(node, callee, *values, *named.values())
+        self.unknown_calls += 1
+        result = self.unknown(node, callee, *values, *named.values())
+        result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
+        foreign = result.key.spread & LOCAL and not isinstance(node.func, ast.Attribute)
+        return result._replace(facts=result.facts | {"foreign"}) if foreign else result
+
+    def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
+        """Return whether a call surely makes no collective."""
+        if name := self.qualified(callee):
+            return name.partition(".")[0] in KNOWN_MODULES or name in BUILTINS
+        if isinstance(node.func, ast.Name):
+            return node.func.id in BUILTINS
+        return isinstance(node.func, ast.Attribute) and bool(KNOWN_METHODS.fullmatch(node.func.attr))
+
+    def _computed(self, name: str, values: list[Value], facts: frozenset[str] = NO_FACTS) -> Value:
+        carried = frozenset[str]().union(*(value.facts for value in values)) & CARRIED if values else NO_FACTS
+        return Value(self.keys.make("call", name, *(value.key for value in values)), facts | carried)
+
+    def _is_seeded_by_rank(self, name: str) -> bool:
+        """Return whether each rank has random numbers of its own in the module of a function."""
+        return name.partition(".")[0] in self.shared.seeded_by_rank
+
+    def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
+        """Return whether a file exists: data of one rank if the module itself writes it."""
+        if any(part.is_constant and part.value in self.module.parsed.written for part in parts(path.key)):
+            return Value(self.keys.local(OF_FILE, *self.place(node), path.key))
+        return self._computed(name, [path])
+
+    def selected(self, owner: Value, node: ast.AST) -> Value:
+        """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
+        if owner.key.is_constant or owner.key.op in SAME:
+            return self.unknown(node, owner)
+        return Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
+
+
+def across(left: Value, right: Value, product: Value) -> Value:
+    """Return a product of matrices, with whether it is of the rows of this rank and those of all."""
+    facts = product.facts - {"pooled", "across"}
+    if "pooled" in right.facts:
+        facts |= {"pooled"} if "pooled" in left.facts else {"across"}
+    return product._replace(facts=facts)

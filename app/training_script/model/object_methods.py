@@ -1,0 +1,85 @@
+"""Methods of objects that the program does not define: what they return, and what they change in place."""
+
+import ast
+
+from .followed import with_more
+from .iterables import UNORDERED_FACT
+from .keys import BY_RANK, TOUCHED
+from .library_calls import FULL_TENSOR, METHODS, RANDOM, SELECTING_METHODS, TRANSPARENT_METHODS
+from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
+from .names import CARRIED, Named, Values
+from .noted_calls import OTHER_FORWARD
+from .values import NO_FACTS, Either, Method, Record, Value
+
+
+class MethodEvaluator(FunctionOfLibraryEvaluator):
+    """Calls of methods that the program does not define."""
+
+    def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        owner, name = method.owner, method.name
+        for role in sorted(owner.facts & METHODS.keys()) if owner.facts else ():
+            if effect := METHODS[role].get(name):
+                if name == "backward" and role == "graph" and self.no_sync:
+                    return self.constant(None)
+                return self.effect(effect, node, values, named, owner)
+        if "unwrapped" in owner.facts and OTHER_FORWARD.fullmatch(name):
+            return self.unknown(node, owner, *values, facts=frozenset({"unreduced"}))
+        if rank := self.rank_of_method(owner, name, node, values, named):
+            return rank
+        if name == "get_group" and owner.key.op in ("mesh", "item"):
+            mesh = owner.key if owner.key.op == "mesh" else owner.key.args[0]
+            of_part = mesh.op == "mesh" and mesh.args[0] > 1
+            return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
+        if name == "sort" and isinstance(node.func, ast.Attribute) and "unordered" in owner.facts:
+            self.bind(node.func.value, owner._replace(facts=owner.facts - UNORDERED_FACT))
+            return self.constant(None)
+        if name == "full_tensor":
+            return self.effect(FULL_TENSOR, node, values, named, owner)
+        if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
+            return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
+        if name in ("exists", "is_file", "is_dir") and not values:
+            return self._exists(name, owner, node)
+        if name in SELECTING_METHODS:
+            return self.selected(owner, node)
+        if name in ("get", "get_nowait") and "queue" in owner.facts:
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+        if name in ("chunk", "tensor_split") and values:
+            return self._pieces(owner, values[0], node)
+        if name in ("numel", "nelement", "size", "dim"):
+            return self.extent(owner, node)
+        if name in TRANSPARENT_METHODS:
+            return Value(owner.key, owner.facts)
+        if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
+            return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:
+            fields = owner.obj.fields
+            parts = tuple([Value(each.key, obj=(self.constant(text), each)) for text, each in fields.items()])
+            return self.unknown(node, owner)._replace(obj=parts if name == "items" else tuple(fields.values()))
+        if name == "get" and values and owner.key.op == "mapping":
+            default = values[1].key if len(values) > 1 else self.keys.none
+            return Value(self.keys.make("item", owner.key, values[0].key, default))
+        if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
+            target = node.func.value if isinstance(node.func, ast.Attribute) else None
+            change = "appended" if name == "append" else "changed"
+            more = with_more(owner.obj, values, extends=name != "append") if name in ("append", "extend") else None
+            if target is not None and more is not None:
+                self.collect(target, owner, Value(self.keys.make(change, owner.key, values[0].key), obj=more))
+                return self.constant(None)
+            self.rebind(target, owner, values, change)
+            return owner
+        if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
+            return known
+        if owner.facts & {"prepared"}:
+            return self.unknown(node, owner, *values)
+        return self._opaque(owner, node, values, named)
+
+    def _pieces(self, whole: Value, count: Value, node: ast.AST) -> Value:
+        """Return a tensor in so many pieces."""
+        spread = self.unknown(node, whole).key.spread
+        return Value(self.keys.make("pieces", *self.place(node), count.key, spread=spread), whole.facts & CARRIED)
+
+    def collect(self, target: ast.expr, before: Value, after: Value) -> None:
+        """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""
+        if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
+            after = after._replace(obj=Either(self.path[-1], after, before))
+        self.bind(target, after)
