@@ -1,4 +1,4 @@
-"""Which handler takes an error, by the names of the classes."""
+"""The handler that takes an error, by the names of the classes."""
 
 import ast
 import builtins

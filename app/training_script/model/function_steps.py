@@ -141,7 +141,7 @@ class Summary:
 
 
 class Handler(NamedTuple):
-    """Where an error goes on. ``outside``: the handler of the statement around."""
+    """The place at which an error goes on. ``outside``: the handler of the statement around."""
 
     node: Node
     caught: tuple[str, ...]
