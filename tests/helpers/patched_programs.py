@@ -45,11 +45,12 @@ class Program(NamedTuple):
     code: str
     alone: bool = True
     launched: bool = False
+    end: str = END
 
     @property
     def text(self) -> str:
         start = START.replace("if distributed:\n    dist.init", "dist.init") if self.launched else START
-        return start + self.code + END
+        return start + self.code + self.end
 
 
 PROGRAMS = {
@@ -394,5 +395,14 @@ if distributed:
     optimizer.step()
     assert not torch.equal(before, model.weight.full_tensor())
 """,
+    ),
+    "group_that_one_rank_leaves": Program(
+        "end-on-every-rank",
+        """
+if rank == 0:
+    dist.destroy_process_group()
+""",
+        alone=False,
+        end="assert not dist.is_initialized()\n",
     ),
 }
