@@ -14,6 +14,7 @@ from ..training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from .rule_context import Script
 
 EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|evaluation|dev)(?:$|_|\d)|val_|test_", re.IGNORECASE)
+TRAINING = re.compile(r"(?:^|_)train", re.IGNORECASE)
 COUNTS = re.compile(r"(?:\w+\.)*(?:range|trange|count)$")
 WRAPPERS = re.compile(
     r"enumerate|tqdm|trange|iter|zip|islice|list|\w*[Pp]refetcher|\w*[Pp]refetch\w*|track|progress\w*"
@@ -65,7 +66,7 @@ def samplers_of_loader(script: Script, loader: ast.Call) -> Iterator[tuple[ast.A
 def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
     """Yield the epoch loops that train on a loader of this sampler."""
     for node in nodes_below(script.source.tree):
-        if isinstance(node, (ast.For, ast.AsyncFor)) and _trains(script, node):
+        if isinstance(node, (ast.For, ast.AsyncFor)) and (_is_for_training(_bare(node.iter)) or _trains(script, node)):
             given = _bare(node.iter)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "iter" and node.args:
             given = _bare(node.args[0])
@@ -74,7 +75,7 @@ def find_epoch_loops(script: Script, sampler: ast.Call) -> Iterator[EpochLoop]:
         if EVALUATION.search(dotted_name(given).rpartition(".")[2]) or not _gives(script, given, sampler):
             continue
         use = _epochs_around(script, node, given)
-        if use and _trains(script, use.epochs):
+        if use and (_is_for_training(given) or _trains(script, use.epochs)):
             yield use
 
 
@@ -104,6 +105,11 @@ def _bare(expr: ast.expr) -> ast.expr:
     while isinstance(expr, ast.Call) and expr.args and WRAPPERS.fullmatch(dotted_name(expr.func).rpartition(".")[2]):
         expr = expr.args[0]
     return expr
+
+
+def _is_for_training(loader: ast.expr) -> bool:
+    """Return whether a loader is named for training: what is done with its batches may be in a library."""
+    return bool(TRAINING.search(dotted_name(loader).rpartition(".")[2]))
 
 
 def _trains(script: Script, loop: ast.AST, depth: int = 3) -> bool:

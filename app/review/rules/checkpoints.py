@@ -65,7 +65,7 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
     loads = [(reach, path.key) for reach, fact in run.of(LOAD) if (path := argument(fact, 0, "f"))]
     for reach, fact in writes:
         path = _target(fact)
-        if path and (_is_of_node(path.key) or any(path.key is read and together(reach, at) for at, read in loads)):
+        if path and (_is_of_node(path.key) or any(path.key is read and _later(run, reach, at) for at, read in loads)):
             continue  # each node writes what its ranks read then, or by its name what is on its own disk
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
@@ -75,6 +75,11 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
             )
+
+
+def _later(run: Run, reach: Reach, other: Reach) -> bool:
+    """Return whether a fact may be reached after another one, in the same round of each loop."""
+    return together(reach, other) and run.reached.index(other) > run.reached.index(reach)
 
 
 def check_load(script: Script, run: Run) -> Iterator[Violation]:

@@ -106,6 +106,9 @@ def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
         given += listed.elts if isinstance(listed, (ast.List, ast.Tuple)) else []
     elif full.endswith("distributed.init_process_group"):
         given = [call_argument(call, "device_id")]
+    elif method == "set_device" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+        of_library = names.qualified(call.func.value.func).endswith("accelerator.get_accelerator")
+        given = call.args[:1] if of_library else []  # type: ignore[assignment]
     elif method in ("to", "cuda") and not full:
         given = [call_argument(call, "device", 0)]
     elif method == "format" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):

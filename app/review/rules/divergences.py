@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
-from ...training_script.model.keys import BY_RANK, LOCAL
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS
 from ...training_script.model.sequences import Event, Site
 from ..deciding_branch import DecidingBranch
 from ..patches.hoist_collective import FIX, hoist_collective
@@ -121,7 +121,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
     elsewhere = found.first.site.path != script.source.path
     perhaps = found.rounds == "count" and not found.sure
-    if (elsewhere and (found.leaves or perhaps)) or found.by == BY_RANK | LOCAL:
+    by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found)
+    if (elsewhere and (found.leaves or perhaps)) or by_both:
         return "info"  # other conditions may keep the ranks together
     if elsewhere or not found.first.sure or found.by & LOCAL or found.rounds == "count":
         return "warning"
@@ -131,6 +132,13 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     if not found.sure and (behind or deciding.site != found.first.site or not deciding.is_known):
         return "warning"
     return None
+
+
+def _keeps_one_out(script: Script, found: Divergence) -> bool:
+    """Return whether the deciding condition surely keeps one of the two ranks out, whatever the data of the other."""
+    branch = script.branches.get(found.decided)
+    keys = script.evaluated.keys
+    return branch is not None and any(keys.specialise(branch.test, RANKS[rank]).is_constant for rank in found.ranks)
 
 
 def _events(found: Divergence) -> list[Event]:

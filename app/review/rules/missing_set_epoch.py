@@ -10,7 +10,7 @@ import ast
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument, dotted_name
 from ...training_script.torch_classes import SAMPLER_CLASSES
-from ..epoch_loops import EVALUATION, EpochLoop, counts_steps, find_epoch_loops, find_samplers, is_call_of
+from ..epoch_loops import EVALUATION, TRAINING, EpochLoop, counts_steps, find_epoch_loops, find_samplers, is_call_of
 from ..patches.insert_set_epoch import insert_set_epoch
 from ..rule_context import Script, Violation
 
@@ -60,22 +60,25 @@ def _shuffles(script: Script, sampler: ast.Call) -> bool:
     if given is None:
         return True
     leaves = script.names.origins(given)
-    return (
-        bool(leaves)
-        and all(isinstance(leaf, ast.Constant) for leaf in leaves)
-        and any(isinstance(leaf, ast.Constant) and leaf.value is True for leaf in leaves)
-    )
+    if not all(isinstance(leaf, ast.Constant) for leaf in leaves):
+        return any(TRAINING.search(name) for name in _names_around(script, sampler))
+    return any(isinstance(leaf, ast.Constant) and leaf.value is True for leaf in leaves)
 
 
 def _for_evaluation(script: Script, sampler: ast.Call) -> bool:
     """Return whether the names around the sampler suggest that it is not for training."""
+    return any(EVALUATION.search(name) for name in _names_around(script, sampler))
+
+
+def _names_around(script: Script, sampler: ast.Call) -> list[str]:
+    """Return the last parts of the names that a sampler gets, and of its data."""
     stmt: ast.AST = sampler
     while isinstance(stmt, (ast.expr, ast.keyword)):
         stmt = script.source.parents[stmt]
     targets = stmt.targets if isinstance(stmt, ast.Assign) else []
     data = call_argument(sampler, "dataset", 0)
     named = [dotted_name(target) for target in targets] + [dotted_name(data) if data is not None else ""]
-    return any(EVALUATION.search(name.rpartition(".")[2]) for name in named)
+    return [name.rpartition(".")[2] for name in named]
 
 
 # ---- calls of set_epoch

@@ -6,7 +6,9 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.reach import ALL, Run, alternatives, argument
-from ...training_script.syntax import call_argument
+from ...training_script.model.sequences import Site
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, call_argument
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -44,23 +46,29 @@ def check_end(script: Script, run: Run) -> Iterator[Violation]:
     for reach, _ in ends:
         reached |= ALL if reach.unsure else reach.ranks
     for reach, fact in ends:
-        if not script.is_here(reach):
-            continue
-        if reached != ALL and not reach.unsure:
+        here = script.is_here(reach)
+        if here and reached != ALL and not reach.unsure:
             message = "only some ranks destroy the process group: with NCCL they wait for the others there"
             yield from violation_at(script, reach, message, 0.8, patch=partial(_on_every_rank, script, fact))
-        elif _in_finally(script, fact):
+            continue
+        site = next((each for each in (fact.site, *reach.calls) if _in_finally(script, each)), None)
+        if site:
             message = "in a finally block: a rank that failed waits here for ranks that are still in a collective"
-            yield from violation_at(script, reach, message, 0.7, severity="warning")
+            at = reach._replace(fact=fact._replace(site=site))
+            yield from violation_at(script, at, message, 0.7, severity="warning")
 
 
-def _in_finally(script: Script, fact: Noted) -> bool:
-    node: ast.AST = fact.node
-    while (parent := script.source.parents.get(node)) is not None and not isinstance(node, ast.FunctionDef):
-        if isinstance(parent, ast.Try) and node in parent.finalbody:
-            return True
-        node = parent
-    return False
+def _in_finally(script: Script, site: Site) -> bool:
+    """Return whether a place of the script is in the ``finally`` block of its function."""
+    blocks = (
+        stmt
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, ast.Try)
+        for stmt in node.finalbody
+        if not isinstance(stmt, FUNCTIONS)
+    )
+    here = site.path == script.source.path
+    return here and any(stmt.lineno <= site.line <= (stmt.end_lineno or stmt.lineno) for stmt in blocks)
 
 
 def _on_every_rank(script: Script, fact: Noted) -> Patch:

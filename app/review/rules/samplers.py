@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_calls import BACKWARD
-from ...training_script.model.reach import Reach, Run, argument
-from ...training_script.model.sequences import Event
+from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -61,7 +60,7 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
         loaders = {
             loader.result.key
             for _, loader in run.of(*LOADER_CLASSES)
-            if (given := argument(loader, 3, "sampler")) and given.key is fact.result.key
+            if (given := argument(loader, 3, "sampler")) and fact.result.key in alternatives(given.key)
         }
         if any(_trains_again(each, loaders) for each in run.reached):
             known = known if known is not None else {found.line for found in missing_set_epoch.check(script)}
@@ -92,7 +91,7 @@ def _changes(call: Noted) -> bool:
 
 def _trains_again(reach: Reach, loaders: set[Key]) -> bool:
     """Return whether a backward pass is in a loop over one of the loaders, within one of more than one round."""
-    if not isinstance(reach.fact, Event) or BACKWARD not in reach.name:
+    if BACKWARD not in reach.name and reach.name != ".backward":
         return False
     inner = [number for number, loop in enumerate(reach.loops) if not loaders.isdisjoint(parts(loop.amount))]
     return bool(inner) and any(not _runs_once(loop.amount) for loop in reach.loops[: inner[0]])

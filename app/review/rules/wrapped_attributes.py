@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.function_steps import Read
-from ...training_script.model.keys import RANKS
-from ...training_script.model.reach import Run
+from ...training_script.model.function_steps import Noted, Read
+from ...training_script.model.keys import RANKS, Key
+from ...training_script.model.reach import Reach, Run, alternatives
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.use_inner_model import inner_model
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -20,13 +20,34 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     wraps = {fact.result.key: fact for _, fact in run.of(*DDP_CLASSES)}
     for reach in run.reached:
         read = reach.fact
-        if not isinstance(read, Read) or not reach.several or reach.attempted or not script.is_here(reach):
+        if not isinstance(read, Read) or reach.unsure or reach.attempted or not script.is_here(reach):
             continue
-        held = {run.keys.specialise(read.owner.key, rank) for rank in RANKS}
-        if held <= wraps.keys() and not _is_asked_for(script, read.node):
-            line = wraps[next(iter(held))].site.line
-            message = f"DDP has no attribute `{read.name}`: its `.module` has it (wrapped in line {line})"
-            yield from violation_at(script, reach, message, 0.85, patch=lambda read=read: _from_inner(script, read))
+        held = _models(run, reach, read)
+        wrap = next((wraps[key] for key in held if key in wraps), None)
+        if wrap is None or _is_asked_for(script, read.node):
+            continue
+        surely = held <= wraps.keys()
+        message = f"DDP has no attribute `{read.name}`: its `.module` has it (wrapped in {_shown(script, wrap)})"
+        yield from violation_at(
+            script,
+            reach,
+            message,
+            0.85 if surely else 0.65,
+            severity=None if surely else "warning",
+            patch=lambda read=read: _from_inner(script, read),
+        )
+
+
+def _models(run: Run, reach: Reach, read: Read) -> set[Key]:
+    """Return what a model may be where an attribute of it is read."""
+    ranks = [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
+    seen = {run.keys.specialise(read.owner.key, rank) for rank in ranks}
+    return {each for key in seen for each in alternatives(key, reach.conditions) if each.op != "if"}
+
+
+def _shown(script: Script, fact: Noted) -> str:
+    name = "line " if fact.site.path == script.source.path else f"{fact.site.path.rpartition('/')[2]}:"
+    return f"{name}{fact.site.line}"
 
 
 def _is_asked_for(script: Script, node: ast.AST) -> bool:

@@ -12,7 +12,6 @@ from ..nodes import walk
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
-from .choices import is_inner
 from .conditions import ConditionEvaluator
 from .followed import known_functions
 from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, count_leaves, kinds, with_body
@@ -87,7 +86,9 @@ class BranchEvaluator(ConditionEvaluator):
             if handler.name:
                 self.env[handler.name] = Value(self.keys.local("an error", *self.place(handler)))
             self.items = []
+            self.path.append(self.keys.make("and", self.path[-1], self.unknown(handler).key))
             self.block(handler.body)
+            self.path.pop()
             if handler in goes_on:
                 test = self.keys.local("an error", *self.place(handler))
                 handled = [Branch(test, self.site(handler), self.items, handled)] if handled else self.items
@@ -210,7 +211,7 @@ class BranchEvaluator(ConditionEvaluator):
         if spread & 1:
             op = "counted" if counts_on(value.key, after.key) else "changing"
             key = self.keys.make(op, name, *site[:2], value.key, after.key)
-        facts = after.facts if is_inner(after, value) else value.facts | after.facts
+        facts = after.facts if self.is_inner(after, value) else value.facts | after.facts
         return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
 
 

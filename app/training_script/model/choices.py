@@ -14,11 +14,6 @@ from .sequences import Site
 from .values import Either, Method, Record, Value, is_elements
 
 
-def is_inner(value: Value, wrapper: Value) -> bool:
-    """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
-    return value.key.op == "attribute" and value.key.args[1] == "module" and value.key.args[0] is wrapper.key
-
-
 def _depth(obj: object) -> int:
     return 1 + max(_depth(obj.then.obj), _depth(obj.other.obj)) if isinstance(obj, Either) else 0
 
@@ -63,6 +58,18 @@ class ChoiceEvaluator(MethodEvaluator):
             self.items = outside
             self.path.pop()
 
+    def is_inner(self, value: Value, wrapper: Value) -> bool:
+        """Return whether a value is the model inside of a wrapper: a script that asks for it has a wrapper there."""
+        if value.key.op != "attribute" or value.key.args[1] != "module":
+            return False
+        pending = [wrapper]
+        while pending:
+            each = pending.pop()
+            if value.key.args[0] is each.key:
+                return True
+            pending += self.shared.arms.get(each.key, ())
+        return False
+
     def in_branch(self, value: Value) -> Value:
         """Return what a value is under the conditions around it, if these have chosen it."""
         while arms := self.shared.arms.get(value.key):
@@ -106,9 +113,9 @@ class ChoiceEvaluator(MethodEvaluator):
         key = self.keys.either(test, then.key, other.key)
         if key.op == "if" and key.args[0] is test and then.facts != other.facts:
             self.shared.arms[key] = then, other
-        if is_inner(then, other):
+        if self.is_inner(then, other):
             return Value(key, then.facts, obj)
-        return Value(key, other.facts if is_inner(other, then) else then.facts | other.facts, obj)
+        return Value(key, other.facts if self.is_inner(other, then) else then.facts | other.facts, obj)
 
     def _joined_object(self, test: Key, then: Value, other: Value, site: Site | None) -> object:
         first, second = then.obj, other.obj

@@ -123,7 +123,7 @@ def same_on_ranks(key: Key) -> bool:
 
 def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
     """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
-    known = dict(without_not(each.test, each.truth) for each in conditions)
+    known = _known(conditions)
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
@@ -132,11 +132,36 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
         seen.add(id(each))
         yield each
         if each.op == "if":
-            test, truth = without_not(each.args[0], True)
-            arms = (known[test] == truth,) if test in known else (True, False)
-            pending += [each.args[1 if arm else 2] for arm in arms]
+            truth = _truth(each.args[0], known) if known else None
+            pending += [each.args[1 if arm else 2] for arm in ((True, False) if truth is None else (truth,))]
         elif each.op in ("one of", "changing"):
             pending += [arg for arg in each.args if isinstance(arg, Key)]
+
+
+def _known(conditions: "tuple[Condition, ...]") -> dict[Key, bool]:
+    """Return the tests that conditions decide, with their truth, the parts of a compound one included."""
+    known: dict[Key, bool] = {}
+    pending = [(each.test, each.truth) for each in conditions]
+    while pending:
+        test, truth = without_not(*pending.pop())
+        known[test] = truth
+        if test.op == ("and" if truth else "or"):
+            pending += [(part, truth) for part in test.args]
+    return known
+
+
+def _truth(test: Key, known: dict[Key, bool]) -> bool | None:
+    """Return whether a test holds, as far as it follows from those that are known."""
+    if test in known:
+        return known[test]
+    if test.op == "not":
+        inner = _truth(test.args[0], known)
+        return None if inner is None else not inner
+    if test.op in ("and", "or"):
+        parts = [_truth(part, known) for part in test.args]
+        decides = test.op == "or"
+        return decides if decides in parts else None if None in parts else not decides
+    return None
 
 
 def together(first: Reach, second: Reach) -> bool:

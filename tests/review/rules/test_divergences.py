@@ -58,6 +58,17 @@ def save(path):
         accelerator.save_state(path)
 """
 
+REASON_ON_ONE_RANK = """\
+import time
+def stop(limit):
+    reason = None
+    if rank == 0:
+        if time.time() > limit:
+            reason = "too late"
+    if reason is not None:
+        dist.barrier()
+"""
+
 
 def severities(tmp_path: Path, code: str) -> list[str]:
     """Return the severity of each finding of the rules about ranks that part."""
@@ -76,6 +87,7 @@ def severities(tmp_path: Path, code: str) -> list[str]:
         (ONE_OF_TWO_WRAPPERS, []),
         (ONE_OF_TWO_WRAPPERS.replace("if sharded else model", "or model"), ["warning"]),
         (ONE_OF_TWO_WRAPPERS.replace(" if sharded else DDP(model)", ""), ["error"]),
+        (REASON_ON_ONE_RANK, ["warning"]),
         (BY_GROUP, ["warning"]),
         (BY_LIBRARY, ["warning"]),
         (BY_LIBRARY.replace("if acc", "if accelerator.distributed_type == 'DEEPSPEED' or acc"), ["info"]),

@@ -168,6 +168,98 @@ FOUND: dict[str, tuple[str, str, str]] = {
             scaler.update()
         """,
     ),
+    "a method of the model, on one rank": ("DW218", START + WRAP, "if rank == 0:\n    model.generate()"),
+    "a method of a model that an option wraps, in one of two ways": (
+        "DW218",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def wrapped(net):
+            if os.environ.get("STATIC"):
+                return DDP(net, static_graph=True)
+            return DDP(net)
+        net = torch.nn.Linear(2, 2)
+        if torch.cuda.is_available() and os.environ.get("WRAP"):
+            net = wrapped(net)
+        print(net.in_features)
+        """,
+    ),
+    "a sampler if there are ranks, and a loader of the module": (
+        "DW203",
+        START + WRAP + LOADER,
+        """
+        def train(epoch):
+            for batch in loader:
+                model(batch).sum().backward()
+        several = int(os.environ.get("RANK", -1)) != -1
+        sampler = DistributedSampler(data) if several else None
+        loader = DataLoader(data, sampler=sampler)
+        for epoch in range(3):
+            train(epoch)
+        """,
+    ),
+    "a sampler behind what checks the arguments": (
+        "DW203",
+        START + WRAP + LOADER,
+        """
+        def main(args):
+            if (args.text is not None and args.folder is not None) or (args.text is None and args.folder is None):
+                raise ValueError("one of --text and --folder")
+            engine = find(args)
+            loader = {"train": DataLoader(args.folder, sampler=DistributedSampler(args.folder))}
+            for epoch in range(3):
+                for batch in loader["train"]:
+                    engine(batch).backward()
+        main(parse())
+        """,
+    ),
+    "a sampler behind a function that fails where a package lacks": (
+        "DW203",
+        START + WRAP + LOADER,
+        """
+        def is_installed(name):
+            try:
+                __import__(name)
+            except ModuleNotFoundError:
+                return False
+            return True
+        def choose():
+            if not is_installed("fast_ranks"):
+                raise RuntimeError("install fast_ranks")
+        def main(data):
+            choose()
+            loader = DataLoader(data, sampler=DistributedSampler(data))
+            for epoch in range(3):
+                for batch in loader:
+                    model(batch).sum().backward()
+        main(read())
+        """,
+    ),
+    "a save of each node that the next start reads": (
+        "DW502",
+        START,
+        """
+        local_rank = int(os.environ["LOCAL_RANK"])
+        path = os.environ["SNAPSHOT"]
+        if os.path.exists(path):
+            model.load_state_dict(torch.load(path, map_location="cpu"))
+        for epoch in range(3):
+            if local_rank == 0 and epoch % 2 == 0:
+                torch.save(model.state_dict(), path)
+        """,
+    ),
+    "the end in a function that a finally block calls": (
+        "DW409",
+        START,
+        """
+        def leave():
+            dist.destroy_process_group()
+        try:
+            dist.barrier()
+        finally:
+            leave()
+        """,
+    ),
     "a method of the model": ("DW218", START + WRAP, "print(model.in_features)"),
     "a file of every rank": ("DW412", START, 'with open("log.txt", "w") as log:\n    print(1, file=log)'),
     "tensors on one GPU": ("DW104", START + WRAP, 'x = torch.ones(2, 2).to("cuda:0")'),
@@ -583,6 +675,19 @@ SILENT: dict[str, tuple[str, str, str]] = {
                 model(x).sum().backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
+        """,
+    ),
+    "a method where the model is not wrapped": (
+        "DW218",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def main(wraps, cuda):
+            net = torch.nn.Linear(2, 2)
+            if wraps and cuda:
+                net = DDP(net)
+            if not wraps:
+                print(net.in_features)
         """,
     ),
     "an attribute of DDP": ("DW218", START + WRAP, "model.train()\nprint(model.module.in_features, model._buckets)"),

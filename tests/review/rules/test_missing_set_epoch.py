@@ -11,6 +11,19 @@ from torch.utils.data import DataLoader, DistributedSampler
 STEP = "loss = model(batch)\nloss.backward()\noptimizer.step()\n"
 
 FIXED = {
+    "an option that shuffles, and a step in a library": (
+        """
+        def main(options, model):
+            train_sampler = DistributedSampler(dataset, shuffle=options["shuffle"])
+            train_loader = DataLoader(dataset, sampler=train_sampler)
+            for epoch in range(100):
+                for batch in train_loader:
+                    model.feed(batch)
+                    model.optimize()
+        """,
+        "    for epoch in range(100):\n",
+        "        train_sampler.set_epoch(epoch)\n",
+    ),
     "a sampler of its own": (
         """
         sampler = DistributedSampler(dataset)
