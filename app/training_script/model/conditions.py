@@ -37,7 +37,7 @@ class ConditionEvaluator(StatementEvaluator):
             if each is not stmt:
                 self.budget.spend()
             test = self._truth(each.test)
-            if test.is_constant and test.value and isinstance(each.body[-1], ast.Raise):
+            if test.is_constant and test.value and isinstance(each.body[-1], ast.Raise) and _asks_for_none(each.test):
                 test = self.unknown(each.test).key  # a program that always fails there is not one that somebody runs
             if not test.is_constant or self.quick:
                 last_line = each.test.end_lineno or each.lineno
@@ -146,6 +146,12 @@ class ConditionEvaluator(StatementEvaluator):
             return self._branch(test, self.site(case.pattern), lambda: self.block(case.body), lambda: cases(rest[1:]))
 
         return cases(stmt.cases)
+
+
+def _asks_for_none(test: ast.expr) -> bool:
+    """Return whether a condition compares something with None, which is supposed not to be None if nothing shows it."""
+    compared = (each for node in ast.walk(test) if isinstance(node, ast.Compare) for each in node.comparators)
+    return any(isinstance(each, ast.Constant) and each.value is None for each in compared)
 
 
 def _chain(stmt: ast.If) -> list[ast.If]:

@@ -405,7 +405,20 @@ class FunctionEvaluator(BranchEvaluator):
                     suggested = None if value.key is self.keys.none else self.by_name(name)
                     return suggested or Value(self.keys.make("held", id(cls), name))
                 return value
-        return None
+        return self._made_by_factory(cls, name)
+
+    def _made_by_factory(self, cls: ClassRef, name: str) -> Value | None:
+        """Return what the constructor of a dataclass, or of a model of pydantic, gives an attribute."""
+        found = cls.factory(name)
+        if found is None:
+            return None
+        module, node = found
+        around = FunctionEvaluator(self.whole, module, module.env, {}, None)
+        factory = around.evaluate(node)
+        if not isinstance(factory.obj, FunctionRef):
+            return None
+        cls.attributes[name] = self.named(name, around.call_function(factory.obj, [], {}, around.site(node)))
+        return cls.attributes[name]
 
     def _method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
         """Return a method as its decorators make it."""

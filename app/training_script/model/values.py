@@ -62,6 +62,18 @@ class ClassRef:
         names = (stmt.target for stmt in bodies if isinstance(stmt, ast.AnnAssign))
         return list(dict.fromkeys(each.id for each in names if isinstance(each, ast.Name)))
 
+    def factory(self, name: str) -> "tuple[Module, ast.expr] | None":
+        """Return the function that makes an attribute of each object: ``field(default_factory=…)``, with its module."""
+        for each in self.ancestry():
+            for stmt in each.node.body:
+                match stmt:
+                    case ast.AnnAssign(target=ast.Name(id=found), value=ast.Call(keywords=given)) if found == name:
+                        made = next((keyword.value for keyword in given if keyword.arg == "default_factory"), None)
+                        return (each.module, made) if made else None
+                    case _:
+                        pass
+        return None
+
     def attribute(self, name: str) -> "Value | None":
         """Return what the class or its objects hold under a name."""
         return next((each.attributes[name] for each in self.ancestry() if name in each.attributes), None)

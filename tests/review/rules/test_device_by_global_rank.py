@@ -25,6 +25,16 @@ OBJECTS = {
             def step(self):
                 return torch.device(f"cuda:{self._rank}")
     """,
+    "an attribute that a function makes for each object": """
+        from dataclasses import dataclass, field
+        def own_rank():
+            return int(os.environ["RANK"])
+        @dataclass
+        class Settings:
+            number: int = field(default_factory=own_rank)
+            def start(self):
+                return torch.device(f"cuda:{self.number}")
+    """,
     "an option named local_rank that holds another rank": """
         def evaluate(args):
             return torch.device(f"cuda:{args.local_rank}")
@@ -69,6 +79,11 @@ def test_every_source_of_the_global_rank_is_recognised(rank: str) -> None:
 def test_the_global_rank_is_recognised_where_it_is_kept(held: str) -> None:
     (line,) = lines(OBJECTS[held], "DW101")
     assert line.startswith("return torch.device")
+
+
+def test_a_device_that_deepspeed_sets() -> None:
+    code = "from deepspeed.accelerator import get_accelerator\nget_accelerator().set_device(dist.get_rank())\n"
+    assert lines(code, "DW101") == ["get_accelerator().set_device(dist.get_rank())"]
 
 
 @pytest.mark.parametrize("use", USE)
