@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SHARE = 2  # a call into another file may take half of the steps that are left: what follows it counts as well
+SHARE = 2  # a call into another file may take half of the steps that are left for such calls
 
 
 class OverBudget(Exception):
@@ -11,12 +11,13 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """The steps that are left."""
+    """The steps that are left. ``abroad``: of these, the ones for calls into other files, half if it is not given."""
 
-    __slots__ = ("left",)
+    __slots__ = ("abroad", "left")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, abroad: int | None = None) -> None:
         self.left = left
+        self.abroad = left // 2 if abroad is None else abroad
 
     @contextmanager
     def part(self, most: int) -> "Iterator[Budget]":
@@ -27,6 +28,16 @@ class Budget:
             yield part
         finally:
             self.left -= before - part.left
+
+    @contextmanager
+    def part_abroad(self) -> "Iterator[Budget]":
+        """Give the budget of a call into another file: what follows the call counts as well."""
+        with self.part(min(self.left, self.abroad) // SHARE) as part:
+            before = part.left
+            try:
+                yield part
+            finally:
+                self.abroad -= before - part.left
 
     def spend(self) -> None:
         """Count one step.

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from .amounts import is_as_long
 from .assumptions import Assumptions, AssumptionSets
-from .budget import SHARE, Budget, OverBudget
+from .budget import Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
 from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
 
@@ -74,7 +74,7 @@ class Comparison:
             return self._compare(call.body, call.body, decided, by, calls, nothing)
         self._abroad = True
         try:
-            with outside.part(outside.left // SHARE) as self.budget:
+            with outside.part_abroad() as self.budget:
                 return self._compare(call.body, call.body, decided, by, calls, nothing)
         except OverBudget:
             self._cut = True

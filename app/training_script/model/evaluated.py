@@ -16,6 +16,7 @@ from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
 MOST_STEPS = 150_000  # expressions and statements evaluated
+MOST_ABROAD = 40_000  # of these, in other files
 
 
 class Root(NamedTuple):
@@ -42,7 +43,7 @@ class Evaluated:
         changed: "Mapping[Path, ast.Module] | None" = None,
     ) -> None:
         """Take the trees of ``changed`` modules instead of their files."""
-        self.budget = Budget(most_steps)
+        self.budget = Budget(most_steps, MOST_ABROAD)
         self.roots: list[Root] = []
         self.is_interactive = path.suffix == ".ipynb" and "__main__" not in text
         self.complete = True

@@ -6,14 +6,15 @@ first to see what a round changes, then with what it may find changed. Nothing o
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..nodes import walk
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS, BranchEvaluator
-from .budget import SHARE, Budget, OverBudget
+from .budget import Budget, OverBudget
 from .followed import is_followed
 from .function_steps import Branch, Called, Item, Leave, Summary
 from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
@@ -142,33 +143,34 @@ class Evaluation(Shared):
         if self.depth >= MOST_DEPTH:
             return made
         self.depth += 1
-        outside, abroad = self.budget, self._leaves_script(function)
-        if abroad:
-            self.abroad, self.budget = True, Budget(outside.left // SHARE)
-        given = self.budget.left
+        self.evaluated[function.node] = function
         try:
-            self.evaluated[function.node] = function
-            evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
-            made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
-            made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
-            made.complete = True
-            decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
-            made.wrapped = any(not is_harmless(each) for each in decorators)
-            self.alike[flags] = self.alike[node] = made
-        except OverBudget:
-            if not abroad:
-                raise
-            self.cut = True
+            with self._steps_for(function):
+                evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
+                made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
+                made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
+                made.complete = True
+                decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
+                made.wrapped = any(not is_harmless(each) for each in decorators)
+                self.alike[flags] = self.alike[node] = made
         finally:
             self.depth -= 1
-            if abroad:
-                outside.left -= given - self.budget.left
-                self.abroad, self.budget = False, outside
         return made
 
-    def _leaves_script(self, function: FunctionRef) -> bool:
-        """Return whether the script calls a function of another file, rather than that file one of its own."""
-        return not self.abroad and self.script is not None and function.module is not self.script
+    @contextmanager
+    def _steps_for(self, function: FunctionRef) -> Iterator[None]:
+        """Take the steps of a call into another file from those for such calls; it ends where they do."""
+        if self.abroad or self.script is None or function.module is self.script:
+            yield
+            return
+        outside, self.abroad = self.budget, True
+        try:
+            with outside.part_abroad() as self.budget:
+                yield
+        except OverBudget:
+            self.cut = True
+        finally:
+            self.abroad, self.budget = False, outside
 
 
 def _names(node: ast.AST) -> frozenset[str]:
