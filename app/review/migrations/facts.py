@@ -14,7 +14,7 @@ from ...training_script.syntax import (
     is_main_block,
     last_name,
 )
-from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, is_optimizer
 from ..rule_context import Script
 from .origins import loader_roots, roots
 from .types import Refusal
@@ -279,10 +279,9 @@ class TrainingFacts:
 
     def _makes_optimizer(self, call: ast.Call) -> bool:
         name = self.named(call)
-        is_scheduler = "lr_scheduler" in name or "swa_utils" in name
-        in_library = name.startswith("torch.optim.") and not is_scheduler and last_name(call.func)[:1].isupper()
+        in_library = is_optimizer(name) and "swa_utils" not in name and last_name(call.func)[:1].isupper()
         by_name = last_name(call.func).lower().endswith(("adam", "adamw", "sgd", "lion", "muon", "adafactor"))
-        return (in_library or by_name) and bool(call.args or call.keywords) and not is_scheduler
+        return (in_library or by_name) and bool(call.args or call.keywords)
 
     def is_optimizer(self, expr: ast.expr) -> bool:
         """Return whether ``expr`` is a name of an optimizer."""

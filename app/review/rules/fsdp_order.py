@@ -8,6 +8,7 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, alternatives, argument, together
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import is_optimizer
 from ..patches.move_statement import may_move_below, moved_below
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -33,10 +34,10 @@ def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
         again = any(each.fact.site == wrapped.site and isinstance(each.fact, Noted) for each in before)
         for reach in before if not again else ():  # a helper makes another model and its optimizer
             fact = reach.fact
-            if not (isinstance(fact, Noted) and fact.name.startswith("torch.optim.") and together(reach, at)):
+            if not (isinstance(fact, Noted) and is_optimizer(fact.name) and together(reach, at)):
                 continue
             given = argument(fact, 0, "params")
-            if given and _has_parameters_of(given.key, model.key, before) and "lr_scheduler" not in fact.name:
+            if given and _has_parameters_of(given.key, model.key, before):
                 yield from violation_at(
                     script,
                     reach,

@@ -11,7 +11,7 @@ from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
-from ...training_script.torch_classes import LOADER_CLASSES
+from ...training_script.torch_classes import LOADER_CLASSES, is_optimizer
 from ..patches.add_sampler import sampler_edits
 from ..patches.apply_edits import apply_edits, edits_between
 from ..patches.torch_names import distributed_module
@@ -93,7 +93,7 @@ def _seeds(run: Run) -> Iterator[Key]:
 
 def _steps(run: Run) -> bool:
     """Return whether an optimizer is made: otherwise the loop may measure something."""
-    return any(each.name.startswith("torch.optim.") for each in run.reached)
+    return any(is_optimizer(each.name) for each in run.reached)
 
 
 def _has_sampler(fact: Noted) -> bool:

@@ -14,6 +14,7 @@ from ..violations import violation_at
 
 RANK = re.compile(r"(?:\w+_)?(?:RANK|PROCID|LOCALID)|(?:\w+_)?(?:WORLD_SIZE|NTASKS)")
 OF_ENVIRONMENT = re.compile(r"environ|getenv")
+HASH_SEED = re.compile("PYTHONHASHSEED")
 QUOTED = re.compile(rf"""["'](?:{RANK.pattern})["']""")
 READS = ("os.environ.get", "os.getenv", "os.environ.__getitem__")
 
@@ -103,7 +104,7 @@ def _is_of_text(call: ast.Call) -> bool:
 
 def check_hash(script: Script, run: Run) -> Iterator[Violation]:
     """DW414: yield the remainders of hashes by which ranks share something out."""
-    if "PYTHONHASHSEED" in script.source.text:
+    if script.mentions(HASH_SEED):
         return
     for reach, fact in run.of("hash"):
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None

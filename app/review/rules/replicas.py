@@ -11,7 +11,7 @@ from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import ClassRef, Instance, Library
 from ...training_script.syntax import dotted_name, last_name
-from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -41,7 +41,7 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
     reach, fact = first
     given = argument(fact, 0, "seed")
     before, after = _around(run, reach)
-    made, made_before = (any(each.name.startswith("torch.optim.") for each in part) for part in (after, before))
+    made, made_before = (any(is_optimizer(each.name) for each in part) for part in (after, before))
     if given and given.key.spread & BY_RANK and reach.several and made and not made_before:
         yield from violation_at(
             script,

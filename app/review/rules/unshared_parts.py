@@ -45,10 +45,7 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
-    if not any(run.of(*COPY)) or script.mentions(SEEDS):
-        return
-    text = script.source.text
-    if SYNCHRONISES.search(text.replace("DistributedDataParallel", "")):
+    if not any(run.of(*COPY)) or script.mentions(SEEDS) or script.mentions(SYNCHRONISES):
         return
     wraps = [(reach, model) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
     for number, each in enumerate(run.reached):

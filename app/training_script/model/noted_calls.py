@@ -3,7 +3,7 @@
 import re
 
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
-from ..torch_classes import DDP_CLASSES, LOADER_CLASSES
+from ..torch_classes import DDP_CLASSES, LOADER_CLASSES, OPTIMIZERS
 from .keys import Key
 from .library_calls import GENERATORS
 from .values import Bound, Library, Method, Value
@@ -43,7 +43,7 @@ OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|tra
 UNORDERED = "the order of a set"
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
-NOTED_PREFIXES = ("torch.optim.",)
+NOTED_PREFIXES = (OPTIMIZERS,)
 WRAPPERS = {"ddp", "fsdp", "engine", "apex", "prepared"}
 NOTED_METHODS = {
     *(
