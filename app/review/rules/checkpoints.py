@@ -70,11 +70,11 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
         copied = argument(fact, 0, "src") if fact.name in COPIES else None
         if copied and copied.key not in saved:
             continue  # data are copied to the disks of all nodes on purpose
-        tests = [each.test for each in reach.conditions]
-        if reach.ranks == FIRST_OF_NODES and any(map(_is_local_rank, tests)) and not any(map(_is_chosen, tests)):
-            yield from violation_at(
-                script, reach, "one rank of each node writes this file: its path is the same on all nodes", 0.7
-            )
+        deciding = [each for each in reach.conditions if _is_local_rank(each.test)]
+        if reach.ranks == FIRST_OF_NODES and deciding and not any(_is_chosen(each.test) for each in reach.conditions):
+            own = [each.site.line for each in deciding if each.site.path == script.source.path]
+            message = "one rank of each node writes this file: its path is the same on all nodes"
+            yield from violation_at(script, reach, message, 0.7, branch=own[-1] if own else None)
 
 
 def _later(run: Run, reach: Reach, other: Reach) -> bool:

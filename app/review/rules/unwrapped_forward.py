@@ -14,9 +14,10 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 REDUCED = {"graph", "reduced"}
-# Gradients that the script reduces itself.
+# Gradients that the script reduces itself; ``sync_gradients`` of Accelerate only tells when it does so.
 BY_HAND = re.compile(
-    r"(?:reduce|average|sync)\w*[(_.]?\w*grad|grad\w*[._](?:all_?reduce|sync)|reduce\w*\([^)\n]*\.grad", re.I
+    r"(?:reduce|average|sync(?!_gradients\b))\w*[(_.]?\w*grad|grad\w*[._](?:all_?reduce|sync)|reduce\w*\([^)\n]*\.grad",
+    re.I,
 )
 FIX = "call-wrapper"
 MESSAGE = (

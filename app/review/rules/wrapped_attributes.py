@@ -39,10 +39,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _models(run: Run, reach: Reach, read: Read) -> set[Key]:
-    """Return what a model may be where an attribute of it is read."""
+    """Return what a model may be where an attribute of it is read; nothing if other objects may hold another one."""
     ranks = [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
     seen = {run.keys.specialise(read.owner.key, rank) for rank in ranks}
-    return {each for key in seen for each in alternatives(key, reach.conditions) if each.op != "if"}
+    found = {each for key in seen for each in alternatives(key, reach.conditions) if each.op != "if"}
+    return set() if any(each.op in ("one of", "changing") for each in found) else found
 
 
 def _shown(script: Script, fact: Noted) -> str:

@@ -15,7 +15,7 @@ from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
-from .names import CARRIED
+from .names import CARRIED, MOST_NESTED
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .rank_values import GET_RANK
 from .values import Either, FunctionRef, Library, Record, Value, is_elements
@@ -33,6 +33,11 @@ def is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.BinOp):
         return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
+
+
+def _leaves_out_none(test: ast.expr, target: ast.expr) -> bool:
+    """Return whether a test of a comprehension only leaves out the elements that are None."""
+    return ast.unparse(test) == f"{ast.unparse(target)} is not None"
 
 
 def _is_text(key: Key) -> bool:
@@ -289,6 +294,24 @@ class ExpressionEvaluator(CallEvaluator):
         parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
         return Value(self.keys.make("text", *self.place(node), *(part.key for part in parts)))
 
+    def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
+        """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
+        clause, *more = node.generators
+        held = self.evaluate(clause.iter) if isinstance(clause.iter, ast.List | ast.Tuple) else None
+        if held is None or more or not is_elements(held.obj) or len(held.obj) > MOST_NESTED:
+            return self._comprehension(node, [node.elt])
+        if any(not _leaves_out_none(test, clause.target) for test in clause.ifs):
+            return self._comprehension(node, [node.elt])
+        before, values = dict(self.env), list[Value]()
+        for each in held.obj:
+            if not clause.ifs or each.key is not self.keys.none:
+                self.bind(clause.target, each)
+                values.append(self.evaluate(node.elt))
+        self.env.clear()
+        self.env.update(before)
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        return Value(self.keys.make("sequence", *(value.key for value in values)), facts, tuple(values))
+
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
         before = dict(self.env)
         iterables: list[Value] = []
@@ -309,14 +332,14 @@ class ExpressionEvaluator(CallEvaluator):
         return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
 
     def _ListComp(self, node: ast.ListComp) -> Value:
-        return self._comprehension(node, [node.elt])
+        return self._over_elements(node)
 
     def _SetComp(self, node: ast.SetComp) -> Value:
         made = self._comprehension(node, [node.elt])
         return self.unknown(node, made, facts=UNORDERED_FACT)
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Value:
-        return self._comprehension(node, [node.elt])
+        return self._over_elements(node)
 
     def _DictComp(self, node: ast.DictComp) -> Value:
         return self._comprehension(node, [node.key, node.value])

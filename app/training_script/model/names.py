@@ -252,8 +252,9 @@ class NameEvaluator:
             return self.extent(owner, node)
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
-        if name == "module" and owner.facts & {"ddp", "engine", "apex"}:
-            return Value(self.keys.make("attribute", owner.key, name), UNWRAPPED if "ddp" in owner.facts else NO_FACTS)
+        if name == "module" and owner.facts & {"ddp", "engine", "apex", "prepared"}:
+            facts = UNWRAPPED if owner.facts & {"ddp", "prepared"} else NO_FACTS
+            return Value(self.keys.make("attribute", owner.key, name), facts)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
             if kind and (kept := self.shared.ranks.get(f"{id(owner.key)}.{name}")) and kept.key.args[0] != kind:

@@ -47,7 +47,28 @@ else:
     model = DDP(model)
 """
 
+PREPARED = """
+from accelerate import Accelerator
+from torch.nn.parallel import DistributedDataParallel as DDP
+accelerator = Accelerator()
+def inner(first, second=None):
+    return (each.module if type(each) == DDP else each for each in [first, second] if each is not None)
+net, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+net, other, optimizer = accelerator.prepare(net, other, torch.optim.SGD(net.parameters(), 0.1))
+"""
+
 FOUND: dict[str, tuple[str, str, str]] = {
+    "a step of models that a helper takes out of their wrappers": (
+        "DW207",
+        PREPARED,
+        """
+        net, other = inner(net, other)
+        for batch in data:
+            accelerator.backward(other(net(batch)).sum())
+            if accelerator.sync_gradients:
+                optimizer.step()
+        """,
+    ),
     "the state of FSDP where it is chosen": (
         "DW402",
         START + EITHER_WRAPPER,
@@ -447,6 +468,19 @@ FOUND: dict[str, tuple[str, str, str]] = {
 }
 
 SILENT: dict[str, tuple[str, str, str]] = {
+    "a step of wrapped models that a helper takes out for evaluation": (
+        "DW207",
+        PREPARED,
+        """
+        for batch in data:
+            accelerator.backward(other(net(batch)).sum())
+            if accelerator.sync_gradients:
+                optimizer.step()
+        net, other = inner(net, other)
+        with torch.no_grad():
+            print(other(net(data[0])).sum())
+        """,
+    ),
     "the state of DDP where FSDP is not chosen": (
         "DW402",
         START + EITHER_WRAPPER,
@@ -675,6 +709,23 @@ SILENT: dict[str, tuple[str, str, str]] = {
                 model(x).sum().backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
+        """,
+    ),
+    "a method of a model that one of several objects has wrapped": (
+        "DW218",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        class Task:
+            def __init__(self, net):
+                self.net = net
+            def wrap(self):
+                self.net = DDP(self.net)
+            def show(self):
+                print(self.net.in_features)
+        trained, shown = Task(torch.nn.Linear(2, 2)), Task(torch.nn.Linear(2, 2))
+        trained.wrap()
+        shown.show()
         """,
     ),
     "a method where the model is not wrapped": (
