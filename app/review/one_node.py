@@ -53,7 +53,13 @@ def _rank_kind(script: Script, node: ast.expr) -> str:
 
 def _is_this_host(value: ast.expr) -> bool:
     """Return whether a text is the address of the host itself."""
-    text = value.values[0] if isinstance(value, ast.JoinedStr) and value.values else value
+    match value:
+        case ast.JoinedStr(values=[text, *_]) | ast.BinOp(left=text, op=ast.Add() | ast.Mod()):
+            pass
+        case ast.Call(func=ast.Attribute(value=text, attr="format")):
+            pass
+        case _:
+            text = value
     return isinstance(text, ast.Constant) and isinstance(text.value, str) and bool(THIS_HOST.fullmatch(text.value))
 
 

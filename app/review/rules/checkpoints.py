@@ -105,6 +105,7 @@ def check_load(script: Script, run: Run) -> Iterator[Violation]:
             distributed
             and not own
             and reach.several
+            and reach.ranks & ~FIRST_OF_NODES
             and not _on_cpu(run)
             and any(_is_loaded(fact, state, at.calls == reach.calls and at.calls in only) for at, state in given)
         ):
@@ -125,7 +126,7 @@ def _is_of_numbers(method: ast.expr) -> bool:
 
 
 def _saves_from_cpu(script: Script) -> bool:
-    """Return whether the parts of what the script saves are moved to the CPU before, wherever it saves something."""
+    """Return whether the parts of what the script saves are moved to the CPU before, where it saves a model."""
     if "save" not in script.source.text or ".cpu()" not in script.source.text:
         return False
     saving = [
@@ -133,12 +134,14 @@ def _saves_from_cpu(script: Script) -> bool:
         for function in script.names.scope_of
         if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in nodes_below(function))
     ]
-    return bool(saving) and all(saving)
+    return any(saving)
 
 
 def _moves_parts(node: ast.AST) -> bool:
-    """Return whether each part of a mapping is moved to the CPU."""
+    """Return whether each part of a mapping is moved to the CPU, or a model with all its parts."""
     match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="cpu"), args=[], keywords=[])):
+            return True
         case ast.DictComp(value=value) | ast.Assign(targets=[ast.Subscript()], value=value):
             return isinstance(value, ast.Call) and last_name(value.func) == "cpu"
     return False

@@ -7,6 +7,8 @@ from ....knowledge.schema import Severity
 from ...training_script.model.comparison import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS
 from ...training_script.model.sequences import Event, Site
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, last_name
 from ..deciding_branch import DecidingBranch
 from ..patches.hoist_collective import FIX, hoist_collective
 from ..patches.rejoin_ranks import rejoin_ranks
@@ -17,6 +19,9 @@ from ..worker_loops import served_kinds
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 # A condition that tells the libraries apart under which a call of Accelerate communicates from the others.
 OF_ENGINE = re.compile(r"distributed_type|deepspeed|fsdp", re.IGNORECASE)
+KEEPING = ("cache", "lru_cache")
+# A script that counts the ranks itself: those that leave before it makes the group are not in it.
+SETS_SIZE = re.compile(r"""environ\[['"]WORLD_SIZE['"]\]\s*=[^=]""")
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 
 
@@ -119,6 +124,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         for event in _events(found)
     ):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
+    if _is_kept(script, found) or (found.leaves and SETS_SIZE.search(script.source.text)):
+        return "info"
     elsewhere = found.first.site.path != script.source.path
     perhaps = found.rounds == "count" and not found.sure
     by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found)
@@ -139,6 +146,18 @@ def _keeps_one_out(script: Script, found: Divergence) -> bool:
     branch = script.branches.get(found.decided)
     keys = script.evaluated.keys
     return branch is not None and any(keys.specialise(branch.test, RANKS[rank]).is_constant for rank in found.ranks)
+
+
+def _is_kept(script: Script, found: Divergence) -> bool:
+    """Return whether a function on the way keeps its results: with the same arguments it is not run again."""
+    lines = [site.line for site in (*found.calls, found.first.site) if site.path == script.source.path]
+    return any(
+        last_name(decorator) in KEEPING
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, FUNCTIONS)
+        for decorator in getattr(node, "decorator_list", ())
+        if any(node.lineno < line <= (node.end_lineno or node.lineno) for line in lines)
+    )
 
 
 def _events(found: Divergence) -> list[Event]:

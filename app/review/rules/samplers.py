@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, Key, parts
+from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
@@ -35,6 +35,8 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
         if not (reach.several and run.distributed):
             continue
         problem = ""
+        if rank and count and _is_zero(rank.key) and count.key is run.keys.constant(1):
+            continue  # all of the data on each rank, on purpose
         if rank and rank.key.is_constant and type(rank.key.value) is int:
             problem = f"every rank takes part {rank.key.value} of the data"
         elif count and count.key.is_constant and count.key.value == 1:
@@ -82,6 +84,11 @@ def _is_sampler(call: Noted, run: Run) -> bool:
 def _shuffles(sampler: Noted, run: Run) -> bool:
     shuffle = argument(sampler, 3, "shuffle")
     return "**" not in sampler.named and (shuffle is None or shuffle.key is run.keys.true)
+
+
+def _is_zero(rank: Key) -> bool:
+    """Return whether 0 is passed as a rank."""
+    return (rank.is_constant and rank.value == 0) or (rank.op == "rank" and rank.args[1] == UNTIL_KNOWN)
 
 
 def _changes(call: Noted) -> bool:

@@ -4,7 +4,7 @@ import ast
 
 from ..syntax import last_name
 from .buffers import has_buffers
-from .keys import BY_RANK, TOUCHED, Key, parts
+from .keys import BY_RANK, DIFFERS, TOUCHED, Key, parts
 from .library_calls import FILLED_NAMES, FORWARD, Effect
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
@@ -154,6 +154,11 @@ def is_received(key: Key) -> bool:
     while key.op == "item":
         key = key.args[0]
     return key.op == "filled" and key.args[-1] == SENT
+
+
+def is_agreed(key: Key) -> bool:
+    """Return whether a value is made of the result of a collective and of nothing that differs between ranks."""
+    return not key.spread & DIFFERS and any(part.op in SAME for part in parts(key))
 
 
 def is_gathered(key: Key) -> bool:

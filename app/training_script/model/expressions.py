@@ -11,7 +11,7 @@ from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS
 from .function_steps import Branch, Pause, Read, Rounds
 from .iterables import UNORDERED_FACT, is_of_batches
-from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
+from .keys import DIFFERS, LOCAL, Key, is_chosen_by
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
@@ -158,7 +158,7 @@ class ExpressionEvaluator(CallEvaluator):
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             none = self._is_none(left.key)
             return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
-        by_branch = left.key.op in OF_BRANCHES and not is_of_batches(left.key)
+        by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
         if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         return test

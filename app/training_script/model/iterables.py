@@ -6,7 +6,7 @@ from ..syntax import last_name
 from .amounts import is_shared_out, lengthwise
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
+from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
 from .names import CARRIED
 from .noted_calls import UNORDERED
 from .values import Generated, Value, is_elements
@@ -42,7 +42,7 @@ class IterableEvaluator(EffectEvaluator):
         if isinstance(iterable.obj, Generated):
             return iterable.obj.element
         if key.op == "enumerate":
-            number = Value(self.keys.make("number", *self.place(node), spread=key.spread & BY_RANK))
+            number = Value(self.keys.make("number", *self.place(node)))
             inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)
             element = self.element(inner, node.args[0] if isinstance(node, ast.Call) and node.args else node)
             return Value(self.keys.make("sequence", number.key, element.key), obj=(number, element))

@@ -205,6 +205,9 @@ class _Way:
         self._out_of_round, self._loops = 0, (*loops, item)
         after = self._walk(item.body, ranks)
         after |= self._out_of_round
+        endless = item.amount.op == "while" and item.amount.args[0].is_constant
+        if not after and not endless:
+            after = ranks  # no round is run, as in a search for what is wrong
         self._out_of_round, self._loops, self._conditions = outside, loops, conditions
         return self._walk(item.rest, after)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..nodes import child_nodes
 from ..syntax import FUNCTIONS
 from .caught_errors import error_of
+from .collective_effects import is_agreed
 from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
@@ -216,6 +217,9 @@ class StatementEvaluator(ExpressionEvaluator):
                     known = None
                 elif value.key.is_constant and known.facts:
                     value = known
+                elif is_agreed(known.key) != is_agreed(value.key):  # it is read after it was reduced over the ranks
+                    value = known if is_agreed(known.key) else value
+                    known = None
             if known is not None and known.key is not value.key:
                 key = self.keys.make("one of", known.key, value.key)
                 value = Value(key, known.facts | value.facts, value.obj or known.obj)

@@ -25,6 +25,151 @@ class Pair(NamedTuple):
 
 
 PAIRS = {
+    "a loop that runs no round unless something is wrong": Pair(
+        """
+        def save(model, options):
+            dist.barrier()
+            for name in options:
+                raise ValueError(name)
+            if rank == 0:
+                torch.save(model.state_dict(), "last.pt")
+        """,
+        "if rank == 0:",
+        "if model is not None:",
+        "DW501",
+    ),
+    "rounds over the part of a rank": Pair(
+        """
+        local_rank = int(os.environ["LOCAL_RANK"])
+        def train(model, part):
+            model = DDP(model)
+            for number, batch in enumerate(part(rank)):
+                model(batch).sum().backward()
+                if number % 100 == 0 and rank == 0:
+                    torch.save(model.state_dict(), "last.pt")
+        """,
+        "if number % 100 == 0 and rank == 0:",
+        "if number % 100 == 0 and local_rank == 0:",
+        "DW502",
+    ),
+    "an address of this host with a port of the options": Pair(
+        """
+        def main(port):
+            dist.init_process_group("nccl", "tcp://127.0.0.1:{}".format(port))
+            DDP(torch.nn.Linear(2, 2).cuda(rank), device_ids=[rank])
+        """,
+        '"tcp://127.0.0.1:{}".format(port)',
+        '"env://"',
+        "DW101",
+    ),
+    "a model that is on the CPU when it is saved": Pair(
+        """
+        def train(model):
+            dist.barrier()
+            model.cpu()
+            if rank == 0:
+                torch.save(model.state_dict(), "last.pt")
+        def evaluate(model):
+            dist.barrier()
+            model.load_state_dict(torch.load("last.pt"))
+        """,
+        "            model.cpu()\n",
+        "",
+        "DW504",
+    ),
+    "a checkpoint that the first rank of a node loads": Pair(
+        """
+        local_rank = int(os.environ["LOCAL_RANK"])
+        def evaluate(model):
+            dist.barrier()
+            if local_rank == 0:
+                model.load_state_dict(torch.load("last.pt"))
+        """,
+        "if local_rank == 0:",
+        "if model is not None:",
+        "DW504",
+    ),
+    "all of the data on each rank, as its arguments say": Pair(
+        """
+        def validation(data):
+            dist.barrier()
+            return DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+        """,
+        "num_replicas=1, rank=0",
+        "num_replicas=dist.get_world_size(), rank=0",
+        "DW232",
+    ),
+    "a function that keeps its results": Pair(
+        """
+        import functools
+        @functools.cache
+        def score(number):
+            value = torch.ones(2) * number
+            dist.all_reduce(value)
+            return value
+        def search():
+            best = max(range(4), key=score)
+            if rank == 0:
+                print(score(best))
+        """,
+        "        @functools.cache\n",
+        "",
+        "DW401",
+    ),
+    "a meter that is reduced before it is read": Pair(
+        """
+        class Meter:
+            def __init__(self):
+                self.total = 0.0
+            def update(self, value):
+                self.total += value
+            def reduce(self):
+                total = torch.tensor([self.total])
+                dist.all_reduce(total)
+                self.total = total.item()
+        def train(loader, best):
+            model = DDP(torch.nn.Linear(2, 2))
+            meter = Meter()
+            for batch in loader:
+                meter.update(model(batch).sum().item())
+            meter.reduce()
+            if meter.total > best:
+                dist.barrier()
+        """,
+        "dist.all_reduce(total)",
+        "total.mul_(2)",
+        "DW406",
+    ),
+    "ranks that leave before the others make their group": Pair(
+        """
+        def main(parts):
+            first = int(os.environ["RANK"])
+            if first % 2 != 0:
+                exit(0)
+            os.environ["WORLD_SIZE"] = str(int(os.environ["WORLD_SIZE"]) // 2)
+            dist.barrier()
+        """,
+        'os.environ["WORLD_SIZE"] = str(int(os.environ["WORLD_SIZE"]) // 2)',
+        "print(first)",
+        "DW404",
+    ),
+    "labels that a data set has on all ranks or on none": Pair(
+        """
+        def evaluate(loader, labelled):
+            held = None
+            model = DDP(torch.nn.Linear(2, 2))
+            for batch in loader:
+                model(batch).sum().backward()
+                if labelled:
+                    held = batch["labels"].sum()
+                if held is None:
+                    continue
+                dist.all_reduce(held)
+        """,
+        "if labelled:",
+        "if batch['size'].sum() > 3:",
+        "DW406",
+    ),
     "an error that the handler around does not take": Pair(
         """
         class OutOfData(Exception):
