@@ -163,6 +163,8 @@ def _epochs_around(
         return _epochs_around(script, call, loader, depth - 1)
     if path in values:
         return _epochs_around(script, call, _bare(values[path]), depth - 1)
+    if isinstance(loader, ast.Name) and path not in script.names.scope_of[loader].bindings:
+        return _epochs_around(script, call, loader, depth - 1)  # of the module
     return None
 
 
