@@ -208,3 +208,22 @@ dist.init_process_group("gloo", rank=local_rank, world_size=world_size, timeout=
 print(f"rank {dist.get_rank()} of {world_size}\\n", end="")
 dist.destroy_process_group()
 """
+
+WRITER_OF_EACH_NODE = """\
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+local_rank = int(os.environ["LOCAL_RANK"])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+time.sleep(0.5 * rank)
+if local_rank == 0:
+    torch.save(torch.zeros(1 + 10_000 * rank), "last.pt")
+dist.barrier()
+size = os.path.getsize("last.pt")
+dist.destroy_process_group()
+assert size < 10_000, f"the file of another node: {size} bytes"
+"""

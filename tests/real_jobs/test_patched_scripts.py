@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.command import ddpwizard
-from helpers.patched_scripts import DEVICE, LOCAL_RANK_AS_RANK, SCRIPTS
+from helpers.patched_scripts import DEVICE, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
 from helpers.two_ranks import END, START, on_two_ranks, plain, two_nodes
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
@@ -78,6 +78,16 @@ def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path, monkeypatch: 
     assert [outcome.code for outcome in fixed] == [0, 0], "\n".join(each.log for each in fixed)
     assert "rank 0 of 2" in "".join(each.log for each in fixed)
     assert "rank 1 of 2" in "".join(each.log for each in fixed)
+    assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
+
+
+def test_one_rank_of_all_writes_after_the_patch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WRITER_OF_EACH_NODE)
+    assert any("the file of another node" in each.log for each in two_nodes(tmp_path))
+
+    assert ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path).returncode == 0
+    fixed = two_nodes(tmp_path)
+    assert [outcome.code for outcome in fixed] == [0, 0], "\n".join(each.log for each in fixed)
     assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
 
 

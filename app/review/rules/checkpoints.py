@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
@@ -14,6 +15,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
+from ..patches.writer_of_all import write_on_global_rank
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -72,9 +74,15 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
             continue  # data are copied to the disks of all nodes on purpose
         deciding = [each for each in reach.conditions if _is_local_rank(each.test)]
         if reach.ranks == FIRST_OF_NODES and deciding and not any(_is_chosen(each.test) for each in reach.conditions):
-            own = [each.site.line for each in deciding if each.site.path == script.source.path]
-            message = "one rank of each node writes this file: its path is the same on all nodes"
-            yield from violation_at(script, reach, message, 0.7, branch=own[-1] if own else None)
+            condition = deciding[-1]
+            yield from violation_at(
+                script,
+                reach,
+                "one rank of each node writes this file: its path is the same on all nodes",
+                0.7,
+                branch=condition.site.line if condition.site.path == script.source.path else None,
+                patch=partial(write_on_global_rank, script, condition),
+            )
 
 
 def _later(run: Run, reach: Reach, other: Reach) -> bool:

@@ -11,6 +11,19 @@ from torch.utils.data import DataLoader, DistributedSampler
 STEP = "loss = model(batch)\nloss.backward()\noptimizer.step()\n"
 
 FIXED = {
+    "a loader of the module": (
+        """
+        def train(model):
+            for batch in train_loader:
+                model(batch).backward()
+        sampler = DistributedSampler(dataset) if ranks > 1 else None
+        train_loader = DataLoader(dataset, sampler=sampler)
+        for epoch in range(10):
+            train(model)
+        """,
+        "for epoch in range(10):\n",
+        "    if sampler is not None:\n        sampler.set_epoch(epoch)\n",
+    ),
     "an option that shuffles, and a step in a library": (
         """
         def main(options, model):
