@@ -1,6 +1,7 @@
 """One evaluation of a script, which the comparison of ranks and the facts of the rules share."""
 
 import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from .values import ClassRef, FunctionRef, Module
 
 MOST_STEPS = 150_000  # expressions and statements evaluated
 MOST_ABROAD = 40_000  # of these, in other files
+OF_SEVERAL = re.compile(
+    r"distrib|rank|ddp|launch|world_?size|accelerat|deepspeed|horovod|hvd|slurm|nccl|gloo|fabric|fsdp|spawn|mpi|trainer",
+    re.IGNORECASE,
+)
 
 
 class Root(NamedTuple):
@@ -29,7 +34,8 @@ class Root(NamedTuple):
 class Evaluated:
     """The steps of a script and of the functions of it that it does not call itself.
 
-    ``complete``: the steps that are allowed were enough. ``is_interactive``: these are cells of a notebook, which run
+    ``complete``: the steps that are allowed were enough. ``names_ranks``: it is no program, or one that says something
+    of several ranks or of what starts them. ``is_interactive``: these are cells of a notebook, which run
     in one process; a script that a cell writes is none.
     """
 
@@ -45,6 +51,7 @@ class Evaluated:
         """Take the trees of ``changed`` modules instead of their files."""
         self.budget = Budget(most_steps, MOST_ABROAD)
         self.roots: list[Root] = []
+        self.names_ranks = "__main__" not in text or bool(OF_SEVERAL.search(text))
         self.is_interactive = path.suffix == ".ipynb" and "__main__" not in text
         self.complete = True
         self.count_steps = 0

@@ -49,10 +49,16 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
     try:
         for root in evaluated.roots:
             run = reader.run(root, evaluated.is_interactive)
-            found.append(run._replace(evidence=[]) if evaluated.is_single else run)
+            alone = evaluated.is_single or not (evaluated.names_ranks or _is_set_up(run))
+            found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
         pass
     return found
+
+
+def _is_set_up(run: Run) -> bool:
+    """Return whether a start comes to a call by which a process becomes one of several ranks."""
+    return any(isinstance(each.fact, Noted) and each.name in SET_UP for each in run.reached)
 
 
 class _Found(NamedTuple):

@@ -1,9 +1,12 @@
 """Code that looks like a bug and is right, as whole repositories contain it, and the bug that it looks like."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.review.types import ReviewFinding
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.review_snippets import found
 
 START = """
@@ -1253,6 +1256,38 @@ def test_look_alike(name: str) -> None:
     assert pair.replaced in pair.healthy
     assert [(each.rule, each.line) for each in shown(indented + pair.healthy, pair.rule)] == []
     assert shown(indented + pair.healthy.replace(pair.replaced, pair.by), pair.rule)
+
+
+HELPERS = """
+import torch.distributed as dist
+def collect(scores):
+    if dist.is_initialized():
+        dist.barrier()
+    return scores
+"""
+OF_ONE_PROCESS = """
+import torch
+from helpers import collect
+def main(model):
+    collect([])
+    torch.save(model.state_dict(), "last.pt")
+if __name__ == "__main__":
+    main(torch.nn.Linear(2, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "rules"),
+    [("", []), ("import torch.distributed as dist\ndist.init_process_group('nccl')\n", ["DW501"])],
+)
+def test_a_helper_of_distributed_scripts_makes_none_of_several_ranks(
+    before: str, rules: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    script = tmp_path / "train.py"
+    script.write_text(before + OF_ONE_PROCESS)
+    results = review_file(script, built_in_knowledge())
+    assert [each.rule for each in results if each.rule == "DW501"] == rules
 
 
 def shown(code: str, rule: str) -> list[ReviewFinding]:
