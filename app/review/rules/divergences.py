@@ -124,7 +124,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         for event in _events(found)
     ):
         return "info"  # the model may not be sharded, or be wrapped already: what is made on demand is made once
-    if _is_kept(script, found) or (found.leaves and SETS_SIZE.search(script.source.text)):
+    if _is_kept(script, found) or (found.leaves and _sets_size_behind(script, found.leaves)):
         return "info"
     elsewhere = found.first.site.path != script.source.path
     perhaps = found.rounds == "count" and not found.sure
@@ -146,6 +146,17 @@ def _keeps_one_out(script: Script, found: Divergence) -> bool:
     branch = script.branches.get(found.decided)
     keys = script.evaluated.keys
     return branch is not None and any(keys.specialise(branch.test, RANKS[rank]).is_constant for rank in found.ranks)
+
+
+def _sets_size_behind(script: Script, leaves: Site) -> bool:
+    """Return whether the statements behind the place where ranks leave set the number of ranks."""
+    around = [
+        node.end_lineno or node.lineno
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, FUNCTIONS) and node.lineno <= leaves.line <= (node.end_lineno or node.lineno)
+    ]
+    lines = script.source.text.splitlines()[leaves.line : min(around, default=None)]
+    return any(SETS_SIZE.search(line) for line in lines)
 
 
 def _is_kept(script: Script, found: Divergence) -> bool:

@@ -69,6 +69,16 @@ def stop(limit):
         dist.barrier()
 """
 
+SIZE_SET_ELSEWHERE = """\
+import time
+def divided():
+    os.environ["WORLD_SIZE"] = str(int(os.environ["WORLD_SIZE"]) // 2)
+def step(part, limit):
+    if time.time() > limit:
+        return
+    dist.all_reduce(part)
+"""
+
 
 def severities(tmp_path: Path, code: str) -> list[str]:
     """Return the severity of each finding of the rules about ranks that part."""
@@ -88,6 +98,7 @@ def severities(tmp_path: Path, code: str) -> list[str]:
         (ONE_OF_TWO_WRAPPERS.replace("if sharded else model", "or model"), ["warning"]),
         (ONE_OF_TWO_WRAPPERS.replace(" if sharded else DDP(model)", ""), ["error"]),
         (REASON_ON_ONE_RANK, ["warning"]),
+        (SIZE_SET_ELSEWHERE, ["warning"]),
         (BY_GROUP, ["warning"]),
         (BY_LIBRARY, ["warning"]),
         (BY_LIBRARY.replace("if acc", "if accelerator.distributed_type == 'DEEPSPEED' or acc"), ["info"]),
