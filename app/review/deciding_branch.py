@@ -32,6 +32,10 @@ class DecidingBranch:
         self.script = script
         self.branch = script.branches.get(found.decided)
         self.side: Side = side_of(self.branch, (*found.calls, found.first.site)) if self.branch else "after"
+        if found.second and self.side == "after" and self.branch:
+            behind = side_of(self.branch, (found.second.site,))
+            if behind != "after" and found.first.kind == found.second.kind:  # the others lack the one under it
+                found, self.side = found._replace(first=found.second, second=found.first), behind
         self.found = found
         if found.by == BY_RANK and not (found.second or found.rounds or found.leaves):
             self.found = self._at_the_call_to_repair(found)

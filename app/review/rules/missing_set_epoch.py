@@ -28,7 +28,7 @@ def check(script: Script) -> list[Violation]:
     if not shuffling:
         return []
     known, unknown = _set_already(script)
-    if unknown:
+    if unknown or _is_set_elsewhere(script):
         return []
     found: list[Violation] = []
     for sampler in shuffling:
@@ -82,6 +82,11 @@ def _names_around(script: Script, sampler: ast.Call) -> list[str]:
 
 
 # ---- calls of set_epoch
+
+
+def _is_set_elsewhere(script: Script) -> bool:
+    """Return whether another file that the script uses sets an epoch."""
+    return any(not script.is_here(reach) for run in script.runs for reach, _ in run.of(".set_epoch"))
 
 
 def _set_already(script: Script) -> tuple[set[ast.AST], bool]:

@@ -26,7 +26,7 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
     }
     for reach, fact in run.of(".step", ".set_epoch") if made and run.distributed else ():
         owner = next((key for key in alternatives(fact.owner.key) if key in made), None) if fact.owner else None
-        if owner is None or reach.ranks == ALL or reach.unsure:
+        if owner is None or reach.ranks == ALL or reach.unsure or _learns_in_group(run, reach):
             continue
         name = made[owner]
         what = "scheduler" if name.startswith(SCHEDULERS) else "sampler" if name in SAMPLER_CLASSES else "optimizer"
@@ -89,6 +89,17 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                 )
             held = reach.fact.named.get("retain_graph")
             kept = reach if held and held.key is run.keys.true else None
+
+
+def _learns_in_group(run: Run, step: Reach) -> bool:
+    """Return whether the ranks that make a step average their gradients in a group of their own."""
+    return any(
+        reach.ranks == step.ranks
+        and _is_of_gradient(fact)
+        and (group := argument(fact, 2, "group"))
+        and group.key is not run.keys.none
+        for reach, fact in run.of(REDUCE)
+    )
 
 
 def _noted(run: Run) -> Iterator[tuple[Reach, Noted]]:

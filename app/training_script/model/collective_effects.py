@@ -5,11 +5,12 @@ import ast
 from ..syntax import last_name
 from .buffers import has_buffers
 from .keys import BY_RANK, DIFFERS, TOUCHED, Key, parts
+from .lengths import PAIR, number
 from .library_calls import FILLED_NAMES, FORWARD, Effect
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, Instance, Value
+from .values import NO_FACTS, FunctionRef, Instance, Value
 
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 POOLED = frozenset({"pooled"})  # of all ranks
@@ -32,7 +33,10 @@ class EffectEvaluator(RankEvaluator):
             if effect.event == FORWARD and owner:
                 wrapped = "buffered" in owner.facts
             sure = effect.sure and not (owner and owner.facts >= {"ddp", "fsdp"})  # the wrapper of one of two branches
-            self.items.append(Event(effect.event, site, effect.implied, sure, wrapped, self.on_demand))
+            of = named.get("ranks") or (values[0] if values else None) if effect.event == "new_group" else None
+            self.items.append(
+                Event(effect.event, site, effect.implied, sure, wrapped, self.on_demand, of.key if of else None)
+            )
         if effect.fills is not None and (filled := filled_argument(node, effect)):
             sent = values[1] if len(values) > 1 else named.get("tensor") or named.get("input_tensor")
             drops = effect.event in GATHERS and sent is not None and "graph" in sent.facts
@@ -133,8 +137,26 @@ class EffectEvaluator(RankEvaluator):
         if not (sampler and "sampler" in sampler.facts) and (
             dataset := named.get("dataset") or (values[0] if values else None)
         ):
-            key = self.keys.make("loader", *self.place(node), dataset.key)
+            batch = named.get("batch_size") or (values[1] if len(values) > 1 else self.constant(1))
+            size = () if batch.key.spread & DIFFERS or "drop_last" in named else (batch.key,)
+            key = self.keys.make("loader", *self.place(node), self._held_by(dataset, node), *size)
         return Value(key, frozenset({"loader"}))
+
+    def _held_by(self, dataset: Value, node: ast.AST) -> Key:
+        """Return what decides how many samples a loader gets from a dataset."""
+        size = self.length_of(dataset, node).key
+        known = isinstance(dataset.obj, Instance) and number(size, PAIR[0]) is not None
+        return self.keys.make("range", size) if known else dataset.key
+
+    def length_of(self, held: Value, node: ast.AST) -> Value:
+        """Return the length of an object of the program, as its class says if that is a number."""
+        plain = Value(self.keys.make("length", held.key))
+        found = held.obj.cls.find("__len__") if isinstance(held.obj, Instance) else None
+        if found is None:
+            return plain
+        function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+        given = self.call_function(function, [held], {}, self.site(node))
+        return given if number(given.key, PAIR[0]) is not None else plain
 
     def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return the content of a file: the same for all ranks, unless its name has the rank in it."""

@@ -7,6 +7,7 @@ from .amounts import is_as_long
 from .assumptions import Assumptions, AssumptionSets
 from .budget import Budget, OverBudget
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
+from .lengths import is_even
 from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
 
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
@@ -171,7 +172,7 @@ class Comparison:
                 self._part(a, b, decided, by, calls, assumed)
                 return ends
             if isinstance(a, Step) and isinstance(b, Step):
-                if a.event.kind != b.event.kind:
+                if a.event.kind != b.event.kind or self._passes_other(a.event, b.event):
                     self._part(a, b, decided, by, calls, assumed)
                     return ends
                 a, b = a.next, b.next
@@ -237,7 +238,7 @@ class Comparison:
         reached = first_event(a.body, sure=not is_unsure(a))
         by_rank = is_made_of(a.count, BY_RANK) or (a.count.op == "length" and a.count.args[0].op == "range")
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
-        differ = differ and not is_as_long(count_a, count_b)
+        differ = differ and not is_as_long(count_a, count_b) and not is_even(a.count)
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
@@ -323,6 +324,13 @@ class Comparison:
         if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
             self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
 
+    def _passes_other(self, first: Event, second: Event) -> bool:
+        """Return whether two ranks surely pass to a call what all ranks have to pass alike, but not the same."""
+        if first.of is None or second.of is None or first.site == second.site:
+            return False
+        passed = [view.key(event.of) for view, event in zip(self._views, (first, second), strict=True) if event.of]
+        return passed[0] is not passed[1] and all(map(is_number_range, passed))
+
     def _repeats(self, node: Node, event: Event) -> bool:
         """Return whether a rank begins another round of an endless loop, in which it comes to the same event."""
         if self._endless is None or not isinstance(node, End) or node.kind != "next" or node.site is None:
@@ -401,6 +409,11 @@ UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of 
 def is_certain(key: Key) -> bool:
     """Return whether all parts of a value are known expressions."""
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def is_number_range(key: Key) -> bool:
+    """Return whether all bounds of a range, or all elements of a list, are numbers or the number of ranks."""
+    return key.op in ("range", "sequence") and all(arg.op in ("constant", "world") for arg in key.args)
 
 
 def is_made_of(key: Key, spread: int) -> bool:

@@ -257,8 +257,11 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]
-        if len(values) > MOST_ELEMENTS or any(isinstance(each, ast.Starred) for each in elements):
+        if any(isinstance(each, ast.Starred) for each in elements):
             return self.unknown(node, *values)
+        if len(values) > MOST_ELEMENTS:
+            spread = self.unknown(node, *values).key.spread
+            return Value(self.keys.make("elements", len(values), *self.place(node), spread=spread))
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
         key = self.keys.make("sequence", *(value.key for value in values))
         return Value(key, facts, tuple(values))

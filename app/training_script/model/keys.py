@@ -44,7 +44,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "BitXor": operator.xor,
     "RShift": operator.rshift,
 }
-WITH_SIZES = {"world", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
+WITH_SIZES = {"world", "range", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
 SIMPLIFIED = {"not", "one of", "if", "and", "or", "item", "min", "max", "compare", "binary"}
 
 

@@ -65,6 +65,13 @@ FUNCTIONS: dict[str, Effect] = {
         for name, facts in (("all_reduce", ()), ("all_gather", ("pooled",)), ("broadcast", ()))
     },
     "torch.distributed.new_group": Effect("new_group", _facts("group"), same=True),
+    **{
+        f"torch.distributed.{name}": Effect(result=_facts("store"), same=True)
+        for name in (
+            *("TCPStore", "FileStore", "HashStore", "PrefixStore"),
+            *(f"{inner}_get_default_store" for inner in ("", "distributed_c10d.")),
+        )
+    },
     "torch.nn.parallel.DistributedDataParallel": DDP,
     "torch.nn.parallel.distributed.DistributedDataParallel": DDP,
     "apex.parallel.DistributedDataParallel": Effect("the constructor of DDP", _facts("apex"), implied=True),
@@ -259,6 +266,7 @@ MASKS |= {"eq", "ne", "gt", "ge", "lt", "le"}
 SELECTIONS = {"torch.masked_select", "torch.nonzero", "torch.unique", "torch.argwhere"}
 SELECTING_METHODS = {"masked_select", "nonzero", "unique"}
 OF_FILE = "a file that the program writes"
+TURN = "a number that each caller gets in turn"  # from a counter in a store
 SELECTED = "the number of elements that are selected"
 # Errors that are the same on every rank: they come from the installation or the configuration.
 UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

@@ -26,7 +26,7 @@ from .library_calls import (
     UNIQUE,
 )
 from .names import CARRIED, Named, Values
-from .values import NO_FACTS, Generated, Library, Record, Value, is_elements
+from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
@@ -108,6 +108,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
+            if name == "len" and values and isinstance(values[0].obj, Instance):
+                return self.length_of(values[0], node)
             if name == "len" and values and values[0].key.op == "selected":
                 return Value(self.keys.local(SELECTED, *self.place(node)))
             facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED

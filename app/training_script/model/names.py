@@ -78,6 +78,7 @@ class Shared:
         self.arms: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
+        self.options: dict[str, Value] = {}  # of the command line, with their defaults
         self.is_single = False  # the program makes itself a job of one rank
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
@@ -267,7 +268,10 @@ class NameEvaluator:
                 return Value(suggested.key, obj=Method(owner, name))
         facts = owner.facts & CARRIED - {"unordered"}
         # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
-        key = self.keys.make("attribute", self.without_rank(owner.key, node), name)
+        default = self.shared.options.get(name) if owner.key.op == "options" else None
+        key = self.keys.make(
+            "attribute", self.without_rank(owner.key, node), name, *((default.key,) if default else ())
+        )
         return Value(key, facts, Method(owner, name))
 
     def extent(self, owner: Value, node: ast.AST) -> Value:

@@ -5,7 +5,7 @@ import ast
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, TOUCHED
-from .library_calls import FULL_TENSOR, METHODS, RANDOM, SELECTING_METHODS, TRANSPARENT_METHODS
+from .library_calls import FULL_TENSOR, METHODS, RANDOM, SELECTING_METHODS, TRANSPARENT_METHODS, TURN
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
@@ -43,6 +43,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.selected(owner, node)
         if name in ("get", "get_nowait") and "queue" in owner.facts:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+        if name == "add" and "store" in owner.facts:
+            return Value(self.keys.local(TURN, *self.place(node)))
+        if name == "add_argument" and (default := named.get("default")) and default.key.is_constant:
+            self.shared.options |= dict.fromkeys(option_names(values, named), default)
+        if name == "parse_args":
+            return Value(self.keys.make("options", *self.place(node)))
         if name in ("chunk", "tensor_split") and values:
             return self._pieces(owner, values[0], node)
         if name in ("numel", "nelement", "size", "dim"):
@@ -83,3 +89,11 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
             after = after._replace(obj=Either(self.path[-1], after, before))
         self.bind(target, after)
+
+
+def option_names(values: Values, named: Named) -> list[str]:
+    """Return the attributes that an option of the command line is stored as."""
+    if (stored := named.get("dest")) and stored.key.is_constant:
+        return [str(stored.key.value)]
+    texts = [str(each.key.value) for each in values if each.key.is_constant]
+    return [text.lstrip("-").replace("-", "_") for text in texts if text.startswith("--")]

@@ -23,7 +23,7 @@ class Event(NamedTuple):
     """A call that needs all ranks of a group. ``implied``: the text does not say collective (backward of DDP).
 
     ``wrapped``: if only a sharded model, or one with buffers, makes it communicate, the model is known to be one.
-    ``on_demand``: what it makes is kept, so that the call is not made again.
+    ``on_demand``: what it makes is kept, so that the call is not made again. ``of``: what all ranks have to pass alike.
     """
 
     kind: str
@@ -32,6 +32,7 @@ class Event(NamedTuple):
     sure: bool = True
     wrapped: bool = True
     on_demand: bool = False
+    of: Key | None = None
 
 
 class Reached(NamedTuple):

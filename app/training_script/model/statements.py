@@ -62,8 +62,14 @@ class StatementEvaluator(ExpressionEvaluator):
         bases = [self.evaluate(base) for base in stmt.bases]
         cls = ClassRef(self.module, stmt, bases, {} if self.env is self.module.env else self._live_scope())
         for each in stmt.body:
-            if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
-                cls.attributes[each.targets[0].id] = self.named(each.targets[0].id, self.evaluate(each.value))
+            match each:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
+                    cls.attributes[name] = self.named(name, self.evaluate(value))
+                case _:
+                    pass
         self.env[stmt.name] = Value(self.keys.make("class", self.module.path, stmt.lineno), obj=cls)
 
     def block(self, stmts: Sequence[ast.stmt]) -> bool:

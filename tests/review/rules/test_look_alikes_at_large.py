@@ -606,9 +606,123 @@ PAIRS = {
                 dist.barrier(group=self.group)
         Saver().save()
         """,
-        "                pass\n",
-        "                return list(range(dist.get_world_size()))\n",
+        "dist.new_group(ranks=self.ranks)",
+        "dist.new_group()",
         "DW404",
+    ),
+    "every n-th of as many elements as two ranks can share": Pair(
+        """
+        FILES = [f"part-{i}" for i in range(10)]
+        def train(model):
+            for name in FILES[rank::dist.get_world_size()]:
+                dist.barrier()
+        train(None)
+        """,
+        "range(10)",
+        "range(11)",
+        "DW217",
+    ),
+    "every n-th of a literal with many elements": Pair(
+        """
+        SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+        for size in SIZES[rank::dist.get_world_size()]:
+            dist.barrier()
+        """,
+        "14]",
+        "14, 15]",
+        "DW217",
+    ),
+    "every n-th batch of a loader with an even number of batches": Pair(
+        """
+        import argparse
+        class Points(torch.utils.data.Dataset):
+            def __init__(self, n=48):
+                self.points = torch.randn(n, 3)
+            def __len__(self):
+                return len(self.points)
+        def batches(loader):
+            for number, batch in enumerate(loader):
+                if number % dist.get_world_size() == rank:
+                    yield batch
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch-size", type=int, default=8)
+        args = parser.parse_args()
+        model = DDP(torch.nn.Linear(3, 3))
+        for batch in batches(DataLoader(Points(), batch_size=args.batch_size)):
+            model(batch).sum().backward()
+        """,
+        "default=8",
+        "default=10",
+        "DW217",
+    ),
+    "a share of the samples of each rank": Pair(
+        """
+        from torch.utils.data import Subset, TensorDataset
+        data = TensorDataset(torch.randn(64, 3))
+        share = Subset(data, range(rank, len(data), dist.get_world_size()))
+        model = DDP(torch.nn.Linear(3, 3))
+        for batch in DataLoader(share, batch_size=1):
+            model(batch).sum().backward()
+        """,
+        "randn(64, 3)",
+        "randn(63, 3)",
+        "DW217",
+    ),
+    "a rank of a matrix that a class declares": Pair(
+        """
+        from dataclasses import dataclass
+        @dataclass
+        class Config:
+            rank: int = 2
+        def share(parameters, rank):
+            if rank > 0:
+                for each in parameters:
+                    dist.broadcast(each, src=0)
+        config = Config()
+        share([torch.ones(2)], config.rank)
+        """,
+        "config.rank",
+        "rank",
+        "DW401",
+    ),
+    "files that a store hands out in turn": Pair(
+        """
+        store = dist.TCPStore("localhost", 29500)
+        while (number := store.add("next", 1)) < 9:
+            torch.save(model, f"part-{number}.pt")
+        """,
+        'f"part-{number}.pt"',
+        '"part.pt"',
+        "DW501",
+    ),
+    "optimizers of ranks that average among themselves": Pair(
+        """
+        group = dist.new_group([1, 2, 3])
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        if rank > 0:
+            model(torch.ones(2)).sum().backward()
+            for each in model.parameters():
+                dist.all_reduce(each.grad, group=group)
+            optimizer.step()
+        """,
+        "dist.all_reduce(each.grad, group=group)",
+        "each.grad /= 2",
+        "DW229",
+    ),
+    "groups that all ranks make": Pair(
+        """
+        def groups(size):
+            workers = None
+            if rank < size:
+                workers = dist.new_group(list(range(1, size)))
+            return workers, dist.new_group(list(range(size)))
+        groups(dist.get_world_size())
+        dist.barrier()
+        """,
+        "if rank < size",
+        "if rank in range(1, size)",
+        "DW401",
     ),
     "a log of runs that are elsewhere": Pair(
         """
