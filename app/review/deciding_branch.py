@@ -1,6 +1,7 @@
 """The condition that parts the ranks, with what is called under it, for the texts and the patches of findings."""
 
 import ast
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import takewhile
 
@@ -37,6 +38,8 @@ class DecidingBranch:
             if behind != "after" and found.first.kind == found.second.kind:  # the others lack the one under it
                 found, self.side = found._replace(first=found.second, second=found.first), behind
         self.found = found
+        if self.branch and not (self.calls or found.second or found.rounds or found.leaves):
+            self.side = self._side_by_text((*found.calls, found.first.site))
         if found.by == BY_RANK and not (found.second or found.rounds or found.leaves):
             self.found = self._at_the_call_to_repair(found)
 
@@ -57,6 +60,14 @@ class DecidingBranch:
         own = {call.site for call in self.calls}
         way = tuple(takewhile(lambda site: site not in own, found.calls))
         return found._replace(first=wanted[0], calls=way) if wanted else found
+
+    def _side_by_text(self, way: Sequence[Site]) -> Side:
+        """Return the side of the statement on which a call is, where only another script shows what it calls."""
+        lines = {site.line for site in way if site.path == self.found.decided.path}
+        for side, body in (("then", self.guard.body), ("other", self.guard.orelse)) if self.guard else ():
+            if any(stmt.lineno <= line <= (stmt.end_lineno or stmt.lineno) for stmt in body for line in lines):
+                return side
+        return self.side
 
     @cached_property
     def site(self) -> Site | None:

@@ -105,23 +105,36 @@ def check_elements(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def check_receive(script: Script, run: Run) -> Iterator[Violation]:
-    """DW419: yield the first point-to-point call of a run if all ranks wait in it for a message."""
+    """DW419: yield the first point-to-point call of a run if all ranks wait in it for the other side."""
     if not run.distributed:
         return
     first = next(iter(run.of(*(PREFIX + name for name in sorted(POINT_TO_POINT)))), None)
-    if first is None or first[1].name.removeprefix(PREFIX) not in RECEIVES:
+    if first is None:
         return
     reach, fact = first
+    name = fact.name.removeprefix(PREFIX)
+    to = argument(fact, 1, "dst")
+    sends = name == "send" and to is not None and to.key.spread & BY_RANK and _receives_next(run, fact)
+    if name not in RECEIVES and not sends:
+        return
     decided = any(not each.test.is_constant for each in reach.conditions)
     apart = any(loop.amount.spread & (BY_RANK | LOCAL) for loop in reach.loops)
     if reach.ranks == ALL and reach.several and not (reach.attempted or decided or apart):
         yield from violation_at(
             script,
             reach,
-            f"every rank waits in {fact.name.removeprefix(PREFIX)} here before any of them sends",
+            f"every rank waits in {name} here before any of them {'receives' if sends else 'sends'}",
             0.9,
+            severity="warning" if sends else None,
             patch=(lambda: _at_once(script, fact)) if script.is_here(reach) else None,
         )
+
+
+def _receives_next(run: Run, first: Noted) -> bool:
+    """Return whether the point-to-point call after the first one waits for a message, on all ranks."""
+    calls = (each for each in run.of(*(PREFIX + name for name in sorted(POINT_TO_POINT))) if each[1] is not first)
+    after = next(calls, None)
+    return after is not None and after[1].name.removeprefix(PREFIX) in RECEIVES and after[0].ranks == ALL
 
 
 def check_result(script: Script, run: Run) -> Iterator[Violation]:

@@ -38,7 +38,7 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
-        if site and each.rounds and each.by & LOCAL:
+        if site and each.by & LOCAL:
             site = each.decided  # what one rank decides by its own data is to be repaired there
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))

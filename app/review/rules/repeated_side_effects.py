@@ -11,7 +11,7 @@ from ..violations import violation_at
 
 EXIST_OK = "allow-existing-directory"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
-DELETES = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir")
+DELETES = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", ".unlink", ".rmdir")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -66,11 +66,24 @@ def _is_made(run: Run, reach: Reach, path: Key) -> bool:
 
 def _deletions(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*DELETES):
-        path = argument(fact, 0, "path")
-        ignored = argument(fact, 1, "ignore_errors")
-        if path and ignored is None and script.is_here(reach) and _by_all(reach) and same_on_ranks(path.key):
+        of_path = fact.name.startswith(".")
+        path = fact.owner if of_path else argument(fact, 0, "path")
+        ignored = argument(fact, 0, "missing_ok") if of_path else argument(fact, 1, "ignore_errors")
+        if (
+            path
+            and ignored is None
+            and not _is_memory(path.key)
+            and script.is_here(reach)
+            and _by_all(reach)
+            and same_on_ranks(path.key)
+        ):
             message = "every rank deletes this: one of them finds it gone, or deletes what another has just written"
             yield from violation_at(script, reach, message, 0.75)
+
+
+def _is_memory(held: Key) -> bool:
+    """Return whether something is shared memory, which has a method of the same name as a path."""
+    return any(str(part.args[0]).endswith("SharedMemory") for part in parts(held) if part.op in ("call", "library"))
 
 
 def _experiments(script: Script, run: Run) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ import ast
 from ..syntax import last_name
 from .buffers import has_buffers
 from .keys import BY_RANK, DIFFERS, TOUCHED, Key, parts
-from .lengths import PAIR, number
+from .lengths import PAIR, length, number
 from .library_calls import FILLED_NAMES, FORWARD, Effect
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
@@ -138,8 +138,13 @@ class EffectEvaluator(RankEvaluator):
             dataset := named.get("dataset") or (values[0] if values else None)
         ):
             batch = named.get("batch_size") or (values[1] if len(values) > 1 else self.constant(1))
+            held = self._held_by(dataset, node)
             size = () if batch.key.spread & DIFFERS or "drop_last" in named else (batch.key,)
-            key = self.keys.make("loader", *self.place(node), self._held_by(dataset, node), *size)
+            key = self.keys.make("loader", *self.place(node), held, *size)
+            shuffle = named.get("shuffle") or (values[2] if len(values) > 2 else self.constant(False))
+            in_order = sampler is None and "**" not in named and shuffle.key is self.keys.false
+            if in_order and not held.spread & (DIFFERS | TOUCHED) and length(held, PAIR[0]) is not None:
+                return Value(key, frozenset({"loader", "whole"}))
         return Value(key, frozenset({"loader"}))
 
     def _held_by(self, dataset: Value, node: ast.AST) -> Key:

@@ -109,8 +109,8 @@ class ConditionEvaluator(StatementEvaluator):
             unknown = side.calls_here > side.calls, False
             self.items.append(Branch(test, side.site, items_then, [], unknown, side.text))
             return False
-        if items_then or items_other:
-            unknown = side.calls_here > side.calls, self.unknown_calls > side.calls_here
+        unknown = side.calls_here > side.calls, self.unknown_calls > side.calls_here
+        if items_then or items_other or (any(unknown) and test.spread & BY_RANK):
             asked = test if test is agreed or waits(items_then) or waits(items_other) else agreed
             self.items.append(Branch(asked, side.site, items_then, items_other, unknown, side.text))
         if side.leaves and not leaves_other:

@@ -37,6 +37,8 @@ class IterableEvaluator(EffectEvaluator):
     def element(self, iterable: Value, node: ast.AST) -> Value:
         """Return what a loop over an iterable gets in a round."""
         key = iterable.key
+        if "whole" in iterable.facts:
+            return self.unknown(node)  # the same on every rank
         if "loader" in iterable.facts or is_loader_by_name(node):
             return Value(self.keys.local(BATCH, *self.place(node)))
         if isinstance(iterable.obj, Generated):

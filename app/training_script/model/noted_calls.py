@@ -51,6 +51,8 @@ NOTED_METHODS = {
         "state_dict",
         "load_state_dict",
         "mkdir",
+        "unlink",
+        "rmdir",
         "parameters",
         "named_parameters",
         "zero_grad",

@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 
 from ..nodes import child_nodes
-from ..syntax import FUNCTIONS
+from ..syntax import FUNCTIONS, last_name
 from .caught_errors import error_of
 from .collective_effects import is_agreed
 from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, DIFFERS
+from .keys import BY_RANK, DIFFERS, LOCAL
 from .names import CARRIED, OWN_GROUP
 from .noted_calls import MEETING_POINT
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
@@ -66,7 +66,7 @@ class StatementEvaluator(ExpressionEvaluator):
                 case (
                     ast.Assign(targets=[ast.Name(id=name)], value=value)
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-                ):
+                ) if not (isinstance(value, ast.Call) and last_name(value) == "field"):
                     cls.attributes[name] = self.named(name, self.evaluate(value))
                 case _:
                     pass
@@ -218,6 +218,8 @@ class StatementEvaluator(ExpressionEvaluator):
         if isinstance(owner.obj, Instance | ClassRef):
             cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
             known = cls.attributes.get(name)
+            if known is not None and self.path[-1].spread & LOCAL and value.obj is None and not value.facts:
+                value = Value(self.keys.either(self.path[-1], value.key, known.key))
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
                     known = None

@@ -44,6 +44,15 @@ FOUND = {
         """,
     ),
     "a sum that nothing waits for": ("DW415", "dist.all_reduce(value, async_op=True)\nvalue /= world_size"),
+    "all ranks send first": (
+        "DW419",
+        """
+        def exchange(value, left, right):
+            dist.send(value, dst=right)
+            dist.recv(value, src=left)
+        exchange(value, (rank - 1) % world_size, (rank + 1) % world_size)
+        """,
+    ),
     "all ranks receive first": (
         "DW419",
         """
@@ -110,6 +119,14 @@ SILENT = {
             work.wait()
         dist.all_reduce(value, async_op=True).wait()
         dist.all_reduce(value, async_op=False)
+        """,
+    ),
+    "all ranks begin to send and then receive": (
+        "DW419",
+        """
+        request = dist.isend(value, dst=(rank + 1) % world_size)
+        dist.recv(torch.zeros(2), src=(rank - 1) % world_size)
+        request.wait()
         """,
     ),
     "odd ranks receive first": (

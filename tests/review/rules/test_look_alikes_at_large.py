@@ -278,7 +278,7 @@ PAIRS = {
             model = DDP(torch.nn.Linear(2, 2))
             for batch in loader:
                 step(model, batch)
-        train(DataLoader(torch.ones(8, 2)))
+        train(DataLoader(torch.ones(8, 2), shuffle=True))
         """,
         "step(model, batch)",
         "step(model, batch, raise_on_error=False)",
@@ -416,7 +416,7 @@ PAIRS = {
                     else:
                         out = model(batch)
         model = DDP(torch.nn.BatchNorm1d(2))
-        loader = DataLoader(torch.ones(8, 2))
+        loader = DataLoader(torch.ones(8, 2), shuffle=True)
         if rank == 0:
             validate(model, loader)
         """,
@@ -460,7 +460,7 @@ PAIRS = {
                 loss = reduced(loss, world_size)
                 if loss.item() < 3:
                     break
-        train(DataLoader(torch.ones(8, 2)), dist.get_world_size())
+        train(DataLoader(torch.ones(8, 2), shuffle=True), dist.get_world_size())
         """,
         "dist.all_reduce(copy)",
         "pass",
@@ -497,7 +497,7 @@ PAIRS = {
                         has_masks = True
             if has_masks:
                 dist.barrier()
-        collect(DataLoader(torch.ones(8, 2)), torch.nn.Linear(2, 2))
+        collect(DataLoader(torch.ones(8, 2), shuffle=True), torch.nn.Linear(2, 2))
         """,
         "isinstance(result, dict)",
         "result.sum().item() > 3",
@@ -538,7 +538,7 @@ PAIRS = {
             metrics = {"loss": total.item(), "seconds": time.time()}
             if metrics["loss"] < best:
                 dist.barrier()
-        validate(DataLoader(torch.ones(8, 2)), 9.0)
+        validate(DataLoader(torch.ones(8, 2), shuffle=True), 9.0)
         """,
         'if metrics["loss"] < best:',
         'if metrics["seconds"] < best:',
@@ -694,6 +694,25 @@ PAIRS = {
         'f"part-{number}.pt"',
         '"part.pt"',
         "DW501",
+    ),
+    "a file that rank 0 deletes by its path": Pair(
+        """
+        from pathlib import Path
+        class Keeper:
+            def __init__(self, folder):
+                self.folder = Path(folder)
+                self.saved = []
+            def prune(self):
+                while len(self.saved) > 2:
+                    oldest = self.saved.pop(0)
+                    if rank == 0:
+                        oldest.unlink()
+                dist.barrier()
+        Keeper("out").prune()
+        """,
+        "if rank == 0",
+        "if self.folder",
+        "DW412",
     ),
     "optimizers of ranks that average among themselves": Pair(
         """
@@ -871,7 +890,7 @@ PAIRS = {
                 loss = loss_of(model, number, batch)
                 if loss != 0:
                     loss.backward()
-        train(DataLoader(torch.ones(8, 2)))
+        train(DataLoader(torch.ones(8, 2), shuffle=True))
         """,
         "if loss != 0:",
         "if loss.item() > 3:",
@@ -923,7 +942,7 @@ PAIRS = {
                 held = dict(batch=batch, **held)
             for number in range(len(held["loader"])):
                 model(number).sum().backward()
-        train(DDP(torch.nn.Linear(2, 2)), {}, DataLoader(torch.ones(8, 2)))
+        train(DDP(torch.nn.Linear(2, 2)), {}, DataLoader(torch.ones(8, 2), shuffle=True))
         """,
         'held["loader"]',
         'held["items"]',
@@ -949,7 +968,7 @@ PAIRS = {
             model = torch.nn.Linear(2, 2)
             for batch in loader:
                 evaluate(model, batch, 3)
-        main(DataLoader(torch.ones(8, 2)))
+        main(DataLoader(torch.ones(8, 2), shuffle=True))
         """,
         "for level in range(levels)]",
         "for level in range(levels) if batch.sum().item() > 3]",
@@ -1213,7 +1232,7 @@ PAIRS = {
                 if differs(batch):
                     continue
                 model(batch).sum().backward()
-        train(DataLoader(torch.ones(8, 2)))
+        train(DataLoader(torch.ones(8, 2), shuffle=True))
         """,
         "if differs(batch):",
         "if differs(batch) or batch[0] > 3:",
