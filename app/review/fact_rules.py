@@ -10,6 +10,7 @@ from .rules import (
     checkpoints,
     collective_arguments,
     device_choice,
+    early_reads,
     fsdp_order,
     gathered_gradients,
     gathered_shapes,
@@ -91,7 +92,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
     "DW504": checkpoints.check_load,
-    "DW505": checkpoints.check_read,
+    "DW505": early_reads.check_read,
 }
 
 

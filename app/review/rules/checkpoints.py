@@ -1,4 +1,4 @@
-"""DW501, DW502, DW504 and DW505: checkpoints that several ranks write, load onto one device, or read too early."""
+"""DW501, DW502 and DW504: checkpoints that several ranks write, or load onto one device."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
+from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
@@ -157,29 +157,6 @@ def _moves_parts(node: ast.AST) -> bool:
 
 def _is_save(script: Script, node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and script.names.qualified(node.func) == "torch.save"
-
-
-def check_read(script: Script, run: Run) -> Iterator[Violation]:
-    """DW505: yield the loads of a file that one rank writes just before, without a wait in between."""
-    written: list[tuple[Reach, Key]] = []
-    for reach in run.reached if run.distributed else ():
-        fact = reach.fact
-        if isinstance(fact, Event):
-            written = []  # the rank that writes comes there when it has written
-        elif fact.name == "torch.save" and isinstance(fact, Noted) and reach.ranks != ALL and not reach.unsure:
-            if path := argument(fact, 1, "f"):
-                written.append((reach, path.key))
-        elif fact.name == LOAD and isinstance(fact, Noted) and (path := argument(fact, 0, "f")):
-            early = [at for at, key in written if key is path.key and together(at, reach) and reach.ranks & ~at.ranks]
-            asks = any(each.test.spread & LOCAL for each in reach.conditions)
-            if early and same_on_ranks(path.key) and not (reach.unsure or reach.attempted or asks):
-                line = early[-1].fact.site.line
-                yield from violation_at(
-                    script,
-                    reach,
-                    f"ranks read this file without waiting for the rank that writes it (line {line})",
-                    0.8,
-                )
 
 
 def _is_loaded(load: Noted, state: Value, only: bool) -> bool:

@@ -80,6 +80,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
         if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
             return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name == "pathlib.Path" and values:
+            return self._computed(name, values)
         if name == "hash":
             return self.unknown(node, *values)
         if name in TIMES:

@@ -52,6 +52,7 @@ NOTED_METHODS = {
         "load_state_dict",
         "mkdir",
         "unlink",
+        *("write_text", "write_bytes", "read_text", "read_bytes"),
         "rmdir",
         "parameters",
         "named_parameters",

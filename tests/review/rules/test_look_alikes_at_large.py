@@ -695,6 +695,36 @@ PAIRS = {
         '"part.pt"',
         "DW501",
     ),
+    "a text that all ranks read behind a barrier": Pair(
+        """
+        from pathlib import Path
+        NAMES = "names.txt"
+        def prepare():
+            if rank == 0:
+                Path(NAMES).write_text("a b")
+            dist.barrier()
+            return Path(NAMES).read_text().split()
+        prepare()
+        dist.barrier()
+        """,
+        "    dist.barrier()\n            return",
+        "    return",
+        "DW505",
+    ),
+    "a file that one rank opens to write and to read": Pair(
+        """
+        import json
+        if rank == 0:
+            with open("names.json", "w") as out:
+                json.dump([1], out)
+            with open("names.json") as written:
+                print(json.load(written))
+        dist.barrier()
+        """,
+        '            with open("names.json") as written:\n                print(json.load(written))',
+        '        with open("names.json") as written:\n            print(json.load(written))',
+        "DW505",
+    ),
     "a file that rank 0 deletes by its path": Pair(
         """
         from pathlib import Path
