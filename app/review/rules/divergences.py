@@ -38,8 +38,8 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
-        if site and each.by & LOCAL:
-            site = each.decided  # what one rank decides by its own data is to be repaired there
+        if site and (each.by & LOCAL or each.rounds == "count"):
+            site = each.decided  # what one rank decides by its own data, or its part of them, is to be repaired there
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))
             yield rule, _violation(script, rule, deciding.found, site, deciding)

@@ -177,14 +177,17 @@ class BranchEvaluator(ConditionEvaluator):
     ) -> None:
         """Evaluate a loop: once to see what changes, once more with what a round may find."""
         outside, before, quick, left = self.items, dict(self.env), self.quick, self.left_rounds
+        skipped = self.skipped
         if not quick:
             self.items, self.quick, returned, self.left_rounds = [], True, list(self.returned), []
+            self.skipped = [*skipped]
             round_()
             self.quick, self.returned = False, returned
             before |= self._changed(before, site)
             self.restore(before)
-        self.items, self.left_rounds = [], []
+        self.items, self.left_rounds, self.skipped = [], [], [*skipped]
         round_()
+        self.skipped = skipped
         body, self.items = self.items, outside
         self.env.update(self._changed(before, site))
         self.left_rounds = left

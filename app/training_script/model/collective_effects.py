@@ -149,6 +149,10 @@ class EffectEvaluator(RankEvaluator):
 
     def _held_by(self, dataset: Value, node: ast.AST) -> Key:
         """Return what decides how many samples a loader gets from a dataset."""
+        found = dataset.obj.cls.find("__iter__") if isinstance(dataset.obj, Instance) else None
+        if found:
+            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+            return self.call_function(function, [dataset], {}, self.site(node)).key
         size = self.length_of(dataset, node).key
         known = isinstance(dataset.obj, Instance) and number(size, PAIR[0]) is not None
         return self.keys.make("range", size) if known else dataset.key

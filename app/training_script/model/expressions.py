@@ -277,13 +277,13 @@ class ExpressionEvaluator(CallEvaluator):
         decorators = getattr(self.function.node, "decorator_list", ()) if self.function else ()
         if any(last_name(each) == "contextmanager" for each in decorators):
             self.items.append(Pause(self.site(node)))
-        self._note_yield((*(each.key for each in self.loops), self.path[-1]), value)
+        self._note_yield((*(each.key for each in self.loops), self.path[-1], *self.skipped), value)
         return self.unknown(node)
 
     def _YieldFrom(self, node: ast.YieldFrom) -> Value:
         value = self.evaluate(node.value)
         element = self.element(value, node.value)
-        self._note_yield((*(each.key for each in self.loops), self.path[-1], value.key), element)
+        self._note_yield((*(each.key for each in self.loops), self.path[-1], *self.skipped, value.key), element)
         return self.unknown(node)
 
     def _note_yield(self, counts: tuple[Key, ...], element: Value) -> None:

@@ -120,8 +120,11 @@ def _of_built(parts: list[Key], rank: Rank) -> int | None:
             continue
         if whole is None or held.op != "enumerate":
             return None
+        wanted = "Eq"
+        if test.op == "not":
+            test, wanted = test.args[0], "NotEq"
         match test.op, test.args:
-            case "compare", ("Eq", Key(op="binary", args=("Mod", Key(op="number"), step)), first):
+            case "compare", (name, Key(op="binary", args=("Mod", Key(op="number"), step)), first) if name == wanted:
                 whole = _of_every(whole, number(first, rank), number(step, rank))
             case _:
                 return None

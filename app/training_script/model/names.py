@@ -101,6 +101,7 @@ class NameEvaluator:
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
         self.loops: list[Value] = []  # what the loops around the statement go over
         self.yielded: list[tuple[tuple[Key, ...], Value]] = []  # what decides how many times, and the element
+        self.skipped: list[Key] = []  # under what rounds of the loops around have gone on to the next
         self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
         self.globals: set[str] = set()
         self.parameters: list[str] = []

@@ -261,6 +261,7 @@ class StatementEvaluator(ExpressionEvaluator):
         return True
 
     def _Continue_statement(self, stmt: ast.Continue) -> bool:
+        self.skipped.append(self.keys.make("not", self.path[-1]))
         self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True

@@ -725,6 +725,23 @@ PAIRS = {
         '        with open("names.json") as written:\n            print(json.load(written))',
         "DW505",
     ),
+    "a stream that gives each rank as many samples": Pair(
+        """
+        class Stream(torch.utils.data.IterableDataset):
+            def __init__(self, rank, size):
+                self.rank, self.size = rank, size
+            def __iter__(self):
+                for number in enumerate(range(20)):
+                    yield torch.ones(2)
+        model = DDP(torch.nn.Linear(2, 2))
+        for batch in DataLoader(Stream(rank, dist.get_world_size())):
+            model(batch).sum().backward()
+        """,
+        "for number in enumerate(range(20)):",
+        "for number, _ in enumerate(range(21)):\n                    if number % self.size != self.rank:\n"
+        "                        continue",
+        "DW217",
+    ),
     "a file that rank 0 deletes by its path": Pair(
         """
         from pathlib import Path
