@@ -64,7 +64,10 @@ class DecidingBranch:
     def _side_by_text(self, way: Sequence[Site]) -> Side:
         """Return the side of the statement on which a call is, where only another script shows what it calls."""
         lines = {site.line for site in way if site.path == self.found.decided.path}
-        for side, body in (("then", self.guard.body), ("other", self.guard.orelse)) if self.guard else ():
+        sides: list[tuple[Side, list[ast.stmt]]] = []
+        if self.guard:
+            sides = [("then", self.guard.body), ("other", self.guard.orelse)]
+        for side, body in sides:
             if any(stmt.lineno <= line <= (stmt.end_lineno or stmt.lineno) for stmt in body for line in lines):
                 return side
         return self.side

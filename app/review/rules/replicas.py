@@ -14,6 +14,7 @@ from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
+from .chosen_layers import check_chosen
 
 SEED = "torch.manual_seed"
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
@@ -86,6 +87,7 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_unused(script: Script, run: Run) -> Iterator[Violation]:
     """DW216: yield the models in DDP with a layer that nothing in the program reads."""
+    yield from check_chosen(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         model = argument(fact, 0, "module")
         unused = "find_unused_parameters" in fact.named or "static_graph" in fact.named or "**" in fact.named

@@ -4,9 +4,9 @@ import ast
 
 from ..syntax import last_name
 from .buffers import has_buffers
-from .keys import BY_RANK, DIFFERS, TOUCHED, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .lengths import PAIR, length, number
-from .library_calls import FILLED_NAMES, FORWARD, Effect
+from .library_calls import FILLED_NAMES, FORWARD, LISTED, Effect
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
@@ -169,7 +169,8 @@ class EffectEvaluator(RankEvaluator):
 
     def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
-        spread = TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
+        chosen = any(part.op == "local" and part.args[0] == LISTED for part in parts(path.key))
+        spread = LOCAL if chosen else TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
         return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
 

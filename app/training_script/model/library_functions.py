@@ -13,6 +13,8 @@ from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, parts
 from .library_calls import (
     FUNCTIONS,
     GENERATORS,
+    LISTED,
+    LISTINGS,
     LOCAL_RESULTS,
     OF_FILE,
     RANDOM,
@@ -80,6 +82,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
         if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
             return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name in LISTINGS and values and values[0].key.spread & BY_RANK:
+            return Value(self.keys.local(LISTED, *self.place(node)))
         if name == "pathlib.Path" and values:
             return self._computed(name, values)
         if name == "hash":

@@ -5,7 +5,16 @@ import ast
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, TOUCHED
-from .library_calls import FULL_TENSOR, METHODS, RANDOM, SELECTING_METHODS, TRANSPARENT_METHODS, TURN
+from .library_calls import (
+    FULL_TENSOR,
+    LISTED,
+    LISTING_METHODS,
+    METHODS,
+    RANDOM,
+    SELECTING_METHODS,
+    TRANSPARENT_METHODS,
+    TURN,
+)
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
@@ -43,6 +52,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.selected(owner, node)
         if name in ("get", "get_nowait") and "queue" in owner.facts:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+        if name in LISTING_METHODS and owner.key.spread & BY_RANK:
+            return Value(self.keys.local(LISTED, *self.place(node)))
         if name == "add" and "store" in owner.facts:
             return Value(self.keys.local(TURN, *self.place(node)))
         if name == "add_argument" and (default := named.get("default")) and default.key.is_constant:

@@ -742,6 +742,38 @@ PAIRS = {
         "                        continue",
         "DW217",
     ),
+    "a loss over all heads, each with a forward pass": Pair(
+        """
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = torch.nn.Linear(2, 2)
+                self.heads = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in "ab"})
+            def forward(self, x, task):
+                return self.heads[task](self.body(x))
+        model = DDP(Net())
+        for step in range(9):
+            loss = 0
+            for task in "ab":
+                loss += model(torch.ones(2), task).sum()
+            loss.backward()
+        """,
+        "    loss += model(torch.ones(2), task).sum()\n            loss.backward()",
+        "    loss = model(torch.ones(2), task).sum()\n                loss.backward()",
+        "DW216",
+    ),
+    "an epoch of the newest file that all ranks share": Pair(
+        """
+        from pathlib import Path
+        folder = Path(f"scratch/{rank}")
+        first = torch.load(max(Path("scratch").glob("*.pt")))["epoch"] + 1
+        for epoch in range(first, 9):
+            dist.barrier()
+        """,
+        'max(Path("scratch").glob',
+        "max(folder.glob",
+        "DW405",
+    ),
     "a file that rank 0 deletes by its path": Pair(
         """
         from pathlib import Path

@@ -1,0 +1,68 @@
+"""DW216: models in DDP that use one of several layers in each forward pass."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.library_calls import BACKWARD
+from ...training_script.model.noted_calls import WRAPPED_FORWARD
+from ...training_script.model.reach import Run, argument
+from ...training_script.model.values import ClassRef, Instance
+from ...training_script.nodes import walk
+from ...training_script.syntax import last_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+COLLECTIONS = ("ModuleDict", "ModuleList")
+ALLOWS_UNUSED = {"find_unused_parameters", "static_graph", "**"}
+
+
+def check_chosen(script: Script, run: Run) -> Iterator[Violation]:
+    """DW216: yield the models in DDP that use one of several layers in each forward pass, as an argument says."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        model = argument(fact, 0, "module")
+        if ALLOWS_UNUSED & fact.named.keys() or model is None or not isinstance(model.obj, Instance):
+            continue
+        layers = _chosen_layers(model.obj.cls)
+        if layers and reach.several and _has_one_forward(run):
+            yield from violation_at(
+                script,
+                reach,
+                f"each forward pass uses one of the layers in `{layers}` of this model: DDP waits for the gradients of "
+                "the others",
+                0.75,
+            )
+
+
+def _chosen_layers(cls: ClassRef) -> str:
+    """Return the attribute with layers of which the forward pass takes one by an argument; none if it reads others."""
+    made, forward = cls.methods.get("__init__"), cls.methods.get("forward")
+    if made is None or forward is None:
+        return ""
+    given = {each.arg for each in (*forward.args.args, *forward.args.kwonlyargs)}
+    for stmt in made.body:
+        match stmt:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call() as call):
+                uses = [node for node in walk(cls.node) if isinstance(node, ast.Attribute) and node.attr == name]
+                reads = [each for each in uses if isinstance(each.ctx, ast.Load)]
+                taken = [node for node in walk(forward) if _takes_by(node, name, given)]
+                if last_name(call) in COLLECTIONS and taken and len(taken) == len(reads):
+                    return name
+            case _:
+                pass
+    return ""
+
+
+def _takes_by(node: ast.AST, name: str, given: set[str]) -> bool:
+    """Return whether an expression takes an element of an attribute by an argument."""
+    match node:
+        case ast.Subscript(value=ast.Attribute(attr=attr), slice=ast.Name(id=index)):
+            return attr == name and index in given
+    return False
+
+
+def _has_one_forward(run: Run) -> bool:
+    """Return whether each backward pass is behind one forward pass in DDP, in the same round of a loop."""
+    forward = [reach for reach, _ in run.of(WRAPPED_FORWARD)]
+    backward = [reach for reach in run.reached if reach.name == BACKWARD]
+    return len(forward) == 1 and any(each.loops == forward[0].loops for each in backward)
