@@ -38,7 +38,8 @@ class DecidingBranch:
             if behind != "after" and found.first.kind == found.second.kind:  # the others lack the one under it
                 found, self.side = found._replace(first=found.second, second=found.first), behind
         self.found = found
-        if self.branch and not (self.calls or found.second or found.rounds or found.leaves):
+        on_sides = calls_of_ranks([*self.branch.then, *self.branch.other]) if self.branch else []
+        if self.branch and not (on_sides or found.second or found.rounds or found.leaves):
             self.side = self._side_by_text((*found.calls, found.first.site))
         if found.by == BY_RANK and not (found.second or found.rounds or found.leaves):
             self.found = self._at_the_call_to_repair(found)
