@@ -37,7 +37,7 @@ def check_read(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _written(fact: Noted) -> Value | None:
-    """Return the path of a file that a call writes anew."""
+    """Return the path of a file that a call writes."""
     if fact.name in (".write_text", ".write_bytes"):
         return fact.owner
     if fact.name == "torch.save":
