@@ -1,9 +1,10 @@
 """Violations at the facts of a program."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ...knowledge.schema import Severity
 from ..training_script.model.reach import Reach
+from ..training_script.model.sequences import Event
 from .rule_context import Patch, Script, Violation
 from .types import RelatedPlace
 
@@ -33,3 +34,11 @@ def violation_at(
             patch=patch,
             related=related or [],
         )
+
+
+def in_function_of(reach: Reach, others: Sequence[Reach]) -> Reach:
+    """Return a fact as the call that leads to it in the innermost function that it shares with one of other facts."""
+    depth = max((sum(a == b for a, b in zip(reach.calls, each.calls, strict=False)) for each in others), default=0)
+    if depth == len(reach.calls) or isinstance(reach.fact, Event):
+        return reach
+    return reach._replace(fact=reach.fact._replace(site=reach.calls[depth]), calls=reach.calls[:depth])

@@ -23,6 +23,7 @@ SHARED = re.compile(r"accum|batch", re.IGNORECASE)
 STARTS_RANKS = re.compile(r"spawn|nprocs|start_processes|\bProcess\(")
 OF_ENVIRONMENT = re.compile(r"[\"'](?:RANK|WORLD_SIZE|LOCAL_RANK)[\"']")
 WORLD_SIZE, SAME_CONDITION = "divide-by-world-size", "sync-at-step"
+COUNTERS = ("number", "changing", "altered")
 CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions are compared
 
 
@@ -75,23 +76,35 @@ def _is_cycle(test: Key) -> bool:
 
 
 def _meet(first: Sequence[Condition], second: Sequence[Condition]) -> bool:
-    """Return whether conditions on one counter and one length of a cycle are fulfilled together in some round."""
+    """Return whether conditions on one counter and one length of a cycle are fulfilled together in some round.
+
+    They may also ask for the last round: a number that the counter is compared with.
+    """
     tests = [each.test for each in (*first, *second)]
     lengths = {part.args[2] for test in tests for part in parts(test) if part.op == "binary" and part.args[0] == "Mod"}
-    leaves = {leaf for test in tests for leaf in _leaves(test)}
-    if len(lengths) != 1 or len(leaves - lengths) != 1:
+    others = {leaf for test in tests for leaf in _leaves(test)} - lengths
+    counters = {each for each in others if each.op in COUNTERS}
+    totals = others - counters
+    if len(lengths) != 1 or len(counters) != 1 or len(totals) > 1:
         return False
-    (length,), (counter,) = lengths, leaves - lengths
-    if counter.op not in ("number", "changing", "altered"):
+    (length,), (counter,) = lengths, counters
+    if not all(_is_number_of_rounds(each, counter, test) for each in totals for test in tests):
         return False
     cycles = (length.value,) if length.is_constant else CYCLES
+    rounds = [{counter: n, **dict.fromkeys(totals, total)} for total in range(1, ROUNDS) for n in range(total)]
     return all(
         any(
-            all(_value(each.test, {counter: n, length: cycle}) == each.truth for each in (*first, *second))
-            for n in range(ROUNDS)
+            all(_value(each.test, {**numbers, length: cycle}) == each.truth for each in (*first, *second))
+            for numbers in rounds
         )
         for cycle in cycles
     )
+
+
+def _is_number_of_rounds(total: Key, counter: Key, test: Key) -> bool:
+    """Return whether a test asks for a number only in comparisons with a counter."""
+    compared = [part for part in parts(test) if part.op == "compare" and total in _leaves(part)]
+    return all(counter in _leaves(part) for part in compared) and (bool(compared) or total not in _leaves(test))
 
 
 def _leaves(key: Key) -> Iterator[Key]:

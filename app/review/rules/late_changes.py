@@ -5,15 +5,23 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import parts
+from ...training_script.model.noted_calls import NEW_PART
 from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.model.values import Instance, Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .replicas import LAYER
+from .unshared_parts import learns
 
 RANDOM_INIT = re.compile(
     r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
+)
+
+LATE = (
+    "made all copies equal (line {}): each rank has random numbers of its own there, or gradients that are not reduced"
 )
 
 
@@ -70,21 +78,43 @@ def _where_asked(script: Script, reach: Reach) -> Reach:
 
 def _new_parameters(script: Script, run: Run) -> Iterator[Violation]:
     """Yield parts and parameters that a model gets after DDP has made all copies equal."""
+    yield from _new_parts(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         wrap = script.source.statement_of(fact.node) if script.is_here(reach) and reach.several else None
         targets = [dotted_name(each) for each in wrap.targets] if isinstance(wrap, ast.Assign) else []
         for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
             if targets[0] in _assigned(stmt):
                 break  # it is made, or wrapped, again
-            if problem := _changes(script, stmt, targets[0]):
+            if drawing := _draws(script, stmt, targets[0]):
                 yield Violation(
                     line=stmt.lineno,
                     column=stmt.col_offset + 1,
                     end_line=stmt.end_lineno or stmt.lineno,
-                    message=f"{problem} after DDP made all copies equal (line {fact.site.line}): "
-                    "each rank has random numbers of its own there, or gradients that are not reduced",
+                    message=f"`{drawing}` draws new parameters after DDP {LATE.format(fact.site.line)}",
                     confidence=0.8,
                 )
+
+
+def _new_parts(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield parts with parameters that replace those of a model in DDP."""
+    found = list(run.of(*DDP_CLASSES, f".{NEW_PART}"))
+    for at, (reach, fact) in enumerate(found):
+        if fact.name in DDP_CLASSES or not _has_parameters(fact.values[0]) or not reach.several:
+            continue
+        wraps = [each.site.line for before, each in found[:at] if each.name in DDP_CLASSES and together(before, reach)]
+        if wraps and not _is_wrapped_again(reach, found[at + 1 :]):
+            name = dotted_name(fact.node.func).rpartition(".")[0]
+            message = f"a part of `{name}` is replaced after DDP {LATE.format(wraps[-1])}"
+            yield from violation_at(script, reach, message, 0.8)
+
+
+def _has_parameters(part: Value) -> bool:
+    """Return whether a part of a model surely has parameters."""
+    if isinstance(part.obj, Instance):
+        return learns(part.obj)
+    return any(
+        each.op == "call" and LAYER.fullmatch(str(each.args[0]).removeprefix("torch.nn.")) for each in parts(part.key)
+    )
 
 
 def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
@@ -99,25 +129,15 @@ def _assigned(stmt: ast.stmt) -> list[str]:
     return [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
 
 
-def _changes(script: Script, stmt: ast.stmt, model: str) -> str:
-    """Return how a statement gives the model in DDP other parameters, or an empty string."""
+def _draws(script: Script, stmt: ast.stmt, model: str) -> str:
+    """Return the function by which a statement gives the model in DDP new parameters, or an empty string."""
     match stmt:
-        case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=made)):
-            if dotted_name(target).startswith(f"{model}.module.") and _makes_parameters(script, made):
-                return f"`{dotted_name(target)}` is replaced"
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="apply"), args=[function])):
             name = dotted_name(function)
             defined = (each for each in ast.walk(script.source.tree) if isinstance(each, ast.FunctionDef))
             body = next((each for each in defined if each.name == name), None)
             if dotted_name(owner) in (model, f"{model}.module") and body and RANDOM_INIT.search(ast.unparse(body)):
-                return f"`{name}` draws new parameters"
+                return name
         case _:
             pass
     return ""
-
-
-def _makes_parameters(script: Script, made: ast.expr) -> bool:
-    name = script.names.qualified(made)
-    return name.startswith("torch.nn.") and bool(
-        LAYER.fullmatch(name.rpartition(".")[2]) or name.endswith("Sequential")
-    )

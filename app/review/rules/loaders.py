@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import RANKS, Key, parts
-from ...training_script.model.reach import Run, argument, same_on_ranks
+from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
+from ...training_script.model.noted_calls import WRAPPED_FORWARD
+from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
@@ -32,13 +33,14 @@ SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
 
 def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
     """DW202: yield the loaders of a training loop that give every rank the whole data."""
-    if not run.distributed or any(not same_on_ranks(key) for key in _seeds(run)):
+    if not run.distributed or any(not same_on_ranks(key) for key in _seeds(run)) or _takes_parts(run):
         return
     trained = [
         loop.amount
         for each in run.reached
-        if isinstance(each.fact, Event) and each.fact.kind in BACKWARD
+        if isinstance(each.fact, Event) and each.fact.kind in BACKWARD and each.ranks == ALL
         for loop in each.loops
+        if not loop.amount.spread & BY_RANK
     ]
     around = {loop.site for each in run.reached if each.name in BACKWARD for loop in each.loops}
     trained += [
@@ -63,7 +65,7 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
                 script,
                 reach,
                 "this loader has no DistributedSampler: every rank trains on all of the data"
-                + (", in an order of its own" if shuffled else ", in the same order"),
+                + (", in an order of its own" if shuffled and "generator" not in fact.named else ", in the same order"),
                 0.8 if shuffled else 0.6,
                 severity=None if shuffled else "warning",
                 patch=(lambda fact=fact: _add_sampler(script, fact.node)) if script.is_here(reach) else None,
@@ -91,16 +93,23 @@ def _seeds(run: Run) -> Iterator[Key]:
         yield from (value.key for value in fact.values)
 
 
+def _takes_parts(run: Run) -> bool:
+    """Return whether a rank computes with a part of a batch that its rank chooses."""
+    return any(value.key.spread & BY_RANK for _, fact in run.of(WRAPPED_FORWARD) for value in fact.values)
+
+
 def _steps(run: Run) -> bool:
     """Return whether an optimizer is made: otherwise the loop may measure something."""
     return any(is_optimizer(each.name) for each in run.reached)
 
 
 def _has_sampler(fact: Noted) -> bool:
-    sampler = fact.named.get("sampler")
+    sampler, generator = fact.named.get("sampler"), fact.named.get("generator")
+    if generator and not same_on_ranks(generator.key):
+        return True
     if sampler and sampler.key.op == "call" and str(sampler.key.args[0]) in OF_ONE_RANK:
-        return bool({"batch_sampler", "generator", "**"} & fact.named.keys())
-    return bool({"sampler", "batch_sampler", "generator", "**"} & fact.named.keys()) or len(fact.values) > 3
+        return bool({"batch_sampler", "**"} & fact.named.keys())
+    return bool({"sampler", "batch_sampler", "**"} & fact.named.keys()) or len(fact.values) > 3
 
 
 def _is_true(value: Value) -> bool:

@@ -1,7 +1,6 @@
 """DW224, DW238 and DW239: modes, buffers and checkpointing of models in DDP that ranks do not share."""
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ...training_script.model.keys import BY_RANK
@@ -14,8 +13,6 @@ from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
 from . import partial_steps
-
-IN_PLACE = re.compile(r"[a-z]\w*_")
 
 
 def check_ready(script: Script, run: Run) -> Iterator[Violation]:
@@ -117,6 +114,8 @@ def _updated_buffer(cls: ClassRef) -> int:
     nodes = [node for name, method in cls.methods.items() if name != "__init__" for node in ast.walk(method)]
     if any("reduce" in last_name(node.func) for node in nodes if isinstance(node, ast.Call)):
         return 0
+    given = {node.arg for node in nodes if isinstance(node, ast.arg)} - {"self"}
+    given |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name.endswith("_") and not name.startswith(
@@ -128,6 +127,14 @@ def _updated_buffer(cls: ClassRef) -> int:
                     return node.lineno
             case ast.Assign(targets=[target]) if dotted_name(target) in held:
                 return node.lineno
+            case ast.AugAssign(target=target, value=value) if dotted_name(target) in held and not given.isdisjoint(
+                _names(value)
+            ):
+                return node.lineno
             case _:
                 pass
     return 0
+
+
+def _names(value: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}

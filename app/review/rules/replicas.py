@@ -13,7 +13,7 @@ from ...training_script.model.values import ClassRef, Instance, Library
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import in_function_of, violation_at
 from .chosen_layers import check_chosen
 
 SEED = "torch.manual_seed"
@@ -122,7 +122,7 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
         if inside and wrapped and not ended and not any(_shares(each) for each in after):
             yield from violation_at(
                 script,
-                reach,
+                in_function_of(reach, [each for each, _ in wraps]),
                 "some ranks load this state after DDP made all copies of the model equal: the others go on without it",
                 0.85,
             )

@@ -12,7 +12,7 @@ from ...training_script.model.values import Value
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import in_function_of, violation_at
 
 FILE_NAME = re.compile(r"([A-Za-z][\w-]{3,})(?:\.\w+)?")
 FIX = "load-into-inner-model"
@@ -30,18 +30,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if len(saved) != 1:
         return
     saving_places = [_place(fact, "the state is taken from the model here") for _, fact in states]
-    names = {name for _, fact in saves for name in _names(argument(fact, 1, "f"))}
-    loads = {fact.result.key: _names(argument(fact, 0, "f")) for _, fact in run.of("torch.load")}
+    written_to = [path for _, fact in saves if (path := argument(fact, 1, "f"))]
+    loads = {fact.result.key for _, fact in run.of("torch.load") if _is_one_of(argument(fact, 0, "f"), written_to)}
     targets = [(reach, fact, _is_wrapped(fact, reach, wraps)) for reach, fact in run.of(".load_state_dict")]
     for reach, fact, wrapped in targets:
         read = argument(fact, 0, "state_dict")
         if read is None or wrapped is None or wrapped in saved or any(other in saved for _, _, other in targets):
             continue
-        if any(loaded in parts(read.key) and names & loads[loaded] for loaded in loads):
+        if not loads.isdisjoint(parts(read.key)):
             saving, name = ("without", "begins with module.") if wrapped else ("with", "lacks the prefix module.")
             yield from violation_at(
                 script,
-                _where_wrapped(reach, run),
+                reach if script.is_here(reach) else in_function_of(reach, [each for each, _ in run.of(*DDP_CLASSES)]),
                 f"this state is saved {saving} DDP around the model; here each name of the model {name}",
                 0.75,
                 related=[_place(fact, "the state is loaded here"), *saving_places],
@@ -68,22 +68,20 @@ def _is_wrapped(fact: Noted, reach: Reach, wraps: dict[Key, Key]) -> bool | None
     return False if any(each in alternatives(model) for each in may_be for model in wraps.values()) else None
 
 
-def _where_wrapped(load: Reach, run: Run) -> Reach:
-    """Return a load as the call that leads to it in the function that wraps the model."""
-    ways = (reach.calls for reach, _ in run.of(*DDP_CLASSES))
-    depth = max(sum(a == b for a, b in zip(load.calls, way, strict=False)) for way in ways)
-    if depth == len(load.calls):
-        return load
-    return load._replace(fact=load.fact._replace(site=load.calls[depth]), calls=load.calls[:depth])
+def _is_one_of(path: Value | None, written: list[Value]) -> bool:
+    """Return whether a path is one that the program writes, or has a name in common with it."""
+    if path is None:
+        return False
+    return any(path.key is each.key or _names(path) & _names(each) for each in written)
 
 
 def _is_one(key: Key, wraps: dict[Key, Key]) -> bool:
     return any(each in wraps for each in alternatives(key))
 
 
-def _names(path: Value | None) -> set[str]:
+def _names(path: Value) -> set[str]:
     """Return the names of files and directories in a path, without their endings."""
-    constants = (each.value for each in parts(path.key) if each.is_constant) if path else ()
+    constants = (each.value for each in parts(path.key) if each.is_constant)
     return {found[1] for text in constants if isinstance(text, str) for found in FILE_NAME.finditer(text)}
 
 

@@ -34,7 +34,7 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
             assert each.owner is not None
             outside = not each.owner.facts & {"ddp", "fsdp", "unwrapped", "prepared", "engine"}
             name = dotted_name(each.node.func).rpartition(".")[0]
-            if outside and each.owner.key not in inner and _learns(each.owner.obj) and _is_called_alone(script, name):
+            if outside and each.owner.key not in inner and learns(each.owner.obj) and _is_called_alone(script, name):
                 yield from violation_at(
                     script,
                     reach._replace(fact=reach.fact._replace(site=_site(reach, each))),
@@ -56,7 +56,7 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
         wrapped = any(
             id(reach) in later and together(each, reach) and given and model.key is given.key for reach, model in wraps
         )
-        if wrapped and given and isinstance(given.obj, Instance) and _learns(given.obj):
+        if wrapped and given and isinstance(given.obj, Instance) and learns(given.obj):
             yield from violation_at(
                 script,
                 each,
@@ -76,7 +76,7 @@ def _site(reach: Reach, parameters: Noted):
     return parameters.site if parameters.site.path == reach.fact.site.path else reach.fact.site
 
 
-def _learns(obj: object) -> bool:
+def learns(obj: object) -> bool:
     """Return whether an object is a module of the program with parameters of its own."""
     if not isinstance(obj, Instance):
         return False

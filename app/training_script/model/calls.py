@@ -123,7 +123,7 @@ class CallEvaluator(ChoiceEvaluator):
             held = obj.held and may_be_other(obj.held.key)
             if isinstance(last, Called) and (held or _may_be_overridden(obj, node.func)):
                 self.items[-1] = last._replace(perhaps=True)
-            return result
+            return self._past_wrapper(result) if is_past_wrapper(callee) else result
         if isinstance(obj, ClassRef):
             return self.instantiate(obj, values, named, self.site(node))
         if isinstance(obj, Instance):
@@ -131,7 +131,7 @@ class CallEvaluator(ChoiceEvaluator):
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
                 result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
-                return result._replace(facts=result.facts | {"unreduced"}) if is_past_wrapper(callee) else result
+                return self._past_wrapper(result) if is_past_wrapper(callee) else result
         for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)
@@ -145,6 +145,14 @@ class CallEvaluator(ChoiceEvaluator):
             return mesh
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)
+
+    def _past_wrapper(self, result: Value) -> Value:
+        """Return the result of a forward pass whose gradients DDP does not reduce."""
+        if self.no_grad:
+            return result
+        obj = result.obj
+        parts = tuple(map(self._past_wrapper, obj)) if is_elements(obj) else obj
+        return result._replace(facts=result.facts | {"unreduced"}, obj=parts)
 
     def _handed_on(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value | None:
         """Follow a function that is handed to one which calls it: a thread, a pool, the end of the program."""

@@ -69,6 +69,8 @@ class EffectEvaluator(RankEvaluator):
         made = self.unknown(node, *values, *named.values(), facts=effect.result)
         if "ddp" in effect.result and (model := named.get("module") or (values[0] if values else None)):
             self._note_wrapped(node, model)
+            held = model.obj if isinstance(model.obj, Instance) else None
+            self.shared.inner[made.key] = held if self.shared.inner.get(made.key, held) == held else None
             buffered = has_buffers(model.key, self.shared.classes)
             if sent := named.get("broadcast_buffers"):
                 buffered = buffered if sent.key is self.keys.true else False if sent.key is self.keys.false else None

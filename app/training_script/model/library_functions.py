@@ -103,6 +103,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self._exists(name, values[0], node)
         if name in TRANSPARENT and values and name != "sorted":
             return values[0]
+        if name == "pathlib.Path" and values:
+            return self._computed(name, values)
         if name in SELECTIONS and values:
             return self.selected(values[0], node)
         if name == "torch.numel" and values:

@@ -79,6 +79,7 @@ class Shared:
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.options: dict[str, Value] = {}  # of the command line, with their defaults
+        self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
         self.is_single = False  # the program makes itself a job of one rank
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
@@ -255,8 +256,8 @@ class NameEvaluator:
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
         if name == "module" and owner.facts & {"ddp", "engine", "apex", "prepared"}:
-            facts = UNWRAPPED if owner.facts & {"ddp", "prepared"} else NO_FACTS
-            return Value(self.keys.make("attribute", owner.key, name), facts)
+            key, inner = self.keys.make("attribute", owner.key, name), self.shared.inner.get(owner.key)
+            return Value(key, UNWRAPPED if owner.facts & {"ddp", "prepared"} else NO_FACTS, inner)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
             if kind and (kept := self.shared.ranks.get(f"{id(owner.key)}.{name}")) and kept.key.args[0] != kind:

@@ -1,12 +1,16 @@
 """The calls that rules of the review ask for, by qualified name, or by the name of the method."""
 
+import ast
 import re
 
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
+from ..nodes import walk
+from ..syntax import last_name
 from ..torch_classes import DDP_CLASSES, LOADER_CLASSES, OPTIMIZERS
 from .keys import Key
 from .library_calls import GENERATORS
-from .values import Bound, Library, Method, Value
+from .module_api import DDP_API
+from .values import Bound, FunctionRef, Library, Method, Value
 
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "numpy.save", "numpy.savez"),
@@ -38,6 +42,7 @@ NOTED_FUNCTIONS = {
 }
 PAST_WRAPPER = "the forward pass of the model inside of DDP"
 MEETING_POINT = ("MASTER_PORT", "MASTER_ADDR")  # variables that all ranks need with one value
+NEW_PART = "part"  # of a model in DDP, by an assignment to an attribute
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
 UNORDERED = "the order of a set"
@@ -94,10 +99,22 @@ def is_wrapped_forward(callee: Value) -> bool:
 
 
 def is_past_wrapper(callee: Value) -> bool:
-    """Return whether a call is the forward pass of a model that has a wrapper, but is called without it."""
+    """Return whether a call is a forward pass of a model that has a wrapper, but is called without it."""
+    if isinstance(callee.obj, Bound):
+        held = callee.obj.held
+        return held is not None and "unwrapped" in held.facts and _computes(callee.obj.function)
     of_forward = isinstance(callee.obj, Method) and bool(OTHER_FORWARD.fullmatch(callee.obj.name))
     facts = callee.obj.owner.facts if of_forward else callee.facts
     return "unwrapped" in facts and not facts & WRAPPERS
+
+
+def _computes(method: FunctionRef) -> bool:
+    """Return whether a method of a model returns something and is none that torch calls by itself."""
+    node = method.node
+    if isinstance(node, ast.Lambda) or node.name in DDP_API - {"forward"} or node.name.startswith("_"):
+        return False
+    without = {last_name(each) for each in node.decorator_list} & {"no_grad", "inference_mode", "property"}
+    return not without and any(isinstance(each, ast.Return) and each.value for each in walk(node))
 
 
 def noted_device(callee: Value, values: list[Value], named: dict[str, Value]) -> str:

@@ -45,7 +45,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
         if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
-            return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
+            own = Value(self.keys.local(RANDOM, *self.site(node)[:3]))
+            self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, [own], "changed")
+            return own
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:

@@ -12,8 +12,8 @@ from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL
-from .names import CARRIED, OWN_GROUP
-from .noted_calls import MEETING_POINT
+from .names import CARRIED, OWN_GROUP, UNWRAPPED
+from .noted_calls import MEETING_POINT, NEW_PART
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
 
 OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
@@ -190,6 +190,8 @@ class StatementEvaluator(ExpressionEvaluator):
                 held = self.evaluate(owner)
                 if name == "requires_grad" and (isinstance(owner, ast.Name) or OF_MODEL.search(ast.unparse(owner))):
                     self._note_store(target, "requires_grad_", held, value)
+                if _is_module(value) and self._is_in_wrapper(owner):
+                    self._note_store(target, NEW_PART, held, value)
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
@@ -207,6 +209,14 @@ class StatementEvaluator(ExpressionEvaluator):
                     self.env[owner.id] = held._replace(facts=held.facts | (value.facts & CARRIED))
             case _:
                 pass
+
+    def _is_in_wrapper(self, owner: ast.expr) -> bool:
+        """Return whether an object is the model inside of DDP, or a part of it."""
+        while UNWRAPPED.isdisjoint(self.evaluate(owner).facts):
+            if not isinstance(owner, ast.Attribute):
+                return False
+            owner = owner.value
+        return True
 
     def _note_store(self, target: ast.Attribute | ast.Subscript, name: str, owner: Value, value: Value) -> None:
         """Note an assignment as the call of a method that does the same."""
@@ -265,6 +275,13 @@ class StatementEvaluator(ExpressionEvaluator):
         self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True
+
+
+def _is_module(value: Value) -> bool:
+    """Return whether a value is an object that may be a part of a model."""
+    return isinstance(value.obj, Instance) or (
+        value.key.op == "call" and str(value.key.args[0]).startswith("torch.nn.")
+    )
 
 
 def _as_load(target: ast.expr) -> ast.expr:

@@ -74,6 +74,62 @@ FOUND: dict[str, tuple[str, str, str]] = {
         START + EITHER_WRAPPER,
         'if rank == 0 and sharded:\n    torch.save(model.state_dict(), "last.pt")',
     ),
+    "a step also at the end of the data, synchronised only at the end of a window": (
+        "DW213",
+        START,
+        ACCUMULATED.replace("number % accumulated != 0", "(number + 1) % accumulated != 0").replace(
+            "% accumulated == 0", "% accumulated == 0 or number == len(data) - 1"
+        ),
+    ),
+    "a state loaded by a helper before DDP, from a path of an option": (
+        "DW219",
+        START,
+        """
+        from pathlib import Path
+        from torch.nn.parallel import DistributedDataParallel
+        def resume(net, path):
+            net.load_state_dict(torch.load(path, map_location="cpu"), strict=False)
+            return net
+        def save(net, path):
+            if rank == 0:
+                torch.save(net.state_dict(), path)
+        first = DistributedDataParallel(torch.nn.Linear(2, 2))
+        save(first, Path(args.checkpoint))
+        second = DistributedDataParallel(resume(torch.nn.Linear(2, 2), Path(args.checkpoint)))
+        """,
+    ),
+    "a loader with a generator that all ranks seed alike": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        loader = DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(3))
+        def batches(loader):
+            yield from loader
+        for epoch in range(3):
+            for x in batches(loader):
+                model(x).sum().backward()
+        """,
+    ),
+    "a loss of a method of the inner model": (
+        "DW207",
+        START,
+        """
+        from torch import nn
+        from torch.nn.parallel import DistributedDataParallel
+        class Encoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(2, 2)
+            def embed(self, x):
+                return self.layer(x), self.layer(-x)
+            def forward(self, x):
+                return self.embed(x)
+        model = DistributedDataParallel(Encoder())
+        for x in data:
+            first, second = model.module.embed(x)
+            (first - second).mean().backward()
+        """,
+    ),
     "a save on every rank": ("DW501", START, 'torch.save(model.state_dict(), "last.pt")'),
     "a save two calls deep": (
         "DW501",
@@ -819,10 +875,89 @@ SILENT: dict[str, tuple[str, str, str]] = {
         """,
     ),
     "the condition of the step": ("DW213", START, ACCUMULATED.replace("if number %", "if (number + 1) %")),
-    "also at the end of the data": (
+    "a loader whose generator each rank seeds": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        generator = torch.Generator()
+        generator.manual_seed(3 + rank)
+        loader = DataLoader(data, shuffle=True, generator=generator)
+        for epoch in range(3):
+            for x in loader:
+                model(x).sum().backward()
+        """,
+    ),
+    "a generator function that gives each rank every n-th batch": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        loader = DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(3))
+        def batches(loader):
+            for number, batch in enumerate(loader):
+                if number % dist.get_world_size() == rank:
+                    yield batch
+        for x in batches(loader):
+            model(x).sum().backward()
+        """,
+    ),
+    "a part of each batch for each rank": (
+        "DW202",
+        START + WRAP + LOADER,
+        """
+        loader = DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(3))
+        for x in loader:
+            model(x.chunk(dist.get_world_size())[rank]).sum().backward()
+        """,
+    ),
+    "a method of the inner model that computes nothing of the loss": (
+        "DW207",
+        START,
+        """
+        from torch import nn
+        from torch.nn.parallel import DistributedDataParallel
+        class Encoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(2, 2)
+            def penalty(self, x):
+                return x.mean()
+            @torch.no_grad()
+            def embed(self, x):
+                return self.layer(x)
+            def forward(self, x):
+                return self.layer(x)
+        model = DistributedDataParallel(Encoder())
+        for x in data:
+            (model(x) - model.module.embed(x)).mean().backward()
+            print(model.module.penalty(x))
+        """,
+    ),
+    "states of another path": (
+        "DW219",
+        START,
+        """
+        from pathlib import Path
+        from torch.nn.parallel import DistributedDataParallel
+        net = torch.nn.Linear(2, 2)
+        net.load_state_dict(torch.load(Path(args.pretrained), map_location="cpu"), strict=False)
+        net = DistributedDataParallel(net)
+        if rank == 0:
+            torch.save(net.state_dict(), Path(args.checkpoint))
+        """,
+    ),
+    "synchronised and stepped also at the end of the data": (
         "DW213",
         START,
-        ACCUMULATED.replace("% accumulated == 0", "% accumulated == 0 or number == len(data) - 1"),
+        ACCUMULATED.replace(
+            "number % accumulated != 0", "(number + 1) % accumulated != 0 and number != len(data) - 1"
+        ).replace("% accumulated == 0", "% accumulated == 0 or number == len(data) - 1"),
+    ),
+    "stepped also where a flag asks for it": (
+        "DW213",
+        START,
+        ACCUMULATED.replace("number % accumulated", "(number + 1) % accumulated").replace(
+            "% accumulated == 0", "% accumulated == 0 or flush"
+        ),
     ),
     "GPUs that one process starts": (
         "DW220",

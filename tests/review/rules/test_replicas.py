@@ -106,6 +106,30 @@ FOUND = {
         """,
         'net.load_state_dict(torch.load("first.pt", map_location="cpu"))',
     ),
+    "a state that a helper loads on rank 0": (
+        "DW225",
+        """
+        def resume(net):
+            net.load_state_dict(torch.load("first.pt", map_location="cpu"))
+        model = DDP(nn.Linear(2, 2))
+        if rank == 0:
+            resume(model.module)
+        """,
+        "resume(model.module)",
+    ),
+    "a part that a function makes for the model in DDP": (
+        "DW228",
+        """
+        def new_head(classes):
+            head = nn.Linear(2, classes)
+            nn.init.xavier_uniform_(head.weight)
+            return head
+        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        model = DDP(net)
+        model.module.encoder.head = new_head(3)
+        """,
+        "model.module.encoder.head = new_head(3)",
+    ),
     "a scheduler by the loss of this rank": (
         "DW226",
         VALIDATED + "schedule.step(loss.item())",
@@ -226,6 +250,27 @@ SILENT = {
             model(batch).sum().backward()
         if rank == 0:
             model.module.load_state_dict(torch.load("best.pt", map_location="cpu"))
+        """,
+    ),
+    "a part that a function makes before DDP": (
+        "DW228",
+        """
+        def new_head(classes):
+            return nn.Linear(2, classes)
+        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        net.head = new_head(3)
+        model = DDP(net)
+        model.module.loss = nn.MSELoss()
+        model.module.bound = 3
+        """,
+    ),
+    "a part of the inner model, which is wrapped again": (
+        "DW228",
+        """
+        model = DDP(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+        net = model.module
+        net.head = nn.Linear(2, 3)
+        model = DDP(net)
         """,
     ),
     "an average of rank 0 alone": (

@@ -36,6 +36,7 @@ class Codes(nn.Module):
         return self.layer(x)
 model = DDP(Codes(), broadcast_buffers={})
 """
+SUMS = CODES.replace("self.total.mul_(0.9).add_(x.sum(0))", "self.total += {}")
 TESTED = (
     MODEL
     + """
@@ -94,6 +95,7 @@ FOUND = {
     ),
     "a mode of rank 0": ("DW238", TESTED.format("pass")),
     "buffers that are not sent": ("DW239", CODES.format("False")),
+    "sums that are not sent": ("DW239", SUMS.format("x.sum(0)", "False")),
     "checkpointing that enters again": ("DW224", CHECKPOINTED.format("True")),
     "a result of the size of one part": (
         "DW425",
@@ -133,6 +135,7 @@ SILENT = {
     ),
     "a mode that each epoch sets": ("DW238", TESTED.format("model.train()")),
     "buffers that are sent": ("DW239", CODES.format("True")),
+    "a count of rounds that is not sent": ("DW239", SUMS.format("1", "False")),
     "checkpointing that does not": ("DW224", CHECKPOINTED.format("False")),
     "a result for all parts": (
         "DW425",
