@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.keys import BY_RANK
+from ...training_script.model.collective_effects import SUMMED
+from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
@@ -36,6 +37,15 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                     if each.values and "graph" in each.values[0].facts
                 ],
             )
+        elif fact.owner and "graph" in fact.owner.facts and reach.several and _is_divided_by_sum(fact.owner.key):
+            yield from violation_at(
+                script,
+                reach,
+                "this loss is divided by a sum over all ranks, and DDP divides the gradients by the number of ranks as "
+                "well: multiply it by the number of ranks",
+                0.7,
+                severity="warning",
+            )
     for node in nodes_below(script.source.tree) if run.function is None else ():
         if not isinstance(node, ast.Call | ast.AugAssign):
             continue
@@ -64,6 +74,31 @@ def check_labels(script: Script, run: Run) -> Iterator[Violation]:
                 "keys of rank 0",
                 0.8,
             )
+
+
+def _is_divided_by_sum(loss: Key) -> bool:
+    """Return whether a loss of this rank is divided by a sum over all, and multiplied by nothing that is not known."""
+    while loss.op == "binary" and loss.args[0] in ("Mult", "Div"):
+        name, left, right = loss.args
+        if name == "Div" and _is_sum(right):
+            return _is_own(left)
+        if not right.is_constant:
+            return False
+        loss = left
+    return False
+
+
+def _is_sum(key: Key) -> bool:
+    """Return whether a value is a sum over all ranks, at most bounded."""
+    while key.op == "max" or key.args[:1] == ("torch.clamp",):
+        key = next((arg for arg in key.args if isinstance(arg, Key) and not arg.is_constant), key.args[-1])
+    return key.op == "filled" and key.args[-1] == SUMMED
+
+
+def _is_own(loss: Key) -> bool:
+    """Return whether a loss is one of this rank, and neither a mean of all nor scaled by a number of ranks."""
+    scaled = loss.op == "binary" and any(part.op == "world" for part in parts(loss))
+    return not scaled and not any(part.op in ("shared", "filled") for part in parts(loss))
 
 
 def _divided_gradient(node: ast.AST) -> ast.expr | None:

@@ -11,10 +11,12 @@ from ...training_script.model.reach import ALL, Reach, Run, alternatives, argume
 from ...training_script.model.sequences import Site
 from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
 from ..rule_context import Script, Violation
+from ..types import RelatedPlace
 from ..violations import violation_at
 
 GRADIENT = re.compile(r"\.grad\b")
 REDUCE = "torch.distributed.all_reduce"
+CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip_grad.") for kind in ("norm", "value"))
 
 
 def check_some(script: Script, run: Run) -> Iterator[Violation]:
@@ -62,6 +64,30 @@ def check_late(script: Script, run: Run) -> Iterator[Violation]:
                     "the models drift apart",
                     0.85,
                 )
+
+
+def check_clipped(script: Script, run: Run) -> Iterator[Violation]:
+    """DW240: yield the clips of gradients that the ranks average afterwards."""
+    if any(run.of(*DDP_CLASSES)):
+        return
+    clipped: Reach | None = None
+    for reach in run.reached:
+        if BACKWARD in reach.name or reach.name == ".backward":
+            clipped = None
+        elif reach.name in CLIPS and reach.several:
+            clipped = reach
+        elif clipped and reach.name == REDUCE and isinstance(reach.fact, Noted) and _is_of_gradient(reach.fact):
+            if reach.loops[: len(clipped.loops)] == clipped.loops and reach.several:
+                related = [RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="averaged here")]
+                yield from violation_at(
+                    script,
+                    clipped,
+                    "each rank clips its own gradients before they are averaged: the result is not the clipped average "
+                    "that one process would step with",
+                    0.75,
+                    related=related,
+                )
+            clipped = None
 
 
 def check_twice(script: Script, run: Run) -> Iterator[Violation]:
@@ -114,14 +140,7 @@ def _is_of(step: Noted, optimizers: set[Key]) -> bool:
 
 def _is_of_gradient(reduce: Noted) -> bool:
     given = argument(reduce, 0, "tensor")
-    if given is None:
-        return False
-    key = given.key
-    while key.op in ("attribute", "item"):
-        if key.op == "attribute" and key.args[1] == "grad":
-            return True
-        key = key.args[0]
-    return False
+    return given is not None and "gradient" in given.facts
 
 
 def _is_of_model(backward: Noted) -> bool:

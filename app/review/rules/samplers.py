@@ -1,11 +1,13 @@
 """DW203, DW205 and DW232: DistributedSamplers without an epoch, with one of each rank, or for other ranks."""
 
+import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, alternatives, argument
+from ...training_script.model.values import Instance, Value
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -47,6 +49,41 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
             problem = "the number of GPUs of a node is passed as the number of ranks: each node takes the same parts"
         if problem:
             yield from violation_at(script, reach, problem, 0.85)
+
+
+def check_parts(script: Script, run: Run) -> Iterator[Violation]:
+    """DW241: yield the samplers that give each rank a part of what is the rank's part of the data already."""
+    for reach, fact in run.of(*SAMPLER_CLASSES):
+        data, rank = argument(fact, 0, "dataset"), argument(fact, 2, "rank")
+        of_all = rank is None or (rank.key.op == "rank" and rank.key.args[0] == "global")
+        if data and of_all and reach.several and _is_part(data):
+            yield from violation_at(
+                script,
+                reach,
+                "the dataset has only this rank's part of the data, and the sampler takes a part of that: the rest is "
+                "never read",
+                0.85,
+            )
+
+
+def _is_part(data: Value) -> bool:
+    """Return whether the elements of a dataset are those of one rank."""
+    if not isinstance(data.obj, Instance):
+        return _has_slice_of_rank(data.key)
+    cls = data.obj.cls
+    length = cls.find("__len__")
+    names = {node.attr for node in ast.walk(length[1]) if isinstance(node, ast.Attribute)} if length else set[str]()
+    return any((held := cls.attribute(name)) is not None and _has_slice_of_rank(held.key) for name in names)
+
+
+def _has_slice_of_rank(key: Key) -> bool:
+    """Return whether a value has every n-th element from the rank on, where n is the number of ranks."""
+    for part in parts(key):
+        if part.op == "slice" or (part.op == "range" and len(part.args) == 3):
+            first, _, step = part.args
+            if first.op == "rank" and first.args[0] == "global" and step.op == "world" and step.args[0] == "global":
+                return True
+    return False
 
 
 def check_epoch(script: Script, run: Run) -> Iterator[Violation]:

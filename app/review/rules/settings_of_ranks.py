@@ -89,20 +89,23 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
     """DW237: yield the optimizers that have other settings on each rank."""
     if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)):
         return
-    sources = [fact.site for _, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
+    sources = [(each, fact.site) for each, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
     for reach in run.reached:
         named = getattr(reach.fact, "named", {})
         if not is_optimizer(reach.name) or not reach.several:
             continue
         differ = [name for name, value in named.items() if name != "params" and value.key.spread & (LOCAL | BY_RANK)]
         if differ:
+            at_source = len(sources) == 1 and script.is_here(sources[0][0])
+            made = f"the optimizer of line {reach.fact.site.line}" if at_source else "this optimizer"
+            places = [reach.fact.site] if at_source else [site for _, site in sources]
             yield from violation_at(
                 script,
-                reach,
-                f"{' and '.join(differ)} of this optimizer differ between ranks: their models drift apart",
+                sources[0][0] if at_source else reach,
+                f"{' and '.join(differ)} of {made} differ between ranks: their models drift apart",
                 0.8,
                 related=[
-                    RelatedPlace(path=site.path, line=site.line, message="these numbers differ between ranks")
-                    for site in sources
+                    RelatedPlace(path=site.path, line=site.line, message="settings that differ between ranks")
+                    for site in places
                 ],
             )

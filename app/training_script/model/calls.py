@@ -8,7 +8,7 @@ from .followed import is_followed
 from .function_steps import Called, Noted, Rounds
 from .keys import Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
-from .names import Named, Values
+from .names import GRADIENT, Named, Values
 from .noted_calls import is_past_wrapper, noted_device, noted_name, owner_of
 from .values import (
     Bound,
@@ -24,6 +24,22 @@ from .values import (
     Value,
     is_elements,
 )
+
+MEASURES = {
+    "norm",
+    "vector_norm",
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "item",
+    "all",
+    "any",
+    "isfinite",
+    "isnan",
+    "numel",
+    "len",
+}
 
 
 def may_be_other(key: Key) -> bool:
@@ -138,9 +154,9 @@ class CallEvaluator(ChoiceEvaluator):
         if started := self.started(node, values, named):
             return started
         if isinstance(obj, Library):
-            return self._library(obj.name, callee, node, values, named)
+            return _measured(self._library(obj.name, callee, node, values, named), obj.name)
         if isinstance(obj, Method):
-            return self._method(obj, callee, node, values, named)
+            return _measured(self._method(obj, callee, node, values, named), obj.name)
         if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
@@ -179,6 +195,13 @@ class CallEvaluator(ChoiceEvaluator):
             count = self.count(sources[0], node.args[1] if len(node.args) > 1 else node)
             self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
         return Value(self.keys.make("built", 1, sources[0].key, result.key))
+
+
+def _measured(result: Value, name: str) -> Value:
+    """Return the result of a call, which is no gradient if it measures some."""
+    if "gradient" in result.facts and name.rpartition(".")[2] in MEASURES:
+        return result._replace(facts=result.facts - GRADIENT)
+    return result
 
 
 def _with_arguments(partial: ast.Call, call: ast.Call) -> ast.Call:

@@ -10,11 +10,13 @@ from .library_calls import FILLED_NAMES, FORWARD, LISTED, Effect
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, FunctionRef, Instance, Value
+from .values import NO_FACTS, FunctionRef, Instance, Library, Value
 
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 POOLED = frozenset({"pooled"})  # of all ranks
 SENT = "sent"  # by one rank to all
+SUMMED = "summed"  # over all ranks
+OF_ONE_RANK = "the result of reduce"
 SAME = {"shared", "filled"}  # results of collectives
 SHARDED = {"fsdp", "engine", "prepared"}
 
@@ -43,7 +45,9 @@ class EffectEvaluator(RankEvaluator):
             facts = POOLED | ({"gathered"} if drops else NO_FACTS) if effect.event in GATHERS else NO_FACTS
             if effect.event == "all_reduce" and values:
                 facts = values[0].facts & CARRIED  # autograd knows nothing of it
-            self.fill(filled, *([SENT] if effect.event.startswith("broadcast") else []), facts=facts)
+            self.fill(filled, *_made_by(effect, values, named), facts=facts)
+        if effect.event == "reduce" and effect.group is not None and (place := node.args[0] if node.args else None):
+            self.rebind_result(place, Value(self.keys.local(OF_ONE_RANK, *self.place(node))))
         if "loader" in effect.result:
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
@@ -126,6 +130,11 @@ class EffectEvaluator(RankEvaluator):
                     owner.obj.cls.attributes[name] = value
                 self.env[f"{id(owner.key)}.{name}"] = value
 
+    def rebind_result(self, target: ast.expr, result: Value) -> None:
+        """A tensor that is named holds the result of a call from now on."""
+        if isinstance(target, ast.Name) and target.id in self.env:
+            self.env[target.id] = result
+
     def rebind(self, target: ast.expr | None, owner: Value, values: list[Value], change: str) -> None:
         """A value changed in place depends on what was added to it."""
         if isinstance(target, ast.Name) and target.id in self.env and values:
@@ -198,3 +207,12 @@ def is_agreed(key: Key) -> bool:
 def is_gathered(key: Key) -> bool:
     """Return whether a value is each of what a collective gave to all ranks in turn."""
     return key.op == "element" and any(part.op in SAME for part in parts(key))
+
+
+def _made_by(effect: Effect, values: Values, named: Named) -> list[str]:
+    """Return what a collective has done to what it fills."""
+    if effect.event.startswith("broadcast"):
+        return [SENT]
+    op = named.get("op") or (values[1] if len(values) > 1 else None)
+    summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+    return [SUMMED] if effect.event == "all_reduce" and summed else []

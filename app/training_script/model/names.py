@@ -34,7 +34,8 @@ NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset(
     {"graph", "gathered", "unordered", "pooled", "across", "divided", "reduced", "unreduced", "world", "checkpoint"}
 )
-CARRIED |= {"group", "members", "own"}
+CARRIED |= {"group", "members", "own", "gradient"}
+GRADIENT = frozenset({"gradient"})  # of a parameter
 MOST_NESTED = 4  # conditions that choose one object
 OWN_GROUP = frozenset({"own"})  # a group that depends on the rank
 SIGNAL = "a signal"
@@ -268,7 +269,7 @@ class NameEvaluator:
                 return kept
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
-        facts = owner.facts & CARRIED - {"unordered"}
+        facts = owner.facts & CARRIED - {"unordered"} if name != "grad" else owner.facts & CARRIED | GRADIENT
         # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
         default = self.shared.options.get(name) if owner.key.op == "options" else None
         key = self.keys.make(

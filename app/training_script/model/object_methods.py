@@ -66,6 +66,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self._pieces(owner, values[0], node)
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
+        if name in ("clamp", "clamp_min"):
+            bounds = [each.key for each in (*values, *named.values())]
+            return Value(self.keys.make("max", owner.key, *bounds), owner.facts & CARRIED)
         if name in TRANSPARENT_METHODS:
             return Value(owner.key, owner.facts)
         if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):

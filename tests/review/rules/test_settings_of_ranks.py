@@ -72,6 +72,54 @@ args = parser.parse_args()
 if args.rank == 0:
     print("here")
 """
+TOKENS = """
+own = value.sum()
+tokens = own.clone()
+dist.all_reduce(tokens)
+loss = F.cross_entropy(model(value), value, reduction="sum"){} / {}
+loss.backward()
+"""
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+AVERAGED = """
+model = nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in data:
+    model(x).sum().backward()
+    {}
+    flat = torch.cat([each.grad.flatten() for each in model.parameters()])
+    dist.all_reduce(flat)
+    {}
+    optimizer.step()
+"""
+SAMPLER = "from torch.utils.data import Dataset, DistributedSampler\n"
+PART = (
+    SAMPLER
+    + """
+class Records(Dataset):
+    def __init__(self, files):
+        first, step = {}
+        self.files = files[first::step]
+        self.records = [line for file in self.files for line in open(file)]
+        {}
+    def __len__(self):
+        return len(self.records)
+sampler = DistributedSampler(Records(files))
+"""
+)
+BEST = (
+    MODEL
+    + """
+best = float("inf")
+state = None
+for epoch in range(3):
+    total = model.module(value).sum()
+    {}
+    if total.item() < best:
+        best = total.item()
+        state = model.state_dict()
+model.load_state_dict(state)
+"""
+)
 FOUND = {
     "a collective for each of a set": (
         "DW233",
@@ -88,6 +136,15 @@ FOUND = {
         MODEL + "model(value).sum().backward()\nfor each in model.parameters():\n    each.grad.div_(world_size)",
     ),
     "a loss divided before DDP": ("DW235", MODEL + "loss = model(value).sum() / world_size\nloss.backward()"),
+    "a loss divided by the tokens of all ranks": ("DW235", MODEL + TOKENS.format("", "tokens.clamp(min=1)")),
+    "gradients of a flat tensor clipped before their average": ("DW240", AVERAGED.format(CLIP, "")),
+    "a part of a part of the data": ("DW241", PART.format("rank, world_size", "")),
+    "every n-th index and a sampler": (
+        "DW241",
+        SAMPLER + "from torch.utils.data import Subset\n"
+        "sampler = DistributedSampler(Subset(data, range(rank, len(data), world_size)))",
+    ),
+    "the best epoch by a sum that one rank has": ("DW242", BEST.format("dist.reduce(total, dst=0)")),
     "labels from 0 on each rank": ("DW236", KEYS.format("queries", "torch.arange(len(queries))")),
     "a rate of each rank": (
         "DW237",
@@ -123,6 +180,43 @@ SILENT = {
         "DW235",
         MODEL + "for each in model.parameters():\n    dist.all_reduce(each.grad, op=dist.ReduceOp.SUM)\n"
         "    each.grad.div_(world_size)",
+    ),
+    "a loss divided by the tokens of all ranks, scaled": (
+        "DW235",
+        MODEL + TOKENS.format(" * world_size", "tokens"),
+    ),
+    "a loss divided by the average number of tokens": ("DW235", MODEL + TOKENS.format("", "(tokens / world_size)")),
+    "a loss divided by the tokens of the rank": ("DW235", MODEL + TOKENS.format("", "own")),
+    "a loss divided by an average over the ranks": (
+        "DW235",
+        MODEL + TOKENS.format("", "tokens").replace("(tokens)", "(tokens, op=dist.ReduceOp.AVG)"),
+    ),
+    "gradients clipped after their average": ("DW240", AVERAGED.format("", CLIP)),
+    "gradients clipped in DDP, and their norm averaged": (
+        "DW240",
+        MODEL + "for x in data:\n    model(x).sum().backward()\n    "
+        "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    dist.all_reduce(norm)",
+    ),
+    "a measure of the gradients reduced after their clip": (
+        "DW240",
+        AVERAGED.format("", CLIP).replace(
+            "optimizer.step()", "norm = model.weight.grad.norm()\n    dist.all_reduce(norm)"
+        ),
+    ),
+    "a part of the data by the sampler alone": ("DW241", PART.format("0, 1", "")),
+    "names of the rank's files, for the log": ("DW241", PART.format("0, 1", "self.mine = files[rank::world_size]")),
+    "every n-th file of the nodes, and a sampler for the ranks of a node": (
+        "DW241",
+        PART.format('int(os.environ["GROUP_RANK"]), 2', "").replace(
+            "Records(files))", 'Records(files), rank=int(os.environ["LOCAL_RANK"]), num_replicas=8)'
+        ),
+    ),
+    "the best epoch by a sum that all ranks have": ("DW242", BEST.format("dist.all_reduce(total)")),
+    "the best epoch of rank 0, by a sum that it has": (
+        "DW242",
+        BEST.format("dist.reduce(total, dst=0)")
+        .replace("if total", "if rank == 0 and total")
+        .replace("model.load", "if rank == 0:\n    model.load"),
     ),
     "labels of the rank": (
         "DW236",

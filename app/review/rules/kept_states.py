@@ -1,0 +1,46 @@
+"""DW242: states of a model that the ranks keep of different rounds."""
+
+from collections.abc import Iterator
+
+from ...training_script.model.collective_effects import OF_ONE_RANK
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Run, argument
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the reductions to one rank by which each rank chooses the state that it loads later."""
+    loaded = {
+        part
+        for reach, fact in run.of(".load_state_dict")
+        if reach.several and (state := argument(fact, 0, "state_dict"))
+        for part in parts(state.key)
+    }
+    changed = {part.args[1:3] for part in loaded if part.op in ("altered", "changing", "counted")}
+    reductions = {(fact.site.line, fact.site.column): reach for reach, fact in run.of("torch.distributed.reduce")}
+    for reach, fact in run.of(".state_dict") if loaded and reductions else ():
+        kept = fact.result.key in loaded or any(loop.site[:2] in changed for loop in reach.loops)
+        if not kept or not reach.several:
+            continue
+        for condition in reach.conditions:
+            for _, *place in _reduced(condition.test):
+                if reduction := reductions.get((place[0], place[1])):
+                    yield from violation_at(
+                        script,
+                        reduction,
+                        "reduce gives its result to one rank, and every rank chooses the state that it loads later by "
+                        f"what it has (line {condition.site.line}): the models of the ranks differ",
+                        0.8,
+                        related=[
+                            RelatedPlace(path=condition.site.path, line=condition.site.line, message="chosen here")
+                        ],
+                    )
+
+
+def _reduced(test: Key) -> Iterator[tuple[str, int, int]]:
+    """Yield the places of the reductions to one rank whose results are in a value."""
+    for part in parts(test):
+        if part.op == "local" and part.args[0] == OF_ONE_RANK:
+            yield part.args[1], part.args[2], part.args[3]
