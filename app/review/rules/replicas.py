@@ -46,7 +46,7 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
     if given and given.key.spread & BY_RANK and reach.several and made and not made_before:
         yield from violation_at(
             script,
-            _where_given(script, reach, fact),
+            where_given(script, reach, fact),
             "each rank makes its model from a seed of its own, and only the gradients are reduced: "
             "the copies of the model differ from the start",
             0.8,
@@ -148,7 +148,7 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _where_given(script: Script, reach: Reach, fact: Noted) -> Reach:
+def where_given(script: Script, reach: Reach, fact: Noted) -> Reach:
     """Return a call as the one that passes its argument, where the function around it only hands that on."""
     function = script.names.enclosing_function(fact.node) if script.is_here(reach) and reach.calls else None
     seed = fact.node.args[0] if fact.node.args else None

@@ -79,6 +79,18 @@ dist.all_reduce(tokens)
 loss = F.cross_entropy(model(value), value, reduction="sum"){} / {}
 loss.backward()
 """
+DRAWN = (
+    MODEL
+    + """
+def seed_all(seed):
+    random.seed(seed)
+    torch.manual_seed(seed)
+seed_all({})
+for step in range(3):
+    x = {}
+    model(x * 2).sum().backward()
+"""
+)
 CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
 AVERAGED = """
 model = nn.Linear(2, 2)
@@ -145,6 +157,7 @@ FOUND = {
         "sampler = DistributedSampler(Subset(data, range(rank, len(data), world_size)))",
     ),
     "the best epoch by a sum that one rank has": ("DW242", BEST.format("dist.reduce(total, dst=0)")),
+    "inputs that all ranks draw alike": ("DW243", DRAWN.format("5", "torch.randn(4, 2)")),
     "labels from 0 on each rank": ("DW236", KEYS.format("queries", "torch.arange(len(queries))")),
     "a rate of each rank": (
         "DW237",
@@ -218,6 +231,14 @@ SILENT = {
         .replace("if total", "if rank == 0 and total")
         .replace("model.load", "if rank == 0:\n    model.load"),
     ),
+    "inputs that each rank draws": ("DW243", DRAWN.format("5 + rank", "torch.randn(4, 2)")),
+    "inputs by a generator": (
+        "DW243",
+        "generator = torch.Generator().manual_seed(rank)\n"
+        + DRAWN.format("5", "torch.randn(4, 2, generator=generator)"),
+    ),
+    "a part of what all draw": ("DW243", DRAWN.format("5", "torch.randn(4, 2).chunk(world_size)[rank]")),
+    "data, and a seed for the layers that drop some": ("DW243", DRAWN.format("5", "next(batches)")),
     "labels of the rank": (
         "DW236",
         KEYS.format("queries", "torch.arange(len(queries)) + rank * len(queries)"),

@@ -1,0 +1,49 @@
+"""DW243: random inputs that are the same on all ranks."""
+
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, Key
+from ...training_script.model.library_calls import RANDOM_TENSORS
+from ...training_script.model.noted_calls import WRAPPED_FORWARD
+from ...training_script.model.reach import Reach, Run, same_on_ranks
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .replicas import SEED, where_given
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the seeds, set after DDP has wrapped a model, by which all ranks draw the same inputs."""
+    if any(value.key.spread & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
+        return
+    wrapped, seed = False, None
+    for reach, fact in run.of(*DDP_CLASSES, SEED, WRAPPED_FORWARD):
+        if fact.name in DDP_CLASSES:
+            wrapped, seed = reach.several, None
+        elif fact.name == SEED:
+            seed = (reach, fact) if _is_of_all(reach, fact) else None
+        elif wrapped and seed and reach.loops and reach.several and fact.values and _is_drawn(fact.values[0].key):
+            yield from violation_at(
+                script,
+                where_given(script, *seed),
+                "all ranks set this seed, and draw the inputs of the model with it "
+                f"(line {fact.site.line}): each computes the same as the others",
+                0.75,
+            )
+            seed = None
+
+
+def _is_of_all(reach: Reach, seed: Noted) -> bool:
+    return reach.several and not reach.loops and all(same_on_ranks(value.key) for value in seed.values)
+
+
+def _is_drawn(key: Key) -> bool:
+    """Return whether a tensor is one of random numbers from the generator that all of torch shares, or made of such."""
+    name = key.args[0] if key.op == "call" else ""
+    given = [arg for arg in key.args if isinstance(arg, Key)]
+    if name in RANDOM_TENSORS:
+        return not any(arg.op in ("at", "changed", "local") or arg.args[:1] == ("torch.Generator",) for arg in given)
+    made = str(name).startswith("torch.") or key.op == "binary"
+    others = [arg for arg in given if not arg.is_constant]
+    return made and bool(others) and all(map(_is_drawn, others))
