@@ -64,9 +64,7 @@ class LibrariesInUse:
         own = _imports_in(source.text, source.tree) if source else self._of_file(script)
         if own.uses:
             return True
-        if script.parent not in self._projects:
-            self._projects[script.parent] = _Project(ProjectImports(script), {}, {})
-        project = self._projects[script.parent]
+        project = self._project(script)
         pending, importers = [(script, own)], {script: script}
         while pending:
             importer, imports = pending.pop()
@@ -87,6 +85,17 @@ class LibrariesInUse:
                 return True
         project.reaching.update(dict.fromkeys(importers, False))
         return False
+
+    def leads_to_library(self, module: Path, script: Path) -> bool:
+        """Return whether a module of the program of a script imports a file that uses such a library itself."""
+        project = self._project(script)
+        files = (path for each in self._of_file(module).found for path in _files(project, module, each))
+        return any(self._of_file(path).uses for path in files)
+
+    def _project(self, script: Path) -> _Project:
+        if script.parent not in self._projects:
+            self._projects[script.parent] = _Project(ProjectImports(script), {}, {})
+        return self._projects[script.parent]
 
     def _of_file(self, path: Path) -> _Imports:
         if path not in self._imports:

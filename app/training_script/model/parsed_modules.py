@@ -199,8 +199,11 @@ class ParsedModules:
         self._whole, self._outlines = _Newest(), _Newest()
         self._as_read: dict[Path, tuple[Version, bytes]] = {}  # no digest: the file has nothing to do with ranks
 
-    def get(self, path: Path) -> ParsedModule | None:
-        """Return the module in a file, or None if it cannot be read or has nothing to do with ranks."""
+    def get(self, path: Path, *, any_text: bool = False) -> ParsedModule | None:
+        """Return the module in a file, or None if it cannot be read or has nothing to do with ranks.
+
+        ``any_text``: also one that does not mention them.
+        """
         try:
             status = path.stat()
         except (OSError, ValueError):
@@ -208,11 +211,11 @@ class ParsedModules:
         version = status.st_mtime_ns, status.st_size
         known = self._as_read.get(path)
         if known and known[0] == version:
-            if not known[1]:
+            if not known[1] and not any_text:
                 return None
             if module := self._whole.get(path, known[1]) or self._outlines.get(path, known[1]):
                 return module
-        text = _text_about_ranks(path)
+        text = read_module(path) if any_text else _text_about_ranks(path)
         module = None if text is None else self.of_text(path, text) or _parsed(text)
         self._as_read[path] = version, _digest(text) if module and text is not None else b""
         if module and text is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..project_imports import ProjectImports
+from .libraries_in_use import libraries_in_use
 from .library_calls import LIBRARIES
 from .parsed_modules import PARSED_MODULES, ParsedModule, parse_again
 from .values import Module
@@ -20,6 +21,7 @@ class Program:
         self._known = known
         self._script = script.absolute()
         self._imports = ProjectImports(script)
+        self._libraries = libraries_in_use()
         self._imported: dict[tuple[str, str], Module | None] = {}
         self._modules: dict[Path, Module | None] = {}
         self._left = MOST_MODULES
@@ -67,4 +69,9 @@ class Program:
 
     def _parsed(self, path: Path) -> ParsedModule | None:
         """Return the module in a file; a script that something imports is another module than the one that runs."""
-        return parse_again(path) if path == self._script else PARSED_MODULES.get(path)
+        if path == self._script:
+            return parse_again(path)
+        parsed = PARSED_MODULES.get(path)
+        if parsed is None and self._libraries.leads_to_library(path, self._script):
+            return PARSED_MODULES.get(path, any_text=True)
+        return parsed

@@ -123,6 +123,15 @@ def collect(part, only_first):
     assert severities(tmp_path, code.replace("not only_first", "only_first"))
 
 
+@pytest.mark.parametrize(
+    "module", ["import waits\n\n\ndef end():\n    waits.wait()\n", "from waits import wait as end\n"]
+)
+def test_a_collective_is_followed_through_a_file_that_names_none(module: str, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("import torch.distributed\n\n\ndef wait():\n    torch.distributed.barrier()\n")
+    (tmp_path / "steps.py").write_text(module)
+    assert severities(tmp_path, "from steps import end\nif rank == 0:\n    end()\n") == ["warning"]
+
+
 RELATED = [
     (
         "if rank == 0:\n    dist.barrier()\n    dist.gather(x)\nelse:\n    dist.gather(x)\n    dist.barrier()\n",
