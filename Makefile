@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 ARGS ?=
 
 .PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench review-at-large review-trees
-.PHONY: calibrate soak
+.PHONY: calibrate text-model soak
 .PHONY: assets clean
 
 run: install
@@ -72,7 +72,11 @@ soak: install
 	$(BIN)/python tests/soak/fuzz_logs.py $(ARGS)
 	$(BIN)/python tests/soak/fuzz_flight_recorder.py $(ARGS)
 
-# CASES: files of labelled cases, a JSON object with text, cause and also_ok in each line.
+# After a change of titles, symptoms, tells_apart or reports.
+text-model: install
+	$(BIN)/python tests/bench/train_text_model.py
+
+# CASES: files of labelled cases, a JSON object with text, cause, also_ok and source in each line. ARGS: --write, -v.
 calibrate: install
 	$(BIN)/python tests/bench/calibrate.py $(CASES) $(ARGS)
 

@@ -8,6 +8,7 @@ import msgspec
 from ..knowledge.schema import NATS, Cause, Knowledge
 
 Source = Literal["answer", "log", "description", "probe", "job", "review"]
+Support = Literal["log", "probe", "answer", "words"]  # what a ranking rests on
 Status = Literal["ok", "warn", "fail", "skip", "unknown"]
 
 
@@ -15,8 +16,9 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     """One observation about a case.
 
     ``id`` is the key in the knowledge base: a finding (``host.shm-small``, ``review.DW401``), an answer
-    (``answer:same-place=same-step``), a log signature (``log:port-in-use/0``), a clue or likeness in the user's words
-    (``clue:wrong-nic/0``, ``words:wrong-nic``), or a message listed as harmless or as a consequence
+    (``answer:same-place=same-step``), a log signature (``log:port-in-use/0``), a clue in the user's words
+    (``clue:wrong-nic/0``), words typical of a cause (``words:wrong-nic``) or like an entry of a team
+    (``likeness:our-cluster``), or a message listed as harmless or as a consequence
     (``message:sigterm``). ``where`` is ``path:line``, an interface, a process: a place to check. ``strength`` in 0..1
     scales the weight (a match of words is rarely complete). ``values`` are the numbers and names in a message.
     """
@@ -98,12 +100,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Ranked causes, best first, and ``other``: the probability of none of them.
 
     ``several``: the first two have evidence of their own; each confidence is then independent of the others.
+    ``support``: what the first cause rests on.
     """
 
     in_scope: bool
     causes: list[RankedCause]
     other: float
     several: bool
+    support: Support
     next: list[NextStep]
     evidence: list[Evidence]
 
@@ -119,6 +123,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
 NOT_HUNG = (STARTING, "job.progressing", "job.straggler", "job.all-ranks-moved")  # of a job that may be healthy
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
+OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to be about something else
 
 
 SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
@@ -157,9 +162,14 @@ def clue_id(cause: Cause, index: int) -> str:
     return f"clue:{cause.id}/{index}"
 
 
+def typical_words_id(cause: str) -> str:
+    """Return the evidence id of words that the text model finds typical of a cause."""
+    return f"words:{cause}"
+
+
 def similar_text_id(cause: Cause) -> str:
-    """Return the evidence id of a similarity between the user's words and a cause's symptoms."""
-    return f"words:{cause.id}"
+    """Return the evidence id of a similarity between the user's words and the symptoms of a team's entry."""
+    return f"likeness:{cause.id}"
 
 
 def verdict_id(cause: str) -> str:

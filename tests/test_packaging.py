@@ -25,13 +25,13 @@ def shipped() -> set[str]:
         text=True,
         check=True,
     ).stdout.split()
-    kinds = (".py", ".yaml", ".tcss")
+    kinds = (".py", ".yaml", ".tcss", ".msgpack", "calibration.json")
     scripts = ("assets/make_pictures.py",)
     return {
         path
         for path in tracked
         if (path.endswith(kinds) or path.startswith("assets/templates/"))
-        and not path.startswith("tests/")
+        and not path.startswith(("tests/", "knowledge/reports/"))
         and path not in scripts
         and (ROOT / path).exists()
     }

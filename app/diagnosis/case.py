@@ -20,8 +20,9 @@ from ..evidence import (
     confirmed_id,
 )
 from ..session import Session
+from .evidence_weights import weight_table
 from .next_step import next_steps
-from .ranking import rank_causes, weight_table
+from .ranking import rank_causes
 from .scope import scale_by_scope
 
 SKIPPED = "skipped"
@@ -98,6 +99,7 @@ class Case:
             causes=[cause for cause in ranking.causes if _worth_showing(cause)],
             other=round(ranking.other, 4),
             several=ranking.several,
+            support=ranking.support,
             next=next_steps(self.knowledge, self._weights, shares, self.known_answers(), left),
             evidence=list(self.evidence),
         )

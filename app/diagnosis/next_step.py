@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from ...knowledge.schema import Knowledge
 from ..evidence import NextStep, answer_id
-from .ranking import Weights
+from .evidence_weights import Weights
 
 NO_FINDING_NATS = 1.0  # a probe most often finds nothing: that outcome is e times as likely as a neutral one
 SMALLEST_GAIN_BITS = 0.004

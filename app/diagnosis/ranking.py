@@ -2,10 +2,11 @@
 
 Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
 "none of these" starts at 0. Observations from one text are not independent: each further one counts less, the
-strongest first. Once a job or its log shows what is wrong, the state of the machine and the symptom count for a cause
-at most as much as what is shown of it: they support it, they do not replace it; the symptom also if a hung job was
-inspected and shows no cause. How a running job runs (on one node, without a GPU) excludes the causes that need more. A
-softmax over both, at a temperature fitted on real cases, turns the sums into probabilities.
+strongest first. Once a job or its log shows what is wrong, the state of the machine, descriptions and the symptom count
+for a cause at most as much as what is shown of it: they support it, they do not replace it; the symptom also if a hung
+job was inspected and shows no cause. How a running job runs (on one node, without a GPU) excludes the causes that need
+more. A softmax over both turns the sums into probabilities, at a temperature fitted on labelled cases for what the
+first cause rests on.
 """
 
 import math
@@ -14,34 +15,30 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from ...knowledge.calibration import Calibration, built_in_calibration
 from ...knowledge.schema import NATS, Cause, Knowledge
 from ..evidence import (
     NOT_HUNG,
     ONE_PROCESS,
+    OTHER_SUBJECT,
     SCRIPT_ERROR,
     STARTING,
     Evidence,
     RankedCause,
     ReasonLine,
+    Source,
+    Support,
     answer_id,
-    clue_id,
-    confirmed_id,
     is_root_error,
     shows_unrelated,
-    signature_id,
-    similar_text_id,
     verdict_id,
 )
+from .evidence_weights import Weights
 
 COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
-TEMPERATURE = 0.65
-VERDICT_NATS = NATS["decisive"]  # the verdict of a triage names this cause
-WORDS_NATS = NATS["decisive"]  # a text far more similar to one cause than to any other
-SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
-UNMENTIONED_NATS = -1.0  # an answer, or a hung job, that does not name a cause known by this question or by its jobs
+UNSEEN_NATS = -1.0  # a hung job that shows none of the signs by which the cause is known
 EXCLUDED_NATS = -NATS["decisive"]  # for a cause that cannot be, as the running job runs (one node, no GPU)
-NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
 STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
 OWN_NATS = 2.0  # evidence for one cause is stronger than "it hangs", which supports many
@@ -49,56 +46,34 @@ STARTING_NATS = NATS["decisive"]  # for "none of these" if the job is still star
 UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for "none of these"
 ONE_PROCESS_NATS = 11.0
 ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
+DOCUMENTED_TEMPERATURE = 0.65  # where none is fitted
+OTHER_SUBJECT_NATS = 4.0  # a text that can be about something else only
 TEXT_SOURCES = ("log", "description")
-NEUTRAL_ANSWERS = ("unsure", "not-tried")
-NONE_ANSWER = "none"
+SUPPORT_OF_SOURCE: Mapping[Source, Support] = {
+    "log": "log",
+    "description": "words",
+    "answer": "answer",
+    "probe": "probe",
+    "job": "probe",
+    "review": "probe",
+}
 SYMPTOM_ANSWER = answer_id("symptom", "")
-
-Weights = Mapping[str, Mapping[str, float]]  # evidence id -> cause id -> nats
-
-
-def weight_table(knowledge: Knowledge) -> Weights:
-    """Return the nats that each observable id adds to each cause."""
-    table: dict[str, dict[str, float]] = defaultdict(dict)
-    for cause in knowledge.causes.values():
-        for finding, weight in cause.findings.items():
-            table[finding][cause.id] = NATS[weight]
-        for question, weights in cause.questions.items():
-            weighed = {answer: NATS[weight] for answer, weight in weights.items()}
-            for answer in knowledge.questions[question].answers:
-                if nats := _answer_nats(answer, weighed):
-                    table[answer_id(question, answer)][cause.id] = nats
-        for index, signature in enumerate(cause.signatures):
-            share = 1.0 if signature.role == "root" else SYMPTOM_SHARE
-            table[signature_id(cause, index)][cause.id] = NATS[signature.weight] * share
-        for index, clue in enumerate(cause.clues):
-            table[clue_id(cause, index)][cause.id] = NATS[clue.weight]
-        table[similar_text_id(cause)][cause.id] = WORDS_NATS
-        table[verdict_id(cause.id)][cause.id] = VERDICT_NATS
-        table[confirmed_id(cause.id, True)][cause.id] = NATS["decisive"]
-        table[confirmed_id(cause.id, False)][cause.id] = -NATS["decisive"]
-    return table
-
-
-def _answer_nats(answer: str, weights: Mapping[str, float]) -> float:
-    """Return the nats of an answer for a cause that weighs these answers of the question."""
-    if answer in weights or answer in NEUTRAL_ANSWERS:
-        return weights.get(answer, 0.0)
-    known = max(weights.values(), default=0.0) >= NATS["strong"]
-    return (NONE_NATS if answer == NONE_ANSWER else UNMENTIONED_NATS) if known else 0.0
 
 
 class Ranking(msgspec.Struct, frozen=True):
     """The causes, best first. ``other`` is the probability of none of them; with ``several`` the first two are both
-    supported by evidence of their own and their confidences are independent."""
+    supported by evidence of their own and their confidences are independent. ``support``: what the first rests on."""
 
     causes: list[RankedCause]
     other: float
     several: bool = False
+    support: Support = "words"
 
 
-def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evidence]) -> Ranking:
-    """Return every cause with its probability and its reasons.
+def rank_causes(
+    knowledge: Knowledge, weights: Weights, evidence: Iterable[Evidence], calibration: Calibration | None = None
+) -> Ranking:
+    """Return every cause with its probability and its reasons; with the built-in calibration if no other is given.
 
     An id counts once per case, however often it was observed (one line printed by 8 ranks is one observation).
     """
@@ -109,7 +84,7 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     is_shown = any(_shows_fault(item, knowledge) for item in items)
     inspected = [item for item in items if _is_of_hung_job(item)]
     for item in items:
-        is_around = (is_shown and item.source == "probe") or (
+        is_around = (is_shown and item.source in ("probe", "description")) or (
             (is_shown or inspected) and item.id.startswith(SYMPTOM_ANSWER)
         )
         kept = around if is_around else lines
@@ -119,7 +94,7 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
             if nats:
                 kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
     for id_ in _without_their_signs(knowledge, inspected):
-        lines[id_].append(ReasonLine("job", "the running job shows none of its signs", "", UNMENTIONED_NATS))
+        lines[id_].append(ReasonLine("job", "the running job shows none of its signs", "", UNSEEN_NATS))
     reasons = {id_: _with_surroundings(_discounted(lines[id_]), around[id_]) for id_ in knowledge.causes}
     _step_back(knowledge, reasons)
     scores = {
@@ -129,11 +104,15 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
     if any(item.id == ONE_PROCESS for item in items):
         for id_ in (id_ for id_, cause in knowledge.causes.items() if cause.one_process):
             scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS)
-    shares, other = softmax_with_other(scores, unrelated)
     order = sorted(scores, key=lambda i: (-scores[i], i))
+    support = _support(reasons[order[0]]) if order else "words"
+    temperature = temperature_of(support, calibration or built_in_calibration())
+    shares, other = softmax_with_other(scores, unrelated, temperature)
     both = _two_at_once(knowledge, order, reasons)
     for id_, second in zip(both, reversed(both), strict=True):
-        shares[id_] = softmax_with_other({i: s for i, s in scores.items() if i != second}, unrelated)[0][id_]
+        shares[id_] = softmax_with_other({i: s for i, s in scores.items() if i != second}, unrelated, temperature)[0][
+            id_
+        ]
     ranked = [
         RankedCause(
             id=id_,
@@ -145,7 +124,7 @@ def rank_causes(knowledge: Knowledge, weights: Weights, evidence: Iterable[Evide
         )
         for id_ in order
     ]
-    return Ranking(ranked, other, several=bool(both))
+    return Ranking(ranked, other, bool(both), support)
 
 
 def _is_circumstance(item: Evidence) -> bool:
@@ -189,11 +168,28 @@ def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, l
     return pair if apart and not generic and min(own) >= NATS["decisive"] else []
 
 
-def softmax_with_other(scores: Mapping[str, float], other_nats: float = 0.0) -> tuple[dict[str, float], float]:
+def _support(lines: Iterable[ReasonLine]) -> Support:
+    """Return the kind of observation that adds most to a cause."""
+    totals: dict[Support, float] = defaultdict(float)
+    for line in lines:
+        if line.weight > 0:
+            totals[SUPPORT_OF_SOURCE[line.source]] += line.weight
+    return max(totals, key=lambda kind: totals[kind], default="words")
+
+
+def temperature_of(support: Support, calibration: Calibration) -> float:
+    """Return the fitted temperature of a softmax whose first cause rests on this kind of observation."""
+    kind = support if support in ("log", "words") else "other"
+    return calibration.temperatures.get(kind, DOCUMENTED_TEMPERATURE)
+
+
+def softmax_with_other(
+    scores: Mapping[str, float], other_nats: float = 0.0, temperature: float = DOCUMENTED_TEMPERATURE
+) -> tuple[dict[str, float], float]:
     """Return the probabilities of the causes and of "none of these", whose score is ``other_nats``. They sum to 1."""
     top = max(other_nats, *scores.values()) if scores else other_nats
-    exponentials = {id_: math.exp((score - top) / TEMPERATURE) for id_, score in scores.items()}
-    other = math.exp((other_nats - top) / TEMPERATURE)
+    exponentials = {id_: math.exp((score - top) / temperature) for id_, score in scores.items()}
+    other = math.exp((other_nats - top) / temperature)
     total = other + sum(exponentials.values())
     return {id_: value / total for id_, value in exponentials.items()}, other / total
 
@@ -256,8 +252,11 @@ def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
         return STARTING_NATS
     if any(item.source not in TEXT_SOURCES for item in items):
         return 0.0
-    return UNRELATED_NATS * shows_unrelated(knowledge, items) + ONE_PROCESS_NATS * any(
-        item.id == ONE_PROCESS for item in items
+    other_subject = max((item.strength for item in items if item.id == OTHER_SUBJECT), default=0.0)
+    return (
+        OTHER_SUBJECT_NATS * other_subject
+        + UNRELATED_NATS * shows_unrelated(knowledge, items)
+        + ONE_PROCESS_NATS * any(item.id == ONE_PROCESS for item in items)
     )
 
 

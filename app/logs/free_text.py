@@ -1,9 +1,10 @@
-"""Match a user's own words: clues, answers to questions, and similarity to the symptoms of causes.
+"""Match a user's own words: clues, answers to questions, and words that are typical of causes.
 
 SQLite's full-text search does the work (FTS5: Porter stems, phrases, BM25). All terms are quoted, so that no input is
 a pattern, and the time is linear in the text. Most phrases contain a stem that the text lacks and are not searched.
 """
 
+import math
 import re
 import sqlite3
 from bisect import bisect_left
@@ -11,34 +12,17 @@ from collections.abc import Iterator
 
 from ...knowledge.schema import Cause, Knowledge
 from ...knowledge.stemming import TOKENIZER, protect_one, quote_phrase
-from ..evidence import Evidence, answer_id, clue_id, similar_text_id
+from ...knowledge.text_model import built_in_classifier
+from ..evidence import OTHER_SUBJECT, Evidence, answer_id, clue_id, similar_text_id, typical_words_id
+from .prose import prose_of, without_options
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
-# What torchrun writes: warnings at the start, a line for each failed process, and the final report
-# (ChildFailedError.format_msg of PyTorch).
-TORCHRUN = re.compile(
-    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|error_file|traceback)\s{1,20}: |Root Cause \("
-    r"|\S{1,400} FAILED\s*$|Failures:\s*$|<NO_OTHER_FAILURES>|(?:[\w.]{1,80}\.)?ChildFailedError:\s*$"
-    r"|.{0,80}torch/distributed/run\.py:\d+\] "
-    r"|.{0,200}failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\) of binary: )"
-)
-# A frame of a Python traceback with its line of code: function names are not a description.
-FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$')
-# The directories of a Python file or interpreter: their names do not describe the problem.
-DIRECTORIES = re.compile(
-    r"(?<![\w./])(?:~|\.{1,2})?/(?:[^\s/:\"'<>|]{1,255}/){1,40}(?=[\w.-]{1,255}\.py\b|python[\d.]{0,6}\b)"
-)
-RANK_PREFIX = re.compile(r"(?m)^\[(?:rank|default)?\d{1,6}\]:")  # of PyTorch and of torchrun
-# The name of an exception, and the line of C++ that raised it, before its message.
-RAISED_AT = r"(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
-# An option of a shell command with its value.
-OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
-COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
 APART = re.compile(r"\b(o)nne\b", re.IGNORECASE)  # "one" as changed by ``protect_one``
 WINDOW_CHARACTERS = 700  # within which words are close together
 WINDOW_STEP = 350
 ANSWER_STRENGTH = 0.6  # an answer inferred from a text may be wrong
+MOST_LABELS = 10  # that the text model may name
 COMPARED = 10  # similarity is the lead over the cause at this position
 FULL_LEAD_BM25 = 20.0
 LEAST_STRENGTH = 0.1
@@ -54,12 +38,14 @@ STOP = frozenset(STOP_WORDS.split())
 
 def match_free_text(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
     """Return the evidence in a short text, each piece with its line."""
-    text = _without_machine_lines(translate_glossary(text, knowledge), knowledge)
-    passages = _PassageIndex(text, knowledge)
+    text = translate_glossary(text, knowledge)
+    passages = _PassageIndex(prose_of(text, knowledge), knowledge)
+    text = prose_of(text, knowledge, errors=True)
     try:
         return [
             *_clues(passages, origin, knowledge),
             *_answers(passages, origin, knowledge),
+            *_typical_words(text, origin, knowledge),
             *_likeness(text, origin, knowledge),
         ]
     finally:
@@ -78,18 +64,6 @@ def translate_glossary(text: str, knowledge: Knowledge) -> str:
 def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
     """Return whether the text mentions several ranks, GPUs or machines."""
     return any(re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.multi_rank_words)
-
-
-def _without_machine_lines(text: str, knowledge: Knowledge) -> str:
-    """Blank what no person writes: stack frames, lines of the launcher, messages that are known to be consequences or
-    harmless, and the directories of scripts.
-    """
-    lines = FRAME.sub("\n", RANK_PREFIX.sub("", text)).split("\n")
-    text = "\n".join("" if TORCHRUN.match(line) else line for line in lines)
-    for message in knowledge.messages.values():
-        if message.literal in text:
-            text = re.sub(RAISED_AT + message.pattern, " ", text)
-    return DIRECTORIES.sub("", text)
 
 
 def split_words(text: str) -> set[str]:
@@ -177,9 +151,34 @@ def _answers(passages: _PassageIndex, origin: str, knowledge: Knowledge) -> Iter
                 yield Evidence(answer_id(id_, answer), "description", what, where=where, strength=ANSWER_STRENGTH)
 
 
+def _typical_words(text: str, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+    """Yield the causes of which the text model finds the text typical, or that it is about something else.
+
+    ``strength`` is 1 for certainty, and 0 for a probability that every label would have by chance.
+    """
+    model = built_in_classifier()
+    for label, share, because in model.shares(without_options(text), MOST_LABELS):
+        strength = round(1 + math.log(max(share, 1e-9)) / math.log(model.size), 2)
+        words = ", ".join(f"“{word}”" for word in because)
+        if strength < LEAST_STRENGTH:
+            continue
+        if not label:
+            what = f"the words are typical of another subject: {words}"
+            yield Evidence(OTHER_SUBJECT, "description", what, where=origin, strength=strength)
+        elif label in knowledge.causes:
+            what = f"these words are typical of it: {words}"
+            yield Evidence(typical_words_id(label), "description", what, where=origin, strength=strength)
+
+
 def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
-    """Return the causes with symptoms similar to the text; ``strength`` is the lead in BM25 over the other causes."""
-    words = _without_options(text).lower()
+    """Return the team's causes, which the text model does not know, with symptoms similar to the text.
+
+    ``strength`` is the lead in BM25 over the other causes.
+    """
+    known = built_in_classifier().labels
+    if known >= knowledge.causes.keys():
+        return []
+    words = without_options(text).lower()
     searched = list(dict.fromkeys(word for word in WORD.findall(words) if word not in STOP))[:MOST_TOKENS]
     if not searched:
         return []
@@ -208,14 +207,8 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
             strength=round(lead, 2),
         )
         for cause, lead in leads
-        if lead >= LEAST_STRENGTH
+        if lead >= LEAST_STRENGTH and cause.id not in known
     ]
-
-
-def _without_options(text: str) -> str:
-    """Remove the options of shell commands (also continued with a backslash) from the text."""
-    lines = text.replace("\\\n", " ").split("\n")
-    return "\n".join(OPTION.sub(" ", ln) if len(OPTION.findall(ln)) >= COMMAND_OPTIONS else ln for ln in lines)
 
 
 def _similar_symptom(cause: Cause, searched: list[str]) -> str:

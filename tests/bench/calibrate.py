@@ -1,96 +1,208 @@
-"""``make calibrate CASES=FILE``: accuracy of the first cause, and calibration of the probabilities.
+"""``make calibrate CASES="FILE…"``: measure what each class of evidence is worth on labelled cases.
 
-Each case is a JSON line with ``id``, ``text``, ``cause`` (or ``out-of-scope``) and ``also_ok``. The temperature is
-fitted on four fifths and evaluated on the rest, five times; the figures come from the parts not fitted on.
+Each case is a JSON line with ``id``, ``text``, ``cause`` (or ``out-of-scope``), ``also_ok`` and ``source``. A
+multiplier for each class of evidence and a temperature for each support are fitted by coordinate descent, with a
+penalty for their distance from what the entries document. The scores come from folds that they were not fitted on;
+cases of one source are in one fold. For each clue and signature it counts how often it was right.
 
-    python tests/bench/calibrate.py CASES.jsonl… [-v]
+    python tests/bench/calibrate.py CASES.jsonl… [--write] [-v]
 """
 
+import datetime
 import json
-import statistics
+import math
 import sys
-from collections import Counter
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddpwizard.app.diagnosis import ranking
+import msgspec
+from ddpwizard.app.diagnosis.evidence_weights import ANSWER, CLASSES, CLUES, LIKENESS, SYMPTOM_SIGNATURE, weight_table
 from ddpwizard.app.diagnosis.intake import read_sources
-from ddpwizard.app.diagnosis.ranking import rank_causes, weight_table
+from ddpwizard.app.diagnosis.ranking import DOCUMENTED_TEMPERATURE, Ranking, rank_causes
+from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.logs.read import source_of_text
+from ddpwizard.knowledge.calibration import CALIBRATION_FILE, Calibration
 from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import Knowledge
 
 FOLDS = 5
-TEMPERATURES = [0.6 + 0.1 * step for step in range(25)]
+STEPS = (0.7, 1.4)  # tried for each number in turn
+ROUNDS = 3
+SHRINKAGE = 0.02  # penalty, in nats per case, for a number e times the documented one
+LEAST_SHARE = 1e-4
+MOST = {SYMPTOM_SIGNATURE: 1.0}  # a symptom counts at most half of a root, however often it is right
+SUPPORTS = ("log", "words", "other")
+FITTED = tuple(  # texts show too little of the others
+    name for name in CLASSES if name not in (ANSWER, LIKENESS, CLUES["weak"], CLUES["against"])
+)
+
+
+class ReadCase(NamedTuple):
+    """A labelled case and what was read in it. ``right``: the causes that are accepted."""
+
+    id: str
+    source: str
+    right: frozenset[str]
+    evidence: list[Evidence]
+    in_scope: bool
+
+    @property
+    def is_real(self) -> bool:
+        """True if the case is about distributed training."""
+        return bool(self.right)
 
 
 class Outcome(NamedTuple):
-    """Diagnosis of one case: the first causes, and the probability of the first at each temperature."""
+    """The diagnosis of a case."""
 
-    case: dict[str, Any]
+    case: ReadCase
     first: list[str]
-    shares: list[float]
-    in_scope: bool
+    share: float
+    support: str
 
     @property
     def place(self) -> int:
         """The place (from 0) of the first right cause among the first three, 9 where there is none."""
-        right = {self.case["cause"], *self.case.get("also_ok", [])}
-        return next((place for place, id_ in enumerate(self.first) if id_ in right), 9)
+        found = (place for place, id_ in enumerate(self.first) if id_ in self.case.right)
+        return next(found, 9) if self.case.in_scope else 9
 
 
-def outcome(case: dict[str, Any], knowledge: Knowledge, weights: ranking.Weights) -> Outcome:
-    found = read_sources([source_of_text(case["text"], "<stdin>")], knowledge)
-    shares: list[float] = []
-    first: list[str] = []
-    for temperature in TEMPERATURES:
-        ranking.TEMPERATURE = temperature
-        causes = rank_causes(knowledge, weights, found.evidence).causes
-        first = [cause.id for cause in causes if cause.because][:3]
-        shares.append(causes[0].confidence)
-    return Outcome(case, first, shares, found.in_scope)
+def read_case(row: dict[str, Any], knowledge: Knowledge) -> ReadCase:
+    """Read the text of a case."""
+    found = read_sources([source_of_text(row["text"], "<stdin>")], knowledge)
+    real = row["cause"] != "out-of-scope"
+    right = frozenset({row["cause"], *row.get("also_ok", [])}) if real else frozenset[str]()
+    source = row.get("source", "")
+    return ReadCase(row["id"], source if "://" in source else row["id"], right, found.evidence, found.in_scope)
 
 
-def brier(outcomes: list[Outcome], at: int) -> float:
-    """The mean squared distance of the first share from having been right."""
-    return statistics.mean((row.shares[at] - (row.place == 0 and row.in_scope)) ** 2 for row in outcomes)
+def ranked(case: ReadCase, knowledge: Knowledge, calibration: Calibration) -> Ranking:
+    """Return the ranking of a case."""
+    return rank_causes(knowledge, weight_table(knowledge, calibration), case.evidence, calibration)
 
 
-def cross_validated(outcomes: list[Outcome]) -> tuple[float, list[float]]:
-    """Brier score on the parts that the temperature was not chosen on, and the temperatures chosen."""
-    scores: list[float] = []
-    chosen: list[float] = []
+def loss(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Calibration) -> float:
+    """Return the mean negative log probability of what is right, with the penalty of the calibration."""
+    weights, total = weight_table(knowledge, calibration), 0.0
+    for case in cases:
+        found = rank_causes(knowledge, weights, case.evidence, calibration)
+        right = sum(cause.confidence for cause in found.causes if cause.id in case.right)
+        total -= math.log(max(LEAST_SHARE, right if case.is_real else found.other))
+    numbers = [*calibration.multipliers.values()]
+    numbers += [value / DOCUMENTED_TEMPERATURE for value in calibration.temperatures.values()]
+    return total / len(cases) + SHRINKAGE * sum(math.log(number) ** 2 for number in numbers)
+
+
+def fit(cases: Sequence[ReadCase], knowledge: Knowledge) -> Calibration:
+    """Return the calibration with the smallest loss that coordinate descent finds."""
+    numbers = dict.fromkeys(FITTED, 1.0) | dict.fromkeys(SUPPORTS, DOCUMENTED_TEMPERATURE)
+
+    def calibration_of(values: dict[str, float]) -> Calibration:
+        return Calibration(
+            multipliers={name: round(values[name], 3) for name in FITTED},
+            temperatures={name: round(values[name], 3) for name in SUPPORTS},
+        )
+
+    best = loss(cases, knowledge, calibration_of(numbers))
+    for _ in range(ROUNDS):
+        before = best
+        for name in numbers:
+            for step in STEPS:
+                tried = numbers | {name: min(numbers[name] * step, MOST.get(name, math.inf))}
+                if (score := loss(cases, knowledge, calibration_of(tried))) < best - 1e-6:
+                    numbers, best = tried, score
+        if before - best < 1e-3:
+            break
+    return calibration_of(numbers)
+
+
+def diagnosed(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Calibration) -> list[Outcome]:
+    """Return the outcome of each case."""
+    weights = weight_table(knowledge, calibration)
+    found = [(case, rank_causes(knowledge, weights, case.evidence, calibration)) for case in cases]
+    return [
+        Outcome(
+            case,
+            [cause.id for cause in ranking.causes if cause.because][:3],
+            ranking.causes[0].confidence,
+            ranking.support,
+        )
+        for case, ranking in found
+    ]
+
+
+def cross_validated(
+    cases: Sequence[ReadCase], knowledge: Knowledge, read_fold: Callable[[ReadCase], int]
+) -> list[Outcome]:
+    """Return the outcome of each case with a calibration that was fitted on the other folds."""
+    outcomes: list[Outcome] = []
     for fold in range(FOLDS):
-        held = [row for place, row in enumerate(outcomes) if place % FOLDS == fold]
-        rest = [row for place, row in enumerate(outcomes) if place % FOLDS != fold]
-        best = min(range(len(TEMPERATURES)), key=lambda at: brier(rest, at))
-        chosen.append(round(TEMPERATURES[best], 2))
-        scores += [(row.shares[best] - (row.place == 0)) ** 2 for row in held]
-    return statistics.mean(scores), chosen
+        held = [case for case in cases if read_fold(case) == fold]
+        rest = [case for case in cases if read_fold(case) != fold]
+        if held and rest:
+            outcomes += diagnosed(held, knowledge, fit(rest, knowledge))
+    return outcomes
 
 
-def main(paths: list[str], verbose: bool) -> int:
+def fold_of(case: ReadCase) -> int:
+    """Return the fold of a case: cases of one source are in one fold."""
+    return zlib.crc32(case.source.encode()) % FOLDS
+
+
+def scores_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the figures of the outcomes, as shares from 0 to 1."""
+    real = [row for row in outcomes if row.case.is_real]
+    other = [row for row in outcomes if not row.case.is_real]
+    sure = [row for row in real if row.share >= 0.8 and row.case.in_scope]
+    return {
+        "first": _share([row.place == 0 for row in real]),
+        "among three": _share([row.place < 3 for row in real]),
+        "Brier": _share([(row.share - (row.place == 0)) ** 2 for row in real]),
+        "out of scope": _share([not row.case.in_scope or row.share < 0.5 for row in other]),
+        "right where share is 0.8 or more": _share([row.place == 0 for row in sure]),
+    }
+
+
+def _share(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4) if values else 0.0
+
+
+def precision(cases: Sequence[ReadCase], knowledge: Knowledge) -> dict[str, list[bool]]:
+    """Return for each clue and signature whether it was right, each time it was found."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for case in cases:
+        for id_ in {item.id for item in case.evidence if item.id.startswith(("clue:", "log:"))}:
+            cause = id_.partition(":")[2].rpartition("/")[0]
+            if cause in knowledge.causes:
+                found[id_].append(cause in case.right)
+    return found
+
+
+def main(paths: list[str], write: bool, verbose: bool) -> int:
+    """Fit, print the figures, and write ``calibration.json`` if asked to."""
     knowledge = read_knowledge()
-    weights = weight_table(knowledge)
-    now = ranking.TEMPERATURE
     rows = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines() if line.strip()]
-    outcomes = [outcome(case, knowledge, weights) for case in rows]
-    real = [row for row in outcomes if row.case["cause"] != "out-of-scope"]
-    out = [row for row in outcomes if row.case["cause"] == "out-of-scope"]
-    at = min(range(len(TEMPERATURES)), key=lambda index: abs(TEMPERATURES[index] - now))
-    claimed = [row for row in out if row.in_scope and row.shares[at] >= 0.5]
-    missed = [row for row in real if row.place > 0 or not row.in_scope]
-    if verbose:
-        for row in [*missed, *claimed]:
-            print(f"{row.case['id']:<34} want {row.case['cause']:<28} got {row.first} {row.shares[at]:.2f}")
-    first, third = sum(row.place == 0 for row in real), sum(row.place < 3 for row in real)
-    score, chosen = cross_validated(real)
-    print(f"{len(real)} cases: first {first / len(real):.1%}, among three {third / len(real):.1%}")
-    print(f"out of scope: {len(out) - len(claimed)} of {len(out)}")
-    print(f"Brier {brier(real, at):.3f} at {now}; five-fold {score:.3f} with {chosen}")
-    print("missed:", dict(Counter(row.case["cause"] for row in missed)))
+    cases = [read_case(row, knowledge) for row in rows]
+    for id_, right in sorted(precision(cases, knowledge).items()):
+        print(f"{id_:<48} {len(right):>4} {sum(right) / len(right):6.0%}")
+    outcomes = cross_validated(cases, knowledge, fold_of)
+    for row in outcomes if verbose else []:
+        if row.place > 0:
+            print(f"{row.case.id:<34} want {sorted(row.case.right)} got {row.first} {row.share:.2f} {row.support}")
+    scores = scores_of(outcomes)
+    fitted = fit(cases, knowledge)
+    print("\n".join(f"{name}: {value}" for name, value in (scores | fitted.multipliers | fitted.temperatures).items()))
+    if write:
+        stored = msgspec.structs.replace(
+            fitted, date=datetime.date.today().isoformat(), cases=len(cases), scores=scores
+        )
+        CALIBRATION_FILE.write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main([arg for arg in sys.argv[1:] if arg != "-v"], "-v" in sys.argv))
+    files = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    sys.exit(main(files, "--write" in sys.argv, "-v" in sys.argv))

@@ -22,6 +22,7 @@ FIELDS = {
     "causes",
     "other",
     "several",
+    "support",
     "next",
     "evidence",
     "fix",

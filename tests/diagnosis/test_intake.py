@@ -4,7 +4,7 @@ import time
 
 import msgspec
 from ddpwizard.app.diagnosis.intake import read_sources
-from ddpwizard.app.evidence import ONE_PROCESS, Evidence
+from ddpwizard.app.evidence import ONE_PROCESS, OTHER_SUBJECT, Evidence
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.knowledge.schema import Cause, Clue, FixSpec, Knowledge, Question, Reference, Signature, Verification
 from helpers.built_in_knowledge import built_in_knowledge
@@ -66,8 +66,9 @@ def test_a_line_of_ten_megabytes_does_not_slow_it_down():
 
 
 def test_words_of_a_short_text_find_the_symptom():
-    (found,) = match("my losses exploded when I restarted the scheduler", "x", WITH_LIKENESS)
-    assert found.id == "words:odd-cause"
+    items = match("my losses exploded when I restarted the scheduler", "x", WITH_LIKENESS)
+    (found,) = [item for item in items if item.id != OTHER_SUBJECT]
+    assert found.id == "likeness:odd-cause", "an entry that the text model does not know"
     assert 0.0 < found.strength <= 1.0
     assert "explodes" in found.what
 
@@ -116,8 +117,8 @@ def test_one_is_not_heard_in_on():
 def test_options_of_a_command_are_not_what_went_wrong():
     command = "torchrun --loss 1 --explodes yes \\\n  --restarting 3 --scheduler odd train.py\n"
     said = "the loss explodes after --restarting the scheduler\n"
-    assert not [item for item in match(command, "x", WITH_LIKENESS) if item.id == "words:odd-cause"]
-    assert [item for item in match(said, "x", WITH_LIKENESS) if item.id == "words:odd-cause"]
+    assert not [item for item in match(command, "x", WITH_LIKENESS) if item.id == "likeness:odd-cause"]
+    assert [item for item in match(said, "x", WITH_LIKENESS) if item.id == "likeness:odd-cause"]
 
 
 def test_words_of_a_log_are_not_the_users():

@@ -4,9 +4,11 @@ import math
 
 import pytest
 from ddpwizard.app.diagnosis.decision_graph import build_graph, graph_as_dot, graph_as_json
+from ddpwizard.app.diagnosis.evidence_weights import weight_table
 from ddpwizard.app.diagnosis.next_step import entropy_bits, expected_gain_bits, next_steps
-from ddpwizard.app.diagnosis.ranking import TEMPERATURE, rank_causes, softmax_with_other, weight_table
+from ddpwizard.app.diagnosis.ranking import DOCUMENTED_TEMPERATURE, rank_causes, softmax_with_other
 from ddpwizard.app.evidence import ONE_PROCESS, Evidence, answer_id, confirmed_id, is_root_error, signature_id
+from ddpwizard.knowledge.calibration import Calibration
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -19,9 +21,9 @@ def seen(id_: str, strength: float = 1.0) -> Evidence:
 
 
 def test_shares_and_other_sum_to_one():
-    shares, other = softmax_with_other({"a": 2.0, "b": -1.0})
+    shares, other = softmax_with_other({"a": 2.0, "b": -1.0}, temperature=0.5)
     assert math.isclose(sum(shares.values()) + other, 1.0)
-    assert math.isclose(shares["a"] / other, math.exp(2.0 / TEMPERATURE))
+    assert math.isclose(shares["a"] / other, math.exp(2.0 / 0.5))
 
 
 def test_without_evidence_none_of_these_leads():
@@ -39,12 +41,12 @@ def test_each_cause_is_led_to_by_its_own_strongest_finding():
 
 def test_the_lines_add_up_to_the_rank():
     finding = "limits.shm-small"
-    before, after = rank_causes(KNOWLEDGE, WEIGHTS, []), rank_causes(KNOWLEDGE, WEIGHTS, [seen(finding)])
+    before, after = (rank_causes(KNOWLEDGE, WEIGHTS, items, Calibration()) for items in ([], [seen(finding)]))
     cause = "shm-too-small"
     odds_before = next(c.confidence for c in before.causes if c.id == cause) / before.other
     odds_after = next(c.confidence for c in after.causes if c.id == cause) / after.other
     line = next(c for c in after.causes if c.id == cause).because[0]
-    assert math.log(odds_after / odds_before) * TEMPERATURE == pytest.approx(line.weight, abs=0.1)
+    assert math.log(odds_after / odds_before) * DOCUMENTED_TEMPERATURE == pytest.approx(line.weight, abs=0.1)
     assert line.where == "somewhere"
 
 

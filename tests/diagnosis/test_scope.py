@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.diagnosis.case import Case
-from ddpwizard.app.diagnosis.ranking import rank_causes, weight_table
+from ddpwizard.app.diagnosis.evidence_weights import weight_table
+from ddpwizard.app.diagnosis.ranking import rank_causes
 from ddpwizard.app.diagnosis.scope import scale_by_scope
 from ddpwizard.app.evidence import Evidence, Source, answer_id, confirmed_id, verdict_id
 from ddpwizard.app.triage.triage import evidence_of_report

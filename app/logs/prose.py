@@ -1,0 +1,87 @@
+"""The parts of a text that a person has written: no lines of programs, no stack frames, no directories."""
+
+import re
+
+from ...knowledge.schema import Knowledge
+from .lines import PrefixStyle, parse_prefix
+from .types import UNKNOWN_SPEAKER
+
+# What torchrun writes: warnings at the start, a line for each failed process, and the final report
+# (ChildFailedError.format_msg of PyTorch).
+TORCHRUN = re.compile(
+    r"\s*(?:\[\d+\]:|[=-]{20,}|(?:time|host|rank|exitcode|traceback)\s{1,20}: |error_file: |Root Cause \("
+    r"|\S{1,400} FAILED\s*$|Failures:\s*$|<NO_OTHER_FAILURES>|(?:[\w.]{1,80}\.)?ChildFailedError:\s*$"
+    r"|.{0,80}torch/distributed/run\.py:\d+\] "
+    r"|.{0,200}failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\) of binary: )"
+)
+# A frame of a Python traceback with its line of code: function names are not a description.
+FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$')
+# The directories of a Python file or interpreter: their names do not describe the problem.
+DIRECTORIES = re.compile(
+    r"(?<![\w./])(?:~|\.{1,2})?/(?:[^\s/:\"'<>|]{1,255}/){1,40}(?=[\w.-]{1,255}\.py\b|python[\d.]{0,6}\b)"
+)
+# The name of an exception, and the line of C++ that raised it, before its message.
+RAISED_AT = r"(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
+# An option of a shell command with its value.
+OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
+COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
+# An exception at the start of a line.
+ERROR = re.compile(r"\s*(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)(?::|$)")
+# A line that begins as programs write it: a level, the place in a source file, a frame of C++, a border
+# or a row of a table, a prompt.
+MACHINE = re.compile(
+    r"""\s*(?:
+      (?:\S{1,80}[ ]){0,2}(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL|FATAL)\b[\s:|\]-]
+    | \S{1,200}\.(?:py|cc|cpp|cu|cuh|h|c):\d{1,6}
+    | frame[ ]\#\d | Exception[ ]raised[ ]from | Traceback[ ]\(most[ ]recent | During[ ]handling[ ]of
+    | [|+][ =|+-] | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
+    )""",
+    re.VERBOSE,
+)
+
+
+# What a person has ruled out, to the end of the clause: "I checked that …", "it is not the network".
+RULED_OUT = re.compile(
+    r"""\b(?:I|we)(?:'ve|[ ]have)?(?:[ ](?:also|already|first|even))?[ ]
+        (?:checked|verified|confirmed|made[ ]sure|ruled[ ]out|excluded|suspected|assumed
+        |suspect(?=[^,.;\n]{1,80},[ ]but))\b[^.,;\n]{0,160}
+    | (?:(?<=[,(;:-][ ])|(?<=[ ]is[ ])|(?<='s[ ])|(?<=[ ]was[ ]))
+        not[ ](?:the[ ]|a[ ]|an[ ]|about[ ]|due[ ]to[ ]|because[ ]of[ ]|caused[ ]by[ ])?
+        (?!\w+(?:ing|ed|able|en)\b)\w+(?:[ ]\w+)?(?=[,.;:)\n]|$)
+    """,
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+
+
+def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
+    """Return the text with blank lines for all that no person writes; with ``errors``, exceptions of programs stay.
+
+    Messages that are known to be consequences or harmless, the directories of scripts, and what the person has ruled
+    out are removed.
+    """
+    lines = FRAME.sub("\n", text).split("\n")
+    style = PrefixStyle()
+    style.learn(lines)
+    return _without_messages("\n".join(_kept(line, style, errors) for line in lines), knowledge)
+
+
+def _kept(line: str, style: PrefixStyle, errors: bool) -> str:
+    """Return what remains of a line: the line of a person, an exception without its prefix, or nothing."""
+    bare = parse_prefix(line, style, UNKNOWN_SPEAKER).text
+    if errors and ERROR.match(bare):
+        return bare
+    is_of_a_program = len(bare) < len(line) or TORCHRUN.match(line) or ERROR.match(line) or MACHINE.match(line)
+    return "" if is_of_a_program else line
+
+
+def _without_messages(text: str, knowledge: Knowledge) -> str:
+    for message in knowledge.messages.values():
+        if message.literal in text:
+            text = re.sub(RAISED_AT + message.pattern, " ", text)
+    return RULED_OUT.sub(" ", DIRECTORIES.sub("", text))
+
+
+def without_options(text: str) -> str:
+    """Remove the options of shell commands (also continued with a backslash) from the text."""
+    lines = text.replace("\\\n", " ").split("\n")
+    return "\n".join(OPTION.sub(" ", ln) if len(OPTION.findall(ln)) >= COMMAND_OPTIONS else ln for ln in lines)

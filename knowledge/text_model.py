@@ -1,0 +1,123 @@
+"""The text model: multinomial logistic regression over TF-IDF of words and pairs of words, in plain Python.
+
+``make text-model`` trains it from the texts of the knowledge base (``training_texts``) with scikit-learn and writes
+``text_model.msgpack``. A weight is stored as an integer of 8 bits; most are zero and are left out. A term counts
+(1 + log of its count) × its inverse document frequency, and a text has length 1, as in scikit-learn's
+``TfidfVectorizer(sublinear_tf=True)``, times the fourth root of its number of terms over the usual one.
+"""
+
+import math
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from .schema import BUILT_IN
+from .words import Term, terms_of
+
+MODEL_FILE = BUILT_IN / "text_model.msgpack"
+SHOWN_WORDS = 5
+USUAL_TERMS, LENGTH_POWER = 12, 0.25  # a text with more terms than usual shows more, one with fewer less
+LEAST_TERMS = 3  # of the model in a text; of fewer it says nothing
+IDF_STEPS = 16  # an inverse document frequency is stored in steps of 1/16
+
+
+class TextModel(msgspec.Struct, frozen=True, array_like=True):
+    """The weights. ``labels``: causes, and "" for a text about something else.
+
+    ``terms`` are in one string, one a line, in the order of ``idf``, ``counts`` (weights of each term), and, one after
+    the other for all terms, ``columns`` (places in ``labels``) and ``weights`` (in units of ``scale``, from -127).
+    """
+
+    trained_from: str  # the digest of the training texts
+    labels: list[str]
+    bias: list[float]
+    scale: float
+    terms: str
+    idf: bytes
+    counts: bytes
+    columns: bytes
+    weights: bytes
+
+
+class LabelShare(NamedTuple):
+    """The probability of a label, and the parts of the text that speak most for it: (text, nats)."""
+
+    label: str
+    share: float
+    because: list[str]
+
+
+class TextClassifier:
+    """A model made ready to be asked."""
+
+    def __init__(self, model: TextModel) -> None:
+        self._model = model
+        self._columns: dict[str, tuple[float, int, int]] = {}  # of a term: idf, begin and end of its weights
+        begin = 0
+        for term, idf, count in zip(model.terms.split("\n"), model.idf, model.counts, strict=True):
+            self._columns[term] = (idf / IDF_STEPS, begin, begin + count)
+            begin += count
+
+    @property
+    def labels(self) -> set[str]:
+        """The causes that the model knows, and ""."""
+        return set(self._model.labels)
+
+    @property
+    def size(self) -> int:
+        """The number of labels."""
+        return len(self._model.labels)
+
+    def shares(self, text: str, most: int) -> list[LabelShare]:
+        """Return the most likely labels of a text, best first; nothing if it has few known terms."""
+        found: dict[str, list[Term]] = defaultdict(list)
+        for term in terms_of(text):
+            if term.name in self._columns:
+                found[term.name].append(term)
+        if len(found) < LEAST_TERMS:
+            return []
+        values = {name: (1 + math.log(len(places))) * self._columns[name][0] for name, places in found.items()}
+        length = math.sqrt(sum(value * value for value in values.values()))
+        length *= (USUAL_TERMS / len(values)) ** LENGTH_POWER
+        model = self._model
+        scores = list(model.bias)
+        parts: list[dict[str, float]] = [{} for _ in scores]
+        for name, value in values.items():
+            _, begin, end = self._columns[name]
+            for place in range(begin, end):
+                part = value / length * (model.weights[place] - 127) * model.scale
+                scores[model.columns[place]] += part
+                parts[model.columns[place]][name] = part
+        top = max(scores)
+        exponentials = [math.exp(score - top) for score in scores]
+        total = sum(exponentials)
+        order = sorted(range(len(scores)), key=lambda at: -scores[at])[:most]
+        return [
+            LabelShare(model.labels[at], exponentials[at] / total, _shown_words(text, parts[at], found)) for at in order
+        ]
+
+
+def _shown_words(text: str, parts: dict[str, float], found: dict[str, list[Term]]) -> list[str]:
+    """Return the words of the text that add most to a label, none inside another."""
+    shown: list[Term] = []
+    for name in sorted(parts, key=lambda name: -parts[name]):
+        term = found[name][0]
+        if parts[name] <= 0 or len(shown) == SHOWN_WORDS:
+            break
+        if all(term.end <= other.begin or term.begin >= other.end for other in shown):
+            shown.append(term)
+    return [" ".join(text[term.begin : term.end].split()) for term in shown]
+
+
+def read_text_model(path: Path = MODEL_FILE) -> TextModel:
+    """Return the stored model."""
+    return msgspec.msgpack.decode(path.read_bytes(), type=TextModel)
+
+
+@cache
+def built_in_classifier() -> TextClassifier:
+    """Return the classifier of the built-in knowledge base; it is read once."""
+    return TextClassifier(read_text_model())

@@ -1,0 +1,69 @@
+"""The stored text model: up to date, and able to tell the causes apart and to name the words that counted."""
+
+import msgspec
+import pytest
+from ddpwizard.knowledge.text_model import MODEL_FILE, TextClassifier, TextModel, built_in_classifier, read_text_model
+from ddpwizard.knowledge.training_texts import REPORTS, digest, read_reports, training_texts
+from ddpwizard.knowledge.words import stem_of, terms_of
+from helpers.built_in_knowledge import built_in_knowledge
+
+KNOWLEDGE = built_in_knowledge()
+TEXTS = training_texts(KNOWLEDGE)
+LEAST_REPORTS = 20
+
+
+def test_the_stored_model_is_trained_from_the_present_texts():
+    assert read_text_model().trained_from == digest(TEXTS), "run make text-model"
+
+
+def test_the_model_knows_every_cause_and_what_is_about_something_else():
+    assert built_in_classifier().labels == {*KNOWLEDGE.causes, ""}
+    assert MODEL_FILE.stat().st_size < 600_000
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_reports_of_a_cause_are_many_and_each_differs(path):
+    reports = read_reports(path)
+    assert len(set(reports)) == len(reports) >= LEAST_REPORTS
+
+
+def test_stored_weights_still_tell_most_training_texts_apart():
+    classifier = built_in_classifier()
+    sample = TEXTS[:: len(TEXTS) // 400]
+    answers = [classifier.shares(text, 1) for _, text in sample]
+    right = [answer[0].label == label for answer, (label, _) in zip(answers, sample, strict=True) if answer]
+    assert sum(right) > 0.85 * len(right)
+
+
+def test_shares_are_probabilities_and_come_with_words_of_the_text():
+    text = "The second node cannot reach MASTER_ADDR, the TCPStore connection is refused."
+    found = built_in_classifier().shares(text, len(KNOWLEDGE.causes) + 1)
+    assert sum(label.share for label in found) == pytest.approx(1.0)
+    assert [label.share for label in found] == sorted((label.share for label in found), reverse=True)
+    assert found[0].because and all(words in text for words in found[0].because)
+
+
+def test_a_text_without_known_terms_has_no_label():
+    assert built_in_classifier().shares("qqq zzz", 3) == []
+
+
+def test_a_model_of_two_labels_follows_its_weights():
+    model = TextModel("", ["a", "b"], [0.0, 0.0], 0.1, "leak\nport\nrank", bytes([16] * 3), bytes([1, 1, 2]),
+                      bytes([0, 1, 0, 1]), bytes([227, 227, 137, 137]))  # fmt: skip
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(model), type=TextModel)
+    classifier = TextClassifier(stored)
+    for text, label in (
+        ("the loss of a rank, no pair", ""),
+        ("loss loss rank port loss", "a"),
+        ("port port rank loss", "b"),
+    ):
+        found = classifier.shares(text, 1)
+        assert (found[0].label if found else "") == label
+
+
+def test_terms_are_stems_and_pairs_at_their_place():
+    assert stem_of("Hanging".lower()) == stem_of("hangs") == "hang"
+    text = "all_reduce hangs"
+    assert [text[term.begin : term.end] for term in terms_of(text)] == [
+        "all", "reduce", "hangs", "all_reduce", "reduce hangs",
+    ]  # fmt: skip
