@@ -31,6 +31,7 @@ from ..text.progress import ProgressLine
 from ..text.terminal import print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
+from .diagnose_questions import ask_before_guess, print_question
 
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
@@ -73,7 +74,11 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         found, snapshot = _inspect(knowledge, CaseFiles(logs, scripts, timeline), options)
         case.add(found)
     scope = is_about_training or bool(answers) or probe
-    diagnosis = case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
+
+    def diagnose() -> Diagnosis:
+        return case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))
+
+    diagnosis = diagnose() if options.json else ask_before_guess(case, diagnose)
     if is_clear(diagnosis):
         diagnosis = msgspec.structs.replace(diagnosis, next=[])
     context = FixContext(snapshot=snapshot, evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
@@ -90,6 +95,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
             print_line(line)
         line = ["ddpwizard", "diagnose", *paths, *(["--script", script] if script else [])]
         line += [word for answer in answers for word in ("--answer", answer)] + ["--probe"] * probe
+        print_question(case, diagnosis, line)
         print_diagnosis(diagnosis, knowledge, line)
         print_fixes(fixes)
     return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK

@@ -16,6 +16,7 @@ SCRIPT_WHY = "The script answers several questions at once. It is read, not run.
 SURE = 0.9  # from this share on the wizard shows the diagnosis
 CLEAR = 0.97  # from this share on it asks nothing more
 MOST_QUESTIONS = 8
+LEAST_GAIN_BITS = 1.0  # of a question that is asked before a guess
 
 
 def likelihood(confidence: float) -> str:
@@ -49,6 +50,15 @@ def next_question(case: Case, diagnosis: Diagnosis) -> str:
     if SCRIPT_PATH not in known and not _script_is_known(case):
         return SCRIPT_PATH
     return next((step.id for step in diagnosis.next if step.kind == "question"), "")
+
+
+def question_before_guess(diagnosis: Diagnosis) -> str:
+    """Return the id of the question to ask first: only words speak, and its answer tells more than a bit; else ""."""
+    if diagnosis.support != "words" or not diagnosis.in_scope or is_clear(diagnosis):
+        return ""
+    questions = [step for step in diagnosis.next if step.kind == "question"]
+    best = max(questions, key=lambda step: step.expected_gain, default=None)
+    return best.id if best and best.expected_gain > LEAST_GAIN_BITS else ""
 
 
 def next_offer(case: Case, diagnosis: Diagnosis) -> str:

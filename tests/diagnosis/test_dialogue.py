@@ -1,9 +1,11 @@
 """Rules of the dialogue: the order of questions, and when they end."""
 
+import msgspec
+import pytest
 from ddpwizard.app.diagnosis import dialogue
 from ddpwizard.app.diagnosis.case import FRONT_DOOR, SCRIPT_PATH, SKIPPED, Case
 from ddpwizard.app.diagnosis.experiment import choose_experiment
-from ddpwizard.app.evidence import Evidence, confirmed_id
+from ddpwizard.app.evidence import Evidence, NextStep, Support, confirmed_id
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -51,3 +53,24 @@ def test_the_experiment_has_the_users_script_launcher_and_place():
     assert known == ["ddpwizard run -- torchrun --nproc-per-node=4 x.py"]
     case.answer("where-is-job", "other-user")
     assert choose_experiment(case).commands == ["sudo ddpwizard triage"]
+
+
+@pytest.mark.parametrize(
+    ("support", "gain", "share", "asked"),
+    [
+        ("words", 1.2, 0.4, "area"),
+        ("words", 0.6, 0.4, ""),
+        ("log", 1.2, 0.4, ""),
+        ("words", 1.2, 0.98, ""),
+    ],
+)
+def test_a_question_comes_before_a_guess_from_words_if_it_tells_more_than_a_bit(
+    support: Support, gain: float, share: float, asked: str
+):
+    case = Case(KNOWLEDGE)
+    found = case.diagnosis()
+    first = msgspec.structs.replace(found.causes[0], confidence=share)
+    steps = [NextStep("question", "symptom", "?", gain / 2), NextStep("question", "area", "?", gain)]
+    diagnosis = msgspec.structs.replace(found, support=support, causes=[first], next=steps)
+    assert dialogue.question_before_guess(diagnosis) == asked
+    assert dialogue.question_before_guess(msgspec.structs.replace(diagnosis, in_scope=False)) == ""

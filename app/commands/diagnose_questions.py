@@ -1,0 +1,53 @@
+"""The question before a guess: where only words speak, ``diagnose`` asks what tells more than one bit."""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from ...knowledge.schema import Question
+from ..diagnosis.case import SKIPPED, Case
+from ..diagnosis.dialogue import question_before_guess
+from ..evidence import Diagnosis
+from ..text.terminal import print_line
+
+MOST_ASKED = 3
+
+
+def ask_before_guess(case: Case, diagnose: Callable[[], Diagnosis]) -> Diagnosis:
+    """Ask up to three questions on the terminal and return the diagnosis with their answers. Enter skips one."""
+    diagnosis = diagnose()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return diagnosis
+    for _ in range(MOST_ASKED):
+        question = question_before_guess(diagnosis)
+        if not question:
+            break
+        case.answer(question, _ask(case.knowledge.questions[question]))
+        diagnosis = diagnose()
+    return diagnosis
+
+
+def _ask(question: Question) -> str:
+    """Return the answer that the person chooses by its number, or ``skipped``."""
+    print_line(f"{question.ask}   ({question.why})")
+    answers = list(question.answers)
+    for number, answer in enumerate(answers, 1):
+        print_line(f"  {number}  {question.answers[answer]}")
+    given = click.prompt("number, Enter to skip", default="", show_default=False).strip()
+    return answers[int(given) - 1] if given.isdigit() and 0 < int(given) <= len(answers) else SKIPPED
+
+
+def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> None:
+    """Print the question whose answer tells more than the words, and the options that answer it."""
+    question = question_before_guess(diagnosis)
+    if not question:
+        return
+    spec = case.knowledge.questions[question]
+    print_line(f"Only words speak so far. An answer tells more: {spec.ask}")
+    print_line(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}")
+    print_line("  with one of these answers:")
+    for answer, text in spec.answers.items():
+        print_line(f"    {question}={answer}   {text}")
+    print_line("")
