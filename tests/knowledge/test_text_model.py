@@ -53,9 +53,9 @@ def test_a_model_of_two_labels_follows_its_weights():
     stored = msgspec.msgpack.decode(msgspec.msgpack.encode(model), type=TextModel)
     classifier = TextClassifier(stored)
     for text, label in (
-        ("the loss of a rank, no pair", ""),
-        ("loss loss rank port loss", "a"),
-        ("port port rank loss", "b"),
+        ("the leak of a rank, no pair", ""),
+        ("leak leak rank port leak", "a"),
+        ("port port rank leak", "b"),
     ):
         found = classifier.shares(text, 1)
         assert (found[0].label if found else "") == label

@@ -24,7 +24,7 @@ def test_reasons_have_room_and_what_is_left_out_has_a_sign(
 ) -> None:
     monkeypatch.setattr(CauseRanking, "size", Size(28, height))
     ranking = CauseRanking()
-    ranking.show(Diagnosis(in_scope=True, causes=CAUSES, other=0.2, several=False, next=[], evidence=[]))
+    ranking.show(Diagnosis(in_scope=True, causes=CAUSES, other=0.2, several=False, support="log", next=[], evidence=[]))
     rows = ranking.render().plain.split("\n")
     assert len(rows) <= height
     assert sum("20%" in row for row in rows[: rows.index("Because")]) - (titles == 4) == titles, rows
