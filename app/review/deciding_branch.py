@@ -15,7 +15,7 @@ from ..training_script.model.branch_sides import (
     side_with,
     surely_leaves,
 )
-from ..training_script.model.comparison import Divergence
+from ..training_script.model.divergence import Divergence
 from ..training_script.model.keys import BY_RANK, PER_NODE, RANKS
 from ..training_script.model.sequences import Site
 from ..training_script.nodes import node_at, nodes_below

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..training_script.model.comparison import Divergence
+from ..training_script.model.divergence import Divergence
 from ..training_script.model.keys import LOCAL
 from ..training_script.model.sequences import Site
 from .types import RelatedPlace

@@ -18,7 +18,7 @@ from ..training_script.source import ScriptSource
 from .types import RelatedPlace
 
 if TYPE_CHECKING:
-    from ..training_script.model.comparison import Divergence
+    from ..training_script.model.divergence import Divergence
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
     from ..training_script.model.function_steps import Branch

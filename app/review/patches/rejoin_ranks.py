@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.model.comparison import Divergence
+from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import LOCAL
 from ...training_script.nodes import node_at
 from ..rule_context import Patch, Script, no_patch

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.comparison import Divergence
+from ...training_script.model.divergence import Divergence
 from ...training_script.model.library_calls import BACKWARD, FORWARD
 from ...training_script.reaching_values import Absent, values_at
 from ...training_script.torch_classes import DDP_CLASSES

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
-from ...training_script.model.comparison import Divergence
+from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import nodes_below

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
+from ...training_script.model.definitions import gives_loss_to_trainer
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.functions import gives_loss_to_trainer
 from ...training_script.model.noted_calls import PAST_WRAPPER
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value

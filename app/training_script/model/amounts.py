@@ -78,3 +78,24 @@ def lengthwise(keys: Keys, key: Key) -> Key:
             case _:
                 pass
     return key
+
+
+UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of which not every part is known
+
+
+def is_certain(key: Key) -> bool:
+    """Return whether all parts of a value are known expressions."""
+    return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def is_made_of(key: Key, spread: int) -> bool:
+    """Return whether a value is computed from a rank or from data of one, not only chosen by it."""
+    if not key.spread & spread:
+        return False
+    parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
+    return any(is_made_of(part, spread) for part in parts) if parts else key.op != "if"
+
+
+def is_number_range(key: Key) -> bool:
+    """Return whether all bounds of a range, or all elements of a list, are numbers or the number of ranks."""
+    return key.op in ("range", "sequence") and all(arg.op in ("constant", "world") for arg in key.args)

@@ -1,41 +1,34 @@
 """Comparison of the sequences of two ranks, step by step."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from .amounts import is_as_long
-from .assumptions import Assumptions, AssumptionSets
+from .amounts import is_as_long, is_certain, is_made_of, is_number_range, is_number_range
+from .assumptions import Assumptions
 from .budget import Budget, OverBudget
-from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
+from .divergence import Divergence
+from .entered_calls import EnteredCalls
+from .keys import BY_RANK, LOCAL, Keys, Rank
 from .lengths import is_even
-from .sequences import Call, Choice, End, Event, Loop, Node, Reached, Site, Step, first_event, is_unsure, leaving
+from .sequences import (
+    Call,
+    Choice,
+    End,
+    Event,
+    Loop,
+    Node,
+    Reached,
+    Site,
+    Step,
+    behind_unsure,
+    first_event,
+    is_unsure,
+    leaving,
+    path_of,
+)
+from .taken_arms import Arm, TakenArms
 
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
-
-
-class Divergence(NamedTuple):
-    """Two ranks that do different things. ``first`` is the event of one of them, ``second`` that of the other or None.
-
-    ``ranks``: the rank with ``first``, and the other.
-
-    ``decided``: the condition or loop at which they part; ``by``: BY_RANK, LOCAL or both. ``calls``: where functions
-    were called on the way, outermost first. ``rounds``: they run a loop a different number of times, by its count or
-    because one leaves it. ``leaves``: the rank without the event leaves the function or the program there.
-    ``sure``: the event is reached whatever further conditions decide.
-    """
-
-    first: Event
-    second: Event | None
-    decided: Site
-    by: int
-    calls: tuple[Site, ...]
-    ranks: tuple[int, int]
-    rounds: Literal["", "count", "left"] = ""
-    leaves: Site | None = None
-    sure: bool = True
-
-
-Arm = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
 
 
 class Comparison:
@@ -44,12 +37,11 @@ class Comparison:
     def __init__(self, keys: Keys, first: Rank, second: Rank, budget: Budget) -> None:
         self.keys, self.ranks, self.budget = keys, (first, second), budget
         self.found: list[Divergence] = []
-        self._views = keys.view(first), keys.view(second)
-        self._assumptions = AssumptionSets(keys)
+        self._taken = TakenArms(keys, first, second)
+        self._views = self._taken.views
         self._visits: dict[tuple[int, int], int] = {}
         self._known: set[tuple[int, int, int]] = set()
-        self._ways: dict[tuple[Site, ...], tuple[Site, ...]] = {}  # of calls that were entered, each once
-        self._joined: dict[tuple[int, int, int], Node] = {}  # by node, what follows, and way
+        self._calls = EnteredCalls()
         self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
         self._abroad = self._cut = False  # in a function of another file; such a function was not followed to its end
@@ -58,10 +50,10 @@ class Comparison:
     def run(self, root: Node) -> bool:
         """Find where the two ranks part in ``root``, each place once; return whether the budget was enough."""
         try:
-            self._compare(root, root, None, 0, (), self._assumptions.nothing)
+            self._compare(root, root, None, 0, (), self._taken.nothing)
             while self._behind:
                 node, calls = self._behind.pop()
-                self._compare(node, node, None, 0, calls, self._assumptions.nothing)
+                self._compare(node, node, None, 0, calls, self._taken.nothing)
         except OverBudget:
             return False
         return not self._cut
@@ -70,8 +62,8 @@ class Comparison:
         self, call: Call, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
     ) -> set[tuple[str, str]]:
         """Compare what two ranks do in one function; one of another file may take a share of the steps."""
-        outside, nothing = self.budget, self._assumptions.nothing
-        if self._abroad or _path(call.body) in ("", call.site.path):
+        outside, nothing = self.budget, self._taken.nothing
+        if self._abroad or path_of(call.body) in ("", call.site.path):
             return self._compare(call.body, call.body, decided, by, calls, nothing)
         self._abroad = True
         try:
@@ -109,7 +101,7 @@ class Comparison:
                 return ends
             self._known.add(key)
             if isinstance(a, Choice) or isinstance(b, Choice):
-                arms = self._arms(a, b, decided, by, assumed)
+                arms = self._taken.pairs(a, b, decided, by, assumed)
                 if len(arms) == 1:
                     a, b, decided, by, assumed = arms[0]
                     continue
@@ -134,7 +126,14 @@ class Comparison:
                     # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
                     del self.found[before:]
                     known_before, self._known = self._known, set()
-                    ends |= self._compare(self._entered(a), self._entered(b), decided, by, calls, assumed)
+                    ends |= self._compare(
+                        self._calls.entered(a, self.budget),
+                        self._calls.entered(b, self.budget),
+                        decided,
+                        by,
+                        calls,
+                        assumed,
+                    )
                     self._known |= known_before
                     if len(self.found) > before:
                         known = {each.first.site for each in inside}
@@ -147,8 +146,8 @@ class Comparison:
                 a, b = a.next, b.next
                 continue
             if isinstance(a, Call) or isinstance(b, Call):
-                a = self._entered(a) if isinstance(a, Call) else a
-                b = self._entered(b) if isinstance(b, Call) else b
+                a = self._calls.entered(a, self.budget) if isinstance(a, Call) else a
+                b = self._calls.entered(b, self.budget) if isinstance(b, Call) else b
                 continue
             if isinstance(a, Loop) and isinstance(b, Loop) and a.body is b.body:
                 ends |= self._loop(a, b, decided, by, (*calls, *a.via))
@@ -184,51 +183,6 @@ class Comparison:
             self._part(a, b, decided, by, calls, assumed)
             return ends
 
-    def _arms(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, assumed: Assumptions) -> list[Arm]:
-        """Return the pairs of branches that two ranks may take."""
-        first, second = self._views
-        if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
-            seen_a, seen_b = (
-                self._assumptions.seen(a.test, first, assumed),
-                self._assumptions.seen(b.test, second, assumed),
-            )
-            if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
-                same = a is b  # what both take in the same way needs no assumption
-                arms = [
-                    (a.then, b.then, decided, by, assumed if same else self._assumptions.assume(assumed, seen_a, True)),
-                    (
-                        a.other,
-                        b.other,
-                        decided,
-                        by,
-                        assumed if same else self._assumptions.assume(assumed, seen_a, False),
-                    ),
-                ]
-                if seen_a.spread & LOCAL:
-                    arms.append((a.then, b.other, a, LOCAL, assumed))
-                return arms
-            reached: list[Arm] = []
-            for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
-                for truth_b, arm_b, then_b in self._taken(b, self._assumptions.seen(b.test, second, then_a), then_a):
-                    same = truth_a == truth_b
-                    spread = by if same else by | BY_RANK | (a.test.spread & LOCAL)
-                    reached.append((arm_a, arm_b, decided if same else a, spread, then_b))
-            return sorted(reached, key=lambda arm: arm[3] != by)
-        if isinstance(a, Choice):
-            taken = self._taken(a, self._assumptions.seen(a.test, first, assumed), assumed)
-            return [(arm, b, decided or a, by or a.test.spread, then) for _, arm, then in taken]
-        assert isinstance(b, Choice)
-        taken = self._taken(b, self._assumptions.seen(b.test, second, assumed), assumed)
-        return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
-
-    def _taken(self, choice: Choice, seen: Key, assumed: Assumptions) -> list[tuple[bool, Node, Assumptions]]:
-        if seen.is_constant:
-            return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
-        return [
-            (True, choice.then, self._assumptions.assume(assumed, seen, True)),
-            (False, choice.other, self._assumptions.assume(assumed, seen, False)),
-        ]
-
     def _loop(
         self, a: Loop, b: Loop, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
     ) -> set[tuple[str, str]]:
@@ -246,7 +200,7 @@ class Comparison:
             self._endless,
             a.body if a.count.op == "while" and a.count.args[0].is_constant else None,
         )
-        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls, self._assumptions.nothing)
+        inner = self._compare(a.body, b.body, decided if a is not b else None, by, calls, self._taken.nothing)
         self._endless = outside
         for pair in inner:
             rounds = "break" in pair or "next" in pair
@@ -291,7 +245,7 @@ class Comparison:
         event_a, event_b = (
             first_event(
                 node,
-                lambda choice, view=view: self._arms_of(choice, view, assumed),
+                lambda choice, view=view: self._taken.by_rank(choice, view, assumed),
                 sure=isinstance(node, Loop) and not is_unsure(node),
             )
             for node, view in zip((a, b), self._views, strict=True)
@@ -338,9 +292,6 @@ class Comparison:
         again = first_event(self._endless)
         return again is not None and again.event.kind == event.kind
 
-    def _arms_of(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
-        return [arm for _, arm, _ in self._taken(choice, self._assumptions.seen(choice.test, view, assumed), assumed)]
-
     def _add(self, found: Divergence) -> None:
         if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
             self.found.append(found)
@@ -350,75 +301,3 @@ class Comparison:
         for number, each in enumerate(self.found[since:], since):
             if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
                 self.found[number] = each._replace(sure=False)
-
-    def _entered(self, call: Call) -> Node:
-        """Return the body of a function followed by what comes after the call."""
-        way = (*call.via, call.site)
-        return self._followed(call.body, call.next, self._ways.setdefault(way, way))
-
-    def _followed(self, node: Node, following: Node, via: tuple[Site, ...]) -> Node:
-        key = id(node), id(following), id(via)
-        joined = self._joined.get(key)
-        if joined is None:
-            self.budget.spend()
-            match node:
-                case End():
-                    made: Node = following if node.kind == "return" else node
-                case Step():
-                    made = Step(node.event, self._followed(node.next, following, via), (*via, *node.via))
-                case Choice():
-                    then, other = self._followed(node.then, following, via), self._followed(node.other, following, via)
-                    behind = self._followed(node.behind, following, via)
-                    made = Choice(node.test, node.site, then, other, behind, node.arms)
-                case Loop():
-                    rest = self._followed(node.next, following, via)
-                    led = (*via, *node.via)
-                    made = Loop(node.count, node.site, node.body, rest, free=node.free, test_led=node.test_led, via=led)
-                case Call():
-                    made = Call(node.body, node.site, self._followed(node.next, following, via), (*via, *node.via))
-                case _:
-                    raise AssertionError(node)
-            joined = self._joined[key] = made
-        return joined
-
-
-def _path(node: Node) -> str:
-    """Return the file of a function, by its first node."""
-    site = (
-        node.event.site
-        if isinstance(node, Step)
-        else node.site
-        if isinstance(node, Choice | Loop | Call | End)
-        else None
-    )
-    return site.path if site else ""
-
-
-def behind_unsure(a: Node, b: Node) -> tuple[Node, Node] | None:
-    """Return where two ranks go on if a call that one of them makes perhaps needs no other; None if both make it."""
-    if isinstance(a, Step) and isinstance(b, Step) and a.event.kind == b.event.kind:
-        return None
-    if isinstance(a, Step | Loop) and is_unsure(a):
-        return a.next, b
-    return (a, b.next) if isinstance(b, Step | Loop) and is_unsure(b) else None
-
-
-UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of which not every part is known
-
-
-def is_certain(key: Key) -> bool:
-    """Return whether all parts of a value are known expressions."""
-    return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
-
-
-def is_number_range(key: Key) -> bool:
-    """Return whether all bounds of a range, or all elements of a list, are numbers or the number of ranks."""
-    return key.op in ("range", "sequence") and all(arg.op in ("constant", "world") for arg in key.args)
-
-
-def is_made_of(key: Key, spread: int) -> bool:
-    """Return whether a value is computed from a rank or from data of one, not only chosen by it."""
-    if not key.spread & spread:
-        return False
-    parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
-    return any(is_made_of(part, spread) for part in parts) if parts else key.op != "if"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .budget import Budget, OverBudget
-from .comparison import Comparison, Divergence
+from .comparison import Comparison
+from .divergence import Divergence
 from .evaluated import Evaluated
 from .function_steps import sequence
 from .keys import LOCAL, RANKS, Key, Keys

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ..nodes import nodes_below
 from .budget import Budget, OverBudget
+from .evaluation import Evaluation
 from .function_steps import Called, Item
-from .functions import Evaluation
 from .keys import Key
 from .parsed_modules import ParsedModule, concerns_ranks
 from .program import Program

@@ -12,7 +12,9 @@ from typing import Any
 
 from ..syntax import FUNCTIONS, Function
 from .budget import Budget, OverBudget
-from .functions import Evaluation, FunctionEvaluator, is_static
+from .definitions import is_static
+from .evaluation import Evaluation
+from .functions import FunctionEvaluator
 from .keys import BY_RANK, TOUCHED, Key, Rank
 from .names import Named, Values
 from .parsed_modules import ParsedModule

@@ -1,252 +1,26 @@
-"""Evaluate a program: each function once for each kind of its arguments, to its result and its steps in order.
-
-Values are symbolic (``keys``), so that one evaluation serves all ranks. Branches are joined, loops are evaluated twice:
-first to see what a round changes, then with what it may find changed. Nothing of the program is executed.
-"""
+"""Evaluate the functions of a program: their parameters, their results and their calls; names of its modules."""
 
 import ast
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from ..nodes import walk
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
-from .branches import WITHOUT_GRADIENTS, BranchEvaluator
-from .budget import Budget, OverBudget
-from .followed import is_followed
-from .function_steps import Branch, Called, Item, Leave, Summary
-from .keys import BY_RANK, DIFFERS, TOUCHED, rank_in
-from .names import CARRIED, Named, Shared, Values
-from .program import Program
+from .branches import WITHOUT_GRADIENTS
+from .definitions import gives_loss_to_trainer, is_abstract
+from .function_steps import Branch, Called, Item, Leave
+from .keys import BY_RANK, DIFFERS, rank_in
+from .names import CARRIED, Named, Values
+from .objects import ObjectEvaluator
 from .sequences import Site
-from .values import (
-    NO_FACTS,
-    TURNS,
-    Bound,
-    ClassRef,
-    Context,
-    Either,
-    FunctionRef,
-    Generated,
-    Instance,
-    Library,
-    Method,
-    Module,
-    Partial,
-    Record,
-    Value,
-    is_elements,
-)
+from .values import NO_FACTS, TURNS, Context, FunctionRef, Generated, Module, Record, Value
 
-MOST_FLAGS = 3  # combinations of arguments that are True, False or None
-MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
-MOST_DEPTH = 25  # of calls
-HARMLESS_DECORATORS = {
-    *("staticmethod", "classmethod", "property", "cached_property", "abstractmethod", "override", "contextmanager"),
-    *("no_grad", "inference_mode", "enable_grad", "autocast", "compile", "jit", "script", "record", "dataclass"),
-    *("main", "command", "option", "argument", "lru_cache", "cache", "wraps", "hydra_main", "parse", "overload"),
-}
 BY_CONDITION = {"compare", "not", "and", "or", "constant"}
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
 
 
-class Evaluation(Shared):
-    """One evaluation of a program: what all functions share."""
-
-    def __init__(self, program: Program, text: str, budget: Budget) -> None:
-        super().__init__(program, text, budget)
-        self.depth = 0
-        self.script: Module | None = None
-        self.abroad = False  # in a function of another file, which may take a share of the steps
-        self.cut = False  # such a share was not enough
-        self.evaluated: dict[ast.AST, FunctionRef] = {}
-        self.contexts: Counter[Any] = Counter()
-        self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
-        self.summaries: dict[tuple[Any, ...], Summary] = {}
-        self.results: dict[int, Value] = {}
-        self._names: dict[ast.AST, list[str]] = {}  # that a function inside of another one reads
-
-    def run_script(self, module: Module) -> list[Item]:
-        """Evaluate the statements of a script and return its steps."""
-        self.script = module
-        module.evaluated = True
-        module.env["__name__"] = Value(self.keys.constant("__main__"))
-        evaluator = FunctionEvaluator(self, module, module.env, {}, None)
-        evaluator.hoist(module.parsed.tree.body)
-        evaluator.block(module.parsed.tree.body)
-        return evaluator.items
-
-    def run_function(self, function: FunctionRef) -> Summary:
-        """Evaluate a function of which no call is known."""
-        owner = None
-        if function.owner and isinstance(function.node, FUNCTIONS) and not is_static(function.node):
-            self.prepare(function.owner)
-            owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
-        return self.summary(function, [owner] if owner else [], {}, called=False)
-
-    def _closure(self, function: FunctionRef) -> tuple[Any, ...]:
-        """Return the kinds of the values that a function takes from the function around it."""
-        if not function.env:
-            return (function.decorated,)
-        names = self._names.get(function.node)
-        if names is None:
-            names = self._names[function.node] = sorted(_names(function.node))
-        kinds = ((name, _kind(function.env[name])) for name in names if name in function.env)
-        return (function.decorated, *kinds)
-
-    def forget(self) -> None:
-        """Empty what refers to itself."""
-        self.program.forget()
-        self.keys.forget()
-        for cls in self.classes.values():
-            cls.attributes.clear()
-        for summary in self.summaries.values():
-            summary.forget()
-
-    def prepare(self, cls: ClassRef) -> None:
-        """Evaluate the constructor of a class, so that the attributes of its objects are known."""
-        if cls.prepared:
-            return
-        cls.prepared = True
-        if found := cls.find("__init__"):
-            self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
-            self.evaluated.pop(found[1], None)  # nothing has called it
-
-    def summary(
-        self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
-    ) -> Summary:
-        """Return what a function does with such arguments; ``called``: they are all that a call passes."""
-        node = function.node, *self._closure(function)
-        signature = (
-            *node,
-            called,
-            *(_kind(value) for value in values),
-            *((name, _kind(value)) for name, value in named.items()),
-        )
-        if signature in self.summaries:
-            return self.summaries[signature]
-        flags = (
-            *node,
-            *_flags(values),
-            *((name, flag) for name, flag in zip(named, _flags(named.values()), strict=True)),
-        )
-        if self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS:
-            alike = self.alike.get(flags) or self.alike.get(node)
-            if alike:
-                return alike
-        self.contexts[flags] += 1
-        self.contexts[node] += 1
-        made = self.summaries[signature] = Summary()
-        self.results[id(made)] = Value(self.keys.make("recursive", id(function.node)))
-        if self.depth >= MOST_DEPTH:
-            return made
-        self.depth += 1
-        self.evaluated[function.node] = function
-        try:
-            with self._steps_for(function):
-                evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
-                made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
-                made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
-                made.complete = True
-                decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
-                made.wrapped = any(not is_harmless(each) for each in decorators)
-                self.alike[flags] = self.alike[node] = made
-        finally:
-            self.depth -= 1
-        return made
-
-    @contextmanager
-    def _steps_for(self, function: FunctionRef) -> Iterator[None]:
-        """Take the steps of a call into another file from those for such calls; it ends where they do."""
-        if self.abroad or self.script is None or function.module is self.script:
-            yield
-            return
-        outside, self.abroad = self.budget, True
-        try:
-            with outside.part_abroad() as self.budget:
-                yield
-        except OverBudget:
-            self.cut = True
-        finally:
-            self.abroad, self.budget = False, outside
-
-
-def _names(node: ast.AST) -> frozenset[str]:
-    """Return the names that a function reads."""
-    return frozenset(each.id for each in walk(node) if isinstance(each, ast.Name))
-
-
-def _kind(value: Value) -> tuple[Any, ...]:
-    obj = value.obj
-    identity: object = len(obj) if is_elements(obj) else obj if isinstance(obj, Library) else id(obj)
-    if isinstance(obj, Instance):
-        identity = id(obj.cls)
-    elif isinstance(obj, FunctionRef):
-        identity = obj.node
-    elif isinstance(obj, Bound):
-        identity = (obj.function.node, id(obj.owner.key))
-    elif isinstance(obj, Method):
-        identity = "method"
-    elif isinstance(obj, Either):
-        identity = (id(obj.test), _kind(obj.then), _kind(obj.other))
-    elif isinstance(obj, Partial):
-        identity = (_kind(obj.function), *map(_kind, obj.values), *map(_kind, obj.named.values()))
-    elif is_elements(obj) and is_followed(obj):
-        identity = tuple(map(_kind, obj))
-    elif isinstance(obj, Record):
-        identity = tuple([(name, _kind(field)) for name, field in obj.fields.items()])
-    key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
-    return id(key) if key else None, bool(value.key.spread & TOUCHED), value.facts, identity
-
-
-def is_harmless(decorator: ast.expr) -> bool:
-    """Return whether every rank calls the function that a decorator wraps."""
-    return last_name(decorator) in HARMLESS_DECORATORS or bool(one_rank_decorator(last_name(decorator)))
-
-
-def _flags(values: Iterable[Value]) -> list[Any]:
-    """Return which arguments are True, False or None: they decide what a function does more than others."""
-    return [
-        (value.key.value,) if value.key.is_constant and isinstance(value.key.value, bool | None) else ()
-        for value in values
-    ]
-
-
-def gives_loss_to_trainer(function: FunctionRef) -> bool:
-    """Return whether a Trainer calls a method with the model that it has wrapped, and takes the loss from it."""
-    owner, node = function.owner, function.node
-    of_trainer = owner and any(last_name(base).endswith("Trainer") for base in owner.node.bases)
-    return bool(of_trainer) and getattr(node, "name", "") == "compute_loss"
-
-
-def is_abstract(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
-    """Return whether a method has no body: a class that is not known defines what it does."""
-    empty = all(
-        isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
-        for each in node.body
-    )
-    return empty or any(last_name(each) == "abstractmethod" for each in node.decorator_list)
-
-
-def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
-    return any(last_name(each) == "staticmethod" for each in node.decorator_list)
-
-
-class FunctionEvaluator(BranchEvaluator):
+class FunctionEvaluator(ObjectEvaluator):
     """Evaluation of one function body."""
-
-    def __init__(
-        self,
-        whole: Evaluation,
-        module: Module,
-        env: dict[str, Value],
-        outer: dict[str, Value],
-        function: FunctionRef | None,
-    ) -> None:
-        super().__init__(whole, module, env, outer)
-        self.whole, self.function = whole, function
 
     def run(self, values: list[Value], named: dict[str, Value], *, called: bool) -> tuple[list[Item], Value]:
         """Evaluate the function with these arguments; return its steps and its result."""
@@ -367,71 +141,6 @@ class FunctionEvaluator(BranchEvaluator):
         kind, rank = getter_kind(node.name), rank_in(result.key)
         differs = kind and rank and rank.args[0] not in (kind, "spawned")
         return Value(self.keys.rank(kind)) if kind and differs else result
-
-    def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
-        instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
-        self.shared.classes[instance.key] = cls
-        cls.prepared = True
-        if found := cls.find("__init__"):
-            summary = self.whole.summary(
-                FunctionRef(found[0].module, found[1], found[0].env, cls),
-                [instance, *values],
-                named,
-                called="**" not in named,
-            )
-            self.items.append(Called(summary, site))
-        else:
-            for name, value in (*zip(cls.fields, values, strict=False), *named.items()):
-                if name in cls.fields:
-                    self._store(instance, name, self.named(name, value))
-        if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
-            return instance._replace(facts=frozenset({"trainer"}))
-        return instance
-
-    def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
-        cls = instance.cls
-        if found := cls.find(name):
-            owner = Value(self.keys.make("instance", id(cls)), obj=instance)
-            function = self._method_of(found[0], found[1])
-            if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
-                return self.call_function(function, [owner], {}, self.site(found[1]))
-            return Value(
-                self.keys.make("bound", id(found[1])),
-                obj=Bound(function, owner) if not is_static(found[1]) else function,
-            )
-        self.whole.prepare(cls)
-        for each in cls.ancestry():
-            if name in each.attributes:
-                value = each.attributes[name]
-                if value.key.is_constant and any(base.is_set_later(name) for base in cls.ancestry()):
-                    suggested = None if value.key is self.keys.none else self.by_name(name)
-                    return suggested or Value(self.keys.make("held", id(cls), name))
-                return value
-        return self._made_by_factory(cls, name)
-
-    def _made_by_factory(self, cls: ClassRef, name: str) -> Value | None:
-        """Return what the constructor of a dataclass, or of a model of pydantic, gives an attribute."""
-        found = cls.factory(name)
-        if found is None:
-            return None
-        module, node = found
-        around = FunctionEvaluator(self.whole, module, module.env, {}, None)
-        factory = around.evaluate(node)
-        if not isinstance(factory.obj, FunctionRef):
-            return None
-        cls.attributes[name] = self.named(name, around.call_function(factory.obj, [], {}, around.site(node)))
-        return cls.attributes[name]
-
-    def _method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
-        """Return a method as its decorators make it."""
-        function = FunctionRef(cls.module, node, cls.env, cls)
-        if all(is_harmless(each) for each in node.decorator_list):
-            return function
-        if node.name not in cls.decorated:
-            cls.decorated[node.name] = function  # while its decorators are evaluated
-            around = FunctionEvaluator(self.whole, cls.module, dict(cls.env), {}, None)
-            cls.decorated[node.name] = around.with_decorators(function)
-        return cls.decorated[node.name]
 
     def module_value(self, module: Module, name: str) -> Value | None:
         """Return what a name of a module is; only the statement that binds it is evaluated."""

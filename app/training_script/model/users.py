@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..project_imports import project_roots, read_module
-from .comparison import Divergence
+from .divergence import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated

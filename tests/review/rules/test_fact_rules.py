@@ -1369,12 +1369,12 @@ def test_what_is_saved_is_built_on_every_rank_under_fsdp() -> None:
 
 def test_a_script_that_several_rules_read_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from ddpwizard.app.review.rule_context import Script
-    from ddpwizard.app.training_script.model import functions
+    from ddpwizard.app.training_script.model import evaluation
 
     runs: list[int] = []
-    run_script = functions.Evaluation.run_script
+    run_script = evaluation.Evaluation.run_script
     monkeypatch.setattr(
-        functions.Evaluation, "run_script", lambda self, module: (runs.append(1), run_script(self, module))[1]
+        evaluation.Evaluation, "run_script", lambda self, module: (runs.append(1), run_script(self, module))[1]
     )
     reviewed = Script(script(START + 'torch.save({}, "last.pt")'), "train.py")
     assert reviewed.divergences.complete

@@ -1,0 +1,152 @@
+"""Evaluate a program: each function once for each kind of its arguments, to its result and its steps in order.
+
+Values are symbolic (``keys``), so that one evaluation serves all ranks. Branches are joined, loops are evaluated twice:
+first to see what a round changes, then with what it may find changed. Nothing of the program is executed.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..nodes import walk
+from ..syntax import FUNCTIONS
+from .argument_kinds import flags_of, kind
+from .budget import Budget, OverBudget
+from .definitions import is_harmless, is_static
+from .function_steps import Item, Summary
+from .functions import FunctionEvaluator
+from .names import Shared
+from .program import Program
+from .values import ClassRef, FunctionRef, Instance, Module, Value
+
+MOST_FLAGS = 3  # combinations of arguments that are True, False or None
+MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
+MOST_DEPTH = 25  # of calls
+
+
+class Evaluation(Shared):
+    """One evaluation of a program: what all functions share."""
+
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        super().__init__(program, text, budget)
+        self.depth = 0
+        self.script: Module | None = None
+        self.abroad = False  # in a function of another file, which may take a share of the steps
+        self.cut = False  # such a share was not enough
+        self.evaluated: dict[ast.AST, FunctionRef] = {}
+        self.contexts: Counter[Any] = Counter()
+        self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
+        self.summaries: dict[tuple[Any, ...], Summary] = {}
+        self.results: dict[int, Value] = {}
+        self._names: dict[ast.AST, list[str]] = {}  # that a function inside of another one reads
+
+    def run_script(self, module: Module) -> list[Item]:
+        """Evaluate the statements of a script and return its steps."""
+        self.script = module
+        module.evaluated = True
+        module.env["__name__"] = Value(self.keys.constant("__main__"))
+        evaluator = FunctionEvaluator(self, module, module.env, {}, None)
+        evaluator.hoist(module.parsed.tree.body)
+        evaluator.block(module.parsed.tree.body)
+        return evaluator.items
+
+    def run_function(self, function: FunctionRef) -> Summary:
+        """Evaluate a function of which no call is known."""
+        owner = None
+        if function.owner and isinstance(function.node, FUNCTIONS) and not is_static(function.node):
+            self.prepare(function.owner)
+            owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
+        return self.summary(function, [owner] if owner else [], {}, called=False)
+
+    def _closure(self, function: FunctionRef) -> tuple[Any, ...]:
+        """Return the kinds of the values that a function takes from the function around it."""
+        if not function.env:
+            return (function.decorated,)
+        names = self._names.get(function.node)
+        if names is None:
+            names = self._names[function.node] = sorted(_names(function.node))
+        kinds = ((name, kind(function.env[name])) for name in names if name in function.env)
+        return (function.decorated, *kinds)
+
+    def forget(self) -> None:
+        """Empty what refers to itself."""
+        self.program.forget()
+        self.keys.forget()
+        for cls in self.classes.values():
+            cls.attributes.clear()
+        for summary in self.summaries.values():
+            summary.forget()
+
+    def prepare(self, cls: ClassRef) -> None:
+        """Evaluate the constructor of a class, so that the attributes of its objects are known."""
+        if cls.prepared:
+            return
+        cls.prepared = True
+        if found := cls.find("__init__"):
+            self.run_function(FunctionRef(found[0].module, found[1], found[0].env, cls))
+            self.evaluated.pop(found[1], None)  # nothing has called it
+
+    def summary(
+        self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
+    ) -> Summary:
+        """Return what a function does with such arguments; ``called``: they are all that a call passes."""
+        node = function.node, *self._closure(function)
+        signature = (
+            *node,
+            called,
+            *(kind(value) for value in values),
+            *((name, kind(value)) for name, value in named.items()),
+        )
+        if signature in self.summaries:
+            return self.summaries[signature]
+        flags = (
+            *node,
+            *flags_of(values),
+            *((name, flag) for name, flag in zip(named, flags_of(named.values()), strict=True)),
+        )
+        if self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS:
+            alike = self.alike.get(flags) or self.alike.get(node)
+            if alike:
+                return alike
+        self.contexts[flags] += 1
+        self.contexts[node] += 1
+        made = self.summaries[signature] = Summary()
+        self.results[id(made)] = Value(self.keys.make("recursive", id(function.node)))
+        if self.depth >= MOST_DEPTH:
+            return made
+        self.depth += 1
+        self.evaluated[function.node] = function
+        try:
+            with self._steps_for(function):
+                evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
+                made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
+                made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
+                made.complete = True
+                decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
+                made.wrapped = any(not is_harmless(each) for each in decorators)
+                self.alike[flags] = self.alike[node] = made
+        finally:
+            self.depth -= 1
+        return made
+
+    @contextmanager
+    def _steps_for(self, function: FunctionRef) -> Iterator[None]:
+        """Take the steps of a call into another file from those for such calls; it ends where they do."""
+        if self.abroad or self.script is None or function.module is self.script:
+            yield
+            return
+        outside, self.abroad = self.budget, True
+        try:
+            with outside.part_abroad() as self.budget:
+                yield
+        except OverBudget:
+            self.cut = True
+        finally:
+            self.abroad, self.budget = False, outside
+
+
+def _names(node: ast.AST) -> frozenset[str]:
+    """Return the names that a function reads."""
+    return frozenset(each.id for each in walk(node) if isinstance(each, ast.Name))

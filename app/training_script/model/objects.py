@@ -1,0 +1,94 @@
+"""Evaluate objects of the program's classes: how they are made, their attributes and their methods."""
+
+import ast
+from typing import TYPE_CHECKING
+
+from ..syntax import last_name
+from .branches import BranchEvaluator
+from .definitions import is_harmless, is_static
+from .function_steps import Called
+from .sequences import Site
+from .values import Bound, ClassRef, FunctionRef, Instance, Module, Value
+
+if TYPE_CHECKING:
+    from .evaluation import Evaluation
+
+
+class ObjectEvaluator(BranchEvaluator):
+    """Evaluation of the objects in one function."""
+
+    def __init__(
+        self,
+        whole: "Evaluation",
+        module: Module,
+        env: dict[str, Value],
+        outer: dict[str, Value],
+        function: FunctionRef | None,
+    ) -> None:
+        super().__init__(whole, module, env, outer)
+        self.whole, self.function = whole, function
+
+    def instantiate(self, cls: ClassRef, values: list[Value], named: dict[str, Value], site: Site) -> Value:
+        instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
+        self.shared.classes[instance.key] = cls
+        cls.prepared = True
+        if found := cls.find("__init__"):
+            summary = self.whole.summary(
+                FunctionRef(found[0].module, found[1], found[0].env, cls),
+                [instance, *values],
+                named,
+                called="**" not in named,
+            )
+            self.items.append(Called(summary, site))
+        else:
+            for name, value in (*zip(cls.fields, values, strict=False), *named.items()):
+                if name in cls.fields:
+                    self._store(instance, name, self.named(name, value))
+        if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
+            return instance._replace(facts=frozenset({"trainer"}))
+        return instance
+
+    def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
+        cls = instance.cls
+        if found := cls.find(name):
+            owner = Value(self.keys.make("instance", id(cls)), obj=instance)
+            function = self._method_of(found[0], found[1])
+            if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
+                return self.call_function(function, [owner], {}, self.site(found[1]))
+            return Value(
+                self.keys.make("bound", id(found[1])),
+                obj=Bound(function, owner) if not is_static(found[1]) else function,
+            )
+        self.whole.prepare(cls)
+        for each in cls.ancestry():
+            if name in each.attributes:
+                value = each.attributes[name]
+                if value.key.is_constant and any(base.is_set_later(name) for base in cls.ancestry()):
+                    suggested = None if value.key is self.keys.none else self.by_name(name)
+                    return suggested or Value(self.keys.make("held", id(cls), name))
+                return value
+        return self._made_by_factory(cls, name)
+
+    def _made_by_factory(self, cls: ClassRef, name: str) -> Value | None:
+        """Return what the constructor of a dataclass, or of a model of pydantic, gives an attribute."""
+        found = cls.factory(name)
+        if found is None:
+            return None
+        module, node = found
+        around = type(self)(self.whole, module, module.env, {}, None)
+        factory = around.evaluate(node)
+        if not isinstance(factory.obj, FunctionRef):
+            return None
+        cls.attributes[name] = self.named(name, around.call_function(factory.obj, [], {}, around.site(node)))
+        return cls.attributes[name]
+
+    def _method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
+        """Return a method as its decorators make it."""
+        function = FunctionRef(cls.module, node, cls.env, cls)
+        if all(is_harmless(each) for each in node.decorator_list):
+            return function
+        if node.name not in cls.decorated:
+            cls.decorated[node.name] = function  # while its decorators are evaluated
+            around = type(self)(self.whole, cls.module, dict(cls.env), {}, None)
+            cls.decorated[node.name] = around.with_decorators(function)
+        return cls.decorated[node.name]

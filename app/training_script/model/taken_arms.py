@@ -1,0 +1,65 @@
+"""The branches that two compared ranks may take, with what is assumed there."""
+
+from .assumptions import Assumptions, AssumptionSets
+from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
+from .sequences import Choice, Loop, Node
+
+Arm = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
+
+
+class TakenArms:
+    """The branches of two ranks. ``views``: the conditions as each of them sees them."""
+
+    def __init__(self, keys: Keys, first: Rank, second: Rank) -> None:
+        self.views = keys.view(first), keys.view(second)
+        self._assumptions = AssumptionSets(keys)
+        self.nothing = self._assumptions.nothing
+
+    def pairs(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, assumed: Assumptions) -> list[Arm]:
+        """Return the pairs of branches that two ranks may take."""
+        first, second = self.views
+        if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
+            seen_a, seen_b = (
+                self._assumptions.seen(a.test, first, assumed),
+                self._assumptions.seen(b.test, second, assumed),
+            )
+            if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
+                same = a is b  # what both take in the same way needs no assumption
+                arms = [
+                    (a.then, b.then, decided, by, assumed if same else self._assumptions.assume(assumed, seen_a, True)),
+                    (
+                        a.other,
+                        b.other,
+                        decided,
+                        by,
+                        assumed if same else self._assumptions.assume(assumed, seen_a, False),
+                    ),
+                ]
+                if seen_a.spread & LOCAL:
+                    arms.append((a.then, b.other, a, LOCAL, assumed))
+                return arms
+            reached: list[Arm] = []
+            for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
+                for truth_b, arm_b, then_b in self._taken(b, self._assumptions.seen(b.test, second, then_a), then_a):
+                    same = truth_a == truth_b
+                    spread = by if same else by | BY_RANK | (a.test.spread & LOCAL)
+                    reached.append((arm_a, arm_b, decided if same else a, spread, then_b))
+            return sorted(reached, key=lambda arm: arm[3] != by)
+        if isinstance(a, Choice):
+            taken = self._taken(a, self._assumptions.seen(a.test, first, assumed), assumed)
+            return [(arm, b, decided or a, by or a.test.spread, then) for _, arm, then in taken]
+        assert isinstance(b, Choice)
+        taken = self._taken(b, self._assumptions.seen(b.test, second, assumed), assumed)
+        return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
+
+    def by_rank(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
+        """Return the branches that one rank may take."""
+        return [arm for _, arm, _ in self._taken(choice, self._assumptions.seen(choice.test, view, assumed), assumed)]
+
+    def _taken(self, choice: Choice, seen: Key, assumed: Assumptions) -> list[tuple[bool, Node, Assumptions]]:
+        if seen.is_constant:
+            return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
+        return [
+            (True, choice.then, self._assumptions.assume(assumed, seen, True)),
+            (False, choice.other, self._assumptions.assume(assumed, seen, False)),
+        ]
