@@ -16,7 +16,7 @@ FILES_PER_WORKER = 20  # below that, starting processes takes longer than it sav
 MOST_WORKERS = 32
 # New objects between two collections of garbage, and collections of younger objects between two of older ones: nearly
 # all that a review makes is freed without one (``Script.forget``).
-COLLECTIONS = 200_000, 10, 10
+COLLECTIONS = 100_000, 5, 3
 
 
 def review_files(

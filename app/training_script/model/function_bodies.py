@@ -11,7 +11,7 @@ from typing import Any
 from ..source import NEWLINE, parse_deep
 
 SHORTEST_LINES = 3  # a shorter function is kept as it is
-MOST_BODY_BYTES = 400_000  # of source whose bodies are kept for further calls
+MOST_BODY_BYTES = 300_000  # of source whose bodies are kept for further calls
 
 
 class _BodyLater(ast.AST):

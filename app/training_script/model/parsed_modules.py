@@ -19,7 +19,7 @@ from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
-MOST_NODES, MOST_OUTLINE_NODES = 140_000, 100_000
+MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
 BYTES_PER_NODE = 5  # of source
 ABOUT_RANKS = (
     "Distributed",
