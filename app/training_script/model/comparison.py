@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from .amounts import is_as_long, is_certain, is_made_of, is_number_range, is_number_range
+from .amounts import is_as_long, is_certain, is_made_of, is_number_range
 from .assumptions import Assumptions
 from .budget import Budget, OverBudget
 from .divergence import Divergence

@@ -21,6 +21,7 @@ from .written_files import WRITERS, written_names
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
 MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
 BYTES_PER_NODE = 5  # of source
+LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
 ABOUT_RANKS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
@@ -216,10 +217,14 @@ class ParsedModules:
             if module := self._whole.get(path, known[1]) or self._outlines.get(path, known[1]):
                 return module
         text = read_module(path) if any_text else _text_about_ranks(path)
-        module = None if text is None else self.of_text(path, text) or _parsed(text)
+        kept = None if text is None else self.of_text(path, text)
+        module = kept if kept or text is None else _parsed(text)
         self._as_read[path] = version, _digest(text) if module and text is not None else b""
-        if module and text is not None:
-            self.keep(path, text, module)
+        if module is None or text is None:
+            return None
+        if not kept and len(text) > LONGEST_WHOLE:
+            return self._outlined(path, _Kept(module, _digest(text), 0, text))
+        self.keep(path, text, module)
         return module
 
     def __contains__(self, path: Path) -> bool:
@@ -235,9 +240,13 @@ class ParsedModules:
         whole = _Kept(module, _digest(text), len(text) // BYTES_PER_NODE, text)
         for each, kept in self._whole.add(path, whole, MOST_NODES):
             if each in self._as_read:
-                outlined = kept.module.outlined(kept.text)
-                made = _Kept(outlined, kept.digest, count_nodes(outlined.tree))
-                self._outlines.add(each, made, MOST_OUTLINE_NODES)
+                self._outlined(each, kept)
+
+    def _outlined(self, path: Path, kept: _Kept) -> ParsedModule:
+        """Keep the outline of a module only."""
+        outlined = kept.module.outlined(kept.text)
+        self._outlines.add(path, _Kept(outlined, kept.digest, count_nodes(outlined.tree)), MOST_OUTLINE_NODES)
+        return outlined
 
 
 PARSED_MODULES = ParsedModules()
