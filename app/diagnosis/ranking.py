@@ -174,7 +174,7 @@ def _support(lines: Iterable[ReasonLine]) -> Support:
     for line in lines:
         if line.weight > 0:
             totals[SUPPORT_OF_SOURCE[line.source]] += line.weight
-    return max(totals, key=lambda kind: totals[kind], default="words")
+    return max(totals, key=lambda kind: totals[kind]) if totals else "words"
 
 
 def temperature_of(support: Support, calibration: Calibration) -> float:

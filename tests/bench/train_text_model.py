@@ -12,8 +12,8 @@ from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.text_model import IDF_STEPS, MODEL_FILE, TextModel
 from ddpwizard.knowledge.training_texts import TrainingText, digest, training_texts
 from ddpwizard.knowledge.words import terms_of
-from sklearn.feature_extraction.text import TfidfVectorizer  # pyright: ignore[reportMissingImports]
-from sklearn.linear_model import LogisticRegression  # pyright: ignore[reportMissingImports]
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 REGULARISATION = 20.0  # C of scikit-learn
 LEAST_TEXTS = 2  # in which a term must occur
@@ -29,7 +29,7 @@ def term_names(text: str) -> list[str]:
 
 def train(texts: list[TrainingText], most_weights: int = MOST_WEIGHTS) -> TextModel:
     """Return the model of these texts, with the weights that are largest."""
-    vectoriser = TfidfVectorizer(analyzer=term_names, sublinear_tf=True, min_df=LEAST_TEXTS)
+    vectoriser = TfidfVectorizer(sublinear_tf=True, min_df=LEAST_TEXTS).set_params(analyzer=term_names)
     features = vectoriser.fit_transform([text for _, text in texts])
     regression = LogisticRegression(C=REGULARISATION, max_iter=ITERATIONS, tol=TOLERANCE, class_weight="balanced")
     regression.fit(features, [label for label, _ in texts])
@@ -43,7 +43,7 @@ def train(texts: list[TrainingText], most_weights: int = MOST_WEIGHTS) -> TextMo
     return TextModel(
         trained_from=digest(texts),
         labels=[str(label) for label in regression.classes_],
-        bias=[round(float(bias), 4) for bias in regression.intercept_],
+        bias=[round(float(bias), 4) for bias in np.atleast_1d(regression.intercept_)],
         scale=scale,
         terms="\n".join(names[kept]),
         idf=bytes(min(255, round(idf * IDF_STEPS)) for idf in vectoriser.idf_[kept]),
