@@ -269,7 +269,8 @@ def _loop_exits(
         for loop in sources[frame.path].loops(frame.line):
             for guard in early_exit_conditions(loop, scope):
                 branch = _parts(guard, frame.path, gone, staying, world_size)
-                if branch:
+                by_data = not guard.scope.names_rank(guard.test)  # which the rank may have chosen
+                if branch and (branch.sure or not by_data):
                     found.append(branch._replace(taken_by=[state.rank for state in gone]))
     return found
 
