@@ -3,7 +3,8 @@
     python tests/at_large DIR…        git work trees or git directories, as committed in HEAD
 
 Prints every error and warning as ``repository commit path line rule severity verdict``, then the precision of both.
-The verdicts are in ``verdicts.tsv``. Exit code 1 if a precision is below its bar, 2 if nothing could be reviewed.
+The verdicts are in ``verdicts.tsv``; ``second_reader.tsv`` has those of a reader who judged 50 of the findings again
+and had not seen the first. Exit code 1 if a precision is below its bar, 2 if nothing could be reviewed.
 """
 
 import sys
