@@ -17,7 +17,7 @@ from .budget import Budget, OverBudget
 from .definitions import is_harmless, is_static
 from .function_steps import Item, Summary
 from .functions import FunctionEvaluator
-from .names import Shared
+from .objects import SharedFunctions
 from .program import Program
 from .values import ClassRef, FunctionRef, Instance, Module, Value
 
@@ -26,7 +26,7 @@ MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
 MOST_DEPTH = 25  # of calls
 
 
-class Evaluation(Shared):
+class Evaluation(SharedFunctions):
     """One evaluation of a program: what all functions share."""
 
     def __init__(self, program: Program, text: str, budget: Budget) -> None:
@@ -35,11 +35,9 @@ class Evaluation(Shared):
         self.script: Module | None = None
         self.abroad = False  # in a function of another file, which may take a share of the steps
         self.cut = False  # such a share was not enough
-        self.evaluated: dict[ast.AST, FunctionRef] = {}
         self.contexts: Counter[Any] = Counter()
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
-        self.results: dict[int, Value] = {}
         self._names: dict[ast.AST, list[str]] = {}  # that a function inside of another one reads
 
     def run_script(self, module: Module) -> list[Item]:

@@ -1,17 +1,36 @@
 """Evaluate objects of the program's classes: how they are made, their attributes and their methods."""
 
 import ast
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
 
 from ..syntax import last_name
 from .branches import BranchEvaluator
+from .budget import Budget
 from .definitions import is_harmless, is_static
-from .function_steps import Called
+from .function_steps import Called, Summary
+from .names import Shared
+from .program import Program
 from .sequences import Site
 from .values import Bound, ClassRef, FunctionRef, Instance, Module, Value
 
-if TYPE_CHECKING:
-    from .evaluation import Evaluation
+
+class SharedFunctions(Shared, ABC):
+    """State of the evaluators of all functions, and the functions that were evaluated."""
+
+    def __init__(self, program: Program, text: str, budget: Budget) -> None:
+        super().__init__(program, text, budget)
+        self.evaluated: dict[ast.AST, FunctionRef] = {}
+        self.results: dict[int, Value] = {}  # by the identity of the summary
+
+    @abstractmethod
+    def prepare(self, cls: ClassRef) -> None:
+        """Evaluate the constructor of a class, so that the attributes of its objects are known."""
+
+    @abstractmethod
+    def summary(
+        self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
+    ) -> Summary:
+        """Return what a function does with such arguments; ``called``: they are all that a call passes."""
 
 
 class ObjectEvaluator(BranchEvaluator):
@@ -19,7 +38,7 @@ class ObjectEvaluator(BranchEvaluator):
 
     def __init__(
         self,
-        whole: "Evaluation",
+        whole: SharedFunctions,
         module: Module,
         env: dict[str, Value],
         outer: dict[str, Value],
