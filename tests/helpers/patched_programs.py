@@ -405,4 +405,33 @@ if rank == 0:
         alone=False,
         end="assert not dist.is_initialized()\n",
     ),
+    "part_by_seed_of_each_rank": Program(
+        "one-seed",
+        """
+sampler = DistributedSampler(data, world_size, rank, seed=7 + rank)
+parts = [None] * world_size
+order = [data[i].item() for i in sampler]
+if distributed:
+    dist.all_gather_object(parts, order)
+else:
+    parts = [order]
+assert sorted(sum(parts, [])) == data.tolist()
+""",
+    ),
+    "sent_without_a_wait": Program(
+        "wait-for-end",
+        """
+import time
+
+if distributed:
+    own, got = torch.full((200_000,), float(rank)), torch.zeros(200_000)
+    for _ in range(3):
+        time.sleep(rank * 0.3)
+        dist.isend(own, dst=(rank + 1) % world_size)
+        dist.recv(got, src=(rank - 1) % world_size)
+        own.fill_(-1)
+        assert got.min() >= 0
+        own.fill_(rank)
+""",
+    ),
 }

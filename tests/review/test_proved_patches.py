@@ -3,6 +3,7 @@
 The scripts are run by the tests in ``real_jobs``.
 """
 
+from helpers.measured_programs import path_of, read_truth
 from helpers.patched_programs import PROGRAMS
 from helpers.patched_scripts import DEVICE, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
 from helpers.review_snippets import KNOWLEDGE, apply_fixes
@@ -13,6 +14,9 @@ ON_GPUS = {"DW102", "DW104"}
 def test_every_rule_with_a_patch_is_proved() -> None:
     texts = [each.text for each in (*PROGRAMS.values(), *SCRIPTS.values())]
     texts += [DEVICE, LOCAL_RANK_AS_RANK, WRITER_OF_EACH_NODE]
+    broken = (path_of("broken", row.name) for row in read_truth())
+    files = [file for path in broken for file in ([path] if path.is_file() else path.glob("*.py"))]
+    texts += [file.read_text() for file in files]
     proved = {finding.rule for text in texts for finding in apply_fixes(text)[1]}
     patched = {rule for rule, spec in KNOWLEDGE.rules.items() if spec.safety != "display"}
     assert patched - proved == ON_GPUS

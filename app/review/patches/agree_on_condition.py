@@ -63,7 +63,7 @@ def agree_on_condition(script: Script, stmt: ast.If) -> Patch:
     flag = _flag(script, stmt, FLAGS if leaves else DECISIONS)
     if isinstance(flag, str):
         return no_patch(CONDITION, flag)
-    all_of_them = _asks_for_file(stmt.test)
+    all_of_them = _asks_for_file(stmt.test) or _is_about_what_body_reads(stmt)
     edits = agreement(
         source,
         stmt.lineno,
@@ -200,6 +200,16 @@ def _may_end_apart(script: Script, stmt: ast.stmt) -> bool:
             return True
         at = script.source.parents.get(at)
     return at is not None and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(at))
+
+
+def _is_about_what_body_reads(stmt: ast.If) -> bool:
+    """Return whether a condition asks for a value that its branch reads: a rank without it cannot take the branch."""
+    if isinstance(stmt.body[-1], ast.Break | ast.Continue | ast.Return | ast.Raise):
+        return False
+    asked = {node.id for node in ast.walk(stmt.test) if isinstance(node, ast.Name)}
+    calls = (node for each in stmt.body for node in ast.walk(each) if isinstance(node, ast.Call))
+    given = (part for call in calls for part in (*call.args, *(each.value for each in call.keywords)))
+    return any(isinstance(node, ast.Name) and node.id in asked for part in given for node in ast.walk(part))
 
 
 def _asks_for_file(test: ast.expr) -> bool:

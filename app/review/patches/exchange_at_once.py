@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import re
 from typing import NamedTuple
 
 from ...training_script.edits import Edit
@@ -9,6 +10,7 @@ from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument, dotted_name
 from .move_statement import block_of
 
+REQUESTS = ("request", "transfer", "begun")
 PEER = {"send": "dst", "recv": "src"}
 
 
@@ -31,20 +33,34 @@ class Exchange(NamedTuple):
 def exchange_at_once(source: ScriptSource, stmt: ast.stmt) -> Exchange | None:
     """Return the exchange of a statement that sends or receives with the opposite call before or after it.
 
-    None if there is no such call, or if one tensor is sent and received into: both transfers run at the same time.
+    The edits include the exchanges that follow it directly. None if there is no such call, or if one tensor is sent
+    and received into: both transfers run at the same time.
     """
     block = block_of(source, stmt)
     at = block.index(stmt) if stmt in block else 0
-    transfers = [_transfer(source, each) for each in block[max(at - 1, 0) : at + 2]]
-    for first, second in itertools.pairwise(transfers):
-        if first and second and first.kind != second.kind and first.module == second.module:
-            if first.tensor == second.tensor:
-                return None
-            code = f"for request in {first.module}.batch_isend_irecv([{first.operation}, {second.operation}]):"
-            step = source.one_level(source.indent(second.statement.lineno))
-            wait = source.replace(second.statement, f"{step}request.wait()")
-            return Exchange(first.statement, second.statement, [source.replace(first.statement, code), wait])
-    return None
+    transfers = [_transfer(source, each) for each in block[max(at - 1, 0) :]]
+    start = next((n for n, pair in enumerate(itertools.pairwise(transfers[:3])) if _is_pair(pair)), None)
+    name = next((each for each in REQUESTS if not re.search(rf"\b{each}\b", source.text)), "")
+    if start is None or not name:
+        return None
+    pairs = itertools.takewhile(_is_pair, zip(transfers[start::2], transfers[start + 1 :: 2], strict=False))
+    found = [(first, second) for first, second in pairs if first and second]
+    if any(first.tensor == second.tensor for first, second in found):
+        return None
+    edits = [edit for first, second in found for edit in _at_once(source, first, second, name)]
+    return Exchange(found[0][0].statement, found[0][1].statement, edits)
+
+
+def _is_pair(pair: "tuple[_Transfer | None, _Transfer | None]") -> bool:
+    """Return whether one of two transfers sends and the other receives."""
+    first, second = pair
+    return bool(first and second and first.kind != second.kind and first.module == second.module)
+
+
+def _at_once(source: ScriptSource, first: "_Transfer", second: "_Transfer", name: str) -> list[Edit]:
+    code = f"for {name} in {first.module}.batch_isend_irecv([{first.operation}, {second.operation}]):"
+    step = source.one_level(source.indent(second.statement.lineno))
+    return [source.replace(first.statement, code), source.replace(second.statement, f"{step}{name}.wait()")]
 
 
 def _transfer(source: ScriptSource, stmt: ast.stmt) -> _Transfer | None:

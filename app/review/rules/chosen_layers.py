@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
@@ -10,6 +11,7 @@ from ...training_script.model.values import ClassRef, Instance
 from ...training_script.nodes import walk
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.call_arguments import find_unused
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -31,6 +33,7 @@ def check_chosen(script: Script, run: Run) -> Iterator[Violation]:
                 f"each forward pass uses one of the layers in `{layers}` of this model: DDP waits for the gradients of "
                 "the others",
                 0.75,
+                patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
             )
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
@@ -10,6 +11,7 @@ from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_r
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at
 from ...training_script.syntax import last_name
+from ..patches.call_arguments import ONE_ROOT, first_as_root, list_on_root, root_of_group, wait_for_end
 from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -32,8 +34,9 @@ LISTS = {
 }
 FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
 BEGIN = ("isend", "irecv")
+ONE_BY_ONE = [PREFIX + name for name in sorted(POINT_TO_POINT - {"batch_isend_irecv"})]
 RECEIVES = ("recv", "recv_object_list")
-ONE_FOR_ALL, ROOT_LIST, OWN_TENSORS = "one-root", "list-on-root", "own-tensors"
+OWN_TENSORS = "own-tensors"
 EXCHANGE = "exchange-at-once"
 
 
@@ -50,6 +53,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 "only",
                 0.85,
                 severity=None if script.is_here(reach) else "warning",
+                patch=partial(_first_member, script, fact, name, root.key.value) if script.is_here(reach) else None,
             )
     for reach, fact, name in _of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
@@ -63,6 +67,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"each rank passes another {word} to {name}: ranks that name different ones do not exchange anything",
                 0.9,
+                patch=partial(_one_root, script, fact, name, root.key) if script.is_here(reach) else None,
             )
 
 
@@ -83,7 +88,10 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
             if (is_root and held is run.keys.none) or (not is_root and _is_full(held)):
                 word = LISTS[name][1]
                 problem = f"the root lacks {word}" if is_root else f"ranks other than the root pass {word}"
-                yield from violation_at(script, reach, f"{problem}: {name} raises an error there", 0.9)
+                patch = None
+                if not is_root and script.is_here(reach):
+                    patch = partial(list_on_root, script, fact.node, word, LISTS[name][0], at.value)
+                yield from violation_at(script, reach, f"{problem}: {name} raises an error there", 0.9, patch=patch)
                 break
 
 
@@ -108,7 +116,7 @@ def check_receive(script: Script, run: Run) -> Iterator[Violation]:
     """DW419: yield the first point-to-point call of a run if all ranks wait in it for the other side."""
     if not run.distributed:
         return
-    first = next(iter(run.of(*(PREFIX + name for name in sorted(POINT_TO_POINT)))), None)
+    first = next(iter(run.of(*ONE_BY_ONE)), None)
     if first is None:
         return
     reach, fact = first
@@ -132,7 +140,7 @@ def check_receive(script: Script, run: Run) -> Iterator[Violation]:
 
 def _receives_next(run: Run, first: Noted) -> bool:
     """Return whether the point-to-point call after the first one waits for a message, on all ranks."""
-    calls = (each for each in run.of(*(PREFIX + name for name in sorted(POINT_TO_POINT))) if each[1] is not first)
+    calls = (each for each in run.of(*ONE_BY_ONE) if each[1] is not first)
     after = next(calls, None)
     return after is not None and after[1].name.removeprefix(PREFIX) in RECEIVES and after[0].ranks == ALL
 
@@ -149,6 +157,7 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"nothing waits for the end of this {name}: what is read next may be as before it",
                 0.85,
+                patch=partial(wait_for_end, script, fact.node, reach.ranks),
             )
 
 
@@ -201,6 +210,20 @@ def _multiplied(held: Key) -> Key | None:
 def _repeats(held: Key) -> bool:
     repeated = _multiplied(held)
     return repeated is not None and not all(each.is_constant for each in repeated.args)
+
+
+def _first_member(script: Script, fact: Noted, name: str, root: int) -> Patch:
+    place, word = OF_ONE[name]
+    if root:
+        return no_patch(ONE_ROOT, "pass the global rank of a member of the group")
+    return root_of_group(script, fact.node, word, place)
+
+
+def _one_root(script: Script, fact: Noted, name: str, root: Key) -> Patch:
+    place, word = OF_ONE[name]
+    if root.op != "rank":
+        return no_patch(ONE_ROOT, "pass the same rank on all ranks")
+    return first_as_root(script, fact.node, word, place)
 
 
 def _at_once(script: Script, fact: Noted) -> Patch:

@@ -1,13 +1,17 @@
 """DW242: states of a model that the ranks keep of different rounds."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.collective_effects import OF_ONE_RANK
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run, argument
+from ..patches.call_arguments import reduce_on_all
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
+
+REDUCE = "torch.distributed.reduce"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -19,14 +23,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for part in parts(state.key)
     }
     changed = {part.args[1:3] for part in loaded if part.op in ("altered", "changing", "counted")}
-    reductions = {(fact.site.line, fact.site.column): reach for reach, fact in run.of("torch.distributed.reduce")}
+    reductions = {(fact.site.line, fact.site.column): (reach, fact) for reach, fact in run.of(REDUCE)}
     for reach, fact in run.of(".state_dict") if loaded and reductions else ():
         kept = fact.result.key in loaded or any(loop.site[:2] in changed for loop in reach.loops)
         if not kept or not reach.several:
             continue
         for condition in reach.conditions:
             for _, *place in _reduced(condition.test):
-                if reduction := reductions.get((place[0], place[1])):
+                if (place[0], place[1]) in reductions:
+                    reduction, reduce = reductions[place[0], place[1]]
                     yield from violation_at(
                         script,
                         reduction,
@@ -36,6 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                         related=[
                             RelatedPlace(path=condition.site.path, line=condition.site.line, message="chosen here")
                         ],
+                        patch=partial(reduce_on_all, script, reduce.node) if script.is_here(reduction) else None,
                     )
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL
@@ -12,6 +13,7 @@ from ...training_script.model.sequences import Event
 from ...training_script.model.values import ClassRef, Instance, Library
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES, is_optimizer
+from ..patches.call_arguments import find_unused, one_seed, split_by_one_seed
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
 from .chosen_layers import check_chosen
@@ -63,6 +65,7 @@ def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 "each rank shuffles by a seed of its own: the parts of the ranks overlap, and some samples are in none",
                 0.9,
+                patch=partial(one_seed, script, fact.node, "seed", 4) if script.is_here(reach) else None,
             )
 
 
@@ -82,6 +85,7 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
                 f"each rank splits the data by a seed of its own (line {seeds.fact.site.line}): "
                 "what one rank validates on, another trains on",
                 0.85,
+                patch=partial(split_by_one_seed, script, each.fact.node) if script.is_here(each) else None,
             )
 
 
@@ -101,6 +105,7 @@ def check_unused(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"no forward pass uses the layer `{name}` of this model ({line}): DDP waits for its gradients",
                 0.8,
+                patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
             )
 
 

@@ -1,13 +1,17 @@
 """DW243: random inputs that are the same on all ranks."""
 
+import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key
 from ...training_script.model.library_calls import RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
+from ...training_script.nodes import node_at
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.call_arguments import seed_of_rank
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .replicas import SEED, where_given
@@ -24,12 +28,16 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         elif fact.name == SEED:
             seed = (reach, fact) if _is_of_all(reach, fact) else None
         elif wrapped and seed and reach.loops and reach.several and fact.values and _is_drawn(fact.values[0].key):
+            given = where_given(script, *seed)
+            place = script.place(given)
+            setting = node_at(script.source.tree, place.line, place.column, ast.Call) if place else None
             yield from violation_at(
                 script,
-                where_given(script, *seed),
+                given,
                 "all ranks set this seed, and draw the inputs of the model with it "
                 f"(line {fact.site.line}): each computes the same as the others",
                 0.75,
+                patch=partial(seed_of_rank, script, setting) if setting else None,
             )
             seed = None
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
@@ -9,6 +10,7 @@ from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Instance, Value
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
+from ..patches.call_arguments import sample_own_part
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
@@ -63,6 +65,7 @@ def check_parts(script: Script, run: Run) -> Iterator[Violation]:
                 "the dataset has only this rank's part of the data, and the sampler takes a part of that: the rest is "
                 "never read",
                 0.85,
+                patch=partial(sample_own_part, script, fact.node) if script.is_here(reach) else None,
             )
 
 

@@ -52,6 +52,26 @@ PATCHED: dict[str, tuple[str, str, str]] = {
             dist.all_reduce(x)
         """,
     ),
+    "a value that the branch needs": (
+        "DW406",
+        """
+        def sizes(boxes):
+            if len(boxes) > 2:
+                dist.all_reduce(torch.tensor(float(len(boxes))))
+        for x in loader:
+            sizes(x.nonzero())
+        """,
+        """
+        def sizes(boxes):
+            agreed = torch.tensor(float(len(boxes) > 2))
+            if dist.is_initialized():
+                dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
+            if agreed.item():
+                dist.all_reduce(torch.tensor(float(len(boxes))))
+        for x in loader:
+            sizes(x.nonzero())
+        """,
+    ),
     "an error that is caught": (
         "DW406",
         """
