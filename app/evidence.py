@@ -18,8 +18,8 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     ``id`` is the key in the knowledge base: a finding (``host.shm-small``, ``review.DW401``), an answer
     (``answer:same-place=same-step``), a log signature (``log:port-in-use/0``), a clue in the user's words
     (``clue:wrong-nic/0``), words typical of a cause (``words:wrong-nic``) or like an entry of a team
-    (``likeness:our-cluster``), or a message listed as harmless or as a consequence
-    (``message:sigterm``). ``where`` is ``path:line``, an interface, a process: a place to check. ``strength`` in 0..1
+    (``likeness:our-cluster``), or a message listed as harmless or as a consequence (``message:sigterm``). ``where`` is
+    a place to check: ``path:line`` (``path:line:column`` of a sentence), an interface, a process. ``strength`` in 0..1
     scales the weight (a match of words is rarely complete). ``values`` are the numbers and names in a message.
     """
 
@@ -155,6 +155,15 @@ def is_root_error(id_: str, knowledge: Knowledge) -> bool:
         return False
     signature = entry.signatures[int(index)]
     return signature.role == "root" and signature.weight in SIGNIFICANT
+
+
+def shows_several_ranks(id_: str, knowledge: Knowledge) -> bool:
+    """Return whether an evidence id is that of a root error that a single process hardly has."""
+    if not is_root_error(id_, knowledge):
+        return False
+    cause, _, index = id_.removeprefix("log:").rpartition("/")
+    entry = knowledge.causes[cause]
+    return not entry.one_process and NATS[entry.signatures[int(index)].weight] >= NATS["strong"]
 
 
 def clue_id(cause: Cause, index: int) -> str:

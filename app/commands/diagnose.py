@@ -11,7 +11,7 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
-from ..diagnosis.given_text import is_python_script
+from ..diagnosis.given_text import is_python_script, is_text
 from ..diagnosis.intake import IntakeResult, add_to_case
 from ..diagnosis.job_of_case import CaseFiles, jobs_of_case
 from ..errors import UserError
@@ -22,7 +22,7 @@ from ..fixes.facts import FixContext
 from ..fixes.fix_text import fix_document, short_fix_lines
 from ..fixes.types import Fix
 from ..logs import timeline_chart
-from ..logs.read import find_sources
+from ..logs.read import LogInput, find_sources, source_of_text
 from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
 from ..snapshot import Snapshot
@@ -36,10 +36,11 @@ from .diagnose_questions import ask_before_guess, print_question
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
 SHOWN_CHARACTERS = 160
+TEXT_ORIGIN = "<text>"  # of a text given as an argument
 
 
 @click.command(name="diagnose")
-@click.argument("paths", nargs=-1, metavar="[PATH…|-]")
+@click.argument("paths", nargs=-1, metavar="[PATH|TEXT…|-]")
 @click.option("--script", metavar="FILE", help="Training script, reviewed as part of the case.")
 @click.option("--probe/--no-probe", default=False, help="Also check this machine, if the log is from here.")
 @click.option(
@@ -47,11 +48,12 @@ SHOWN_CHARACTERS = 160
 )
 @common_options
 def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequence[str], options: Options) -> int:
-    """Rank causes from logs, an error or a description. All paths are one case; - is standard input.
+    """Rank causes from logs, an error or a description. All arguments are one case; - is standard input.
 
     \b
     Examples:
       ddpwizard diagnose train.log
+      ddpwizard diagnose "RuntimeError: Address already in use"
       torchrun --nproc-per-node=4 train.py 2>&1 | ddpwizard diagnose -
       ddpwizard diagnose logs/ --script train.py --json
     """
@@ -61,12 +63,15 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         paths = ["-"]
     knowledge = knowledge_for(options)
     case = Case(knowledge)
-    scripts = [path for path in paths if path != "-" and is_python_script(Path(path))]
+    texts = [given for given in paths if is_text(given)]
+    files = [given for given in paths if given not in texts]
+    scripts = [path for path in files if path != "-" and is_python_script(Path(path))]
     for path in scripts:
         print_progress(f"{path} is a Python script: reviewed, not read as a log")
     if script and script not in scripts:
         scripts = [script, *scripts]
-    is_about_training, timeline, logs = _read_into(case, [path for path in paths if path not in scripts], scripts)
+    logs = [path for path in files if path not in scripts]
+    is_about_training, timeline, logs = _read_into(case, logs, texts, scripts)
     for answer in answers:
         case.answer(*_parse_answer(answer, knowledge))
     snapshot = None
@@ -101,11 +106,15 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
 
 
-def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple[bool, Timeline | None, list[str]]:
-    """Add all logs and scripts. Return whether any of it is about distributed training, the timeline, and the files."""
+def _read_into(
+    case: Case, logs: Sequence[str], texts: Sequence[str], scripts: Sequence[str]
+) -> tuple[bool, Timeline | None, list[str]]:
+    """Add all logs, texts and scripts. Return whether any of it is about distributed training, the timeline, and the
+    files."""
     in_scope, timeline, files = False, None, list[str]()
-    if logs:
-        found = _read_with_progress(case, logs)
+    sources = [*find_sources(logs), *(source_of_text(text, TEXT_ORIGIN) for text in texts)]
+    if sources:
+        found = _read_with_progress(case, sources)
         in_scope, timeline, files = found.in_scope, found.timeline, found.logs
     for script in scripts:
         from ..review.file_review import review_file
@@ -116,7 +125,7 @@ def _read_into(case: Case, logs: Sequence[str], scripts: Sequence[str]) -> tuple
     return in_scope, timeline, files
 
 
-def _read_with_progress(case: Case, logs: Sequence[str]) -> IntakeResult:
+def _read_with_progress(case: Case, sources: Sequence[LogInput]) -> IntakeResult:
     """Read the logs into the case, with a line of progress where it takes longer than a second."""
     total_bytes = 0
 
@@ -131,7 +140,7 @@ def _read_with_progress(case: Case, logs: Sequence[str]) -> IntakeResult:
 
     progress = ProgressLine(text, logged=True)
     try:
-        return add_to_case(case, find_sources(logs), show)
+        return add_to_case(case, sources, show)
     finally:
         progress.clear()
 

@@ -40,6 +40,11 @@ def classify_given(text: str) -> Given:
     return Given("term", found["term"]) if found else Given("text", text)
 
 
+def is_text(argument: str) -> bool:
+    """Return whether an argument of a command is a text: it has several words and names no file."""
+    return len(argument.split()) > 1 and not _path(argument.strip())
+
+
 def _path(line: str) -> str:
     if "\n" in line or len(line) > PATH_CHARACTERS:
         return ""

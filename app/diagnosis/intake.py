@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..evidence import ONE_PROCESS, SCRIPT_ERROR, Evidence, shows_unrelated
+from ..evidence import ONE_PROCESS, SCRIPT_ERROR, Evidence, shows_several_ranks, shows_unrelated
 from ..logs.analyse import Progress, analyse_logs
 from ..logs.free_text import match_free_text, mentions_multiple_ranks
 from ..logs.read import LogInput
@@ -51,7 +51,9 @@ def read_sources(
     """
     analysis = analyse_logs(sources, knowledge, progress)
     described = [item for origin, text in analysis.prose for item in match_free_text(text, origin, knowledge)]
-    several = any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose)
+    several = any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose) or any(
+        shows_several_ranks(item.id, knowledge) for item in analysis.evidence
+    )
     if analysis.prose and not several and not of_job:
         what = "it does not mention several ranks, GPUs or machines"
         described.append(Evidence(ONE_PROCESS, "description", what, where=analysis.prose[0][0]))

@@ -41,6 +41,30 @@ def test_error_on_stdin_is_diagnosed_with_its_line():
     assert abs(sum(c["confidence"] for c in answer["causes"]) + answer["other"] - 1) < 0.2
 
 
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("OSError: EADDRINUSE", "port-in-use"),
+        (
+            "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one",
+            "unused-parameters",
+        ),
+    ],
+)
+def test_bare_error_names_its_cause_from_stdin_and_as_an_argument(message: str, cause: str):
+    answers = [json.loads(ddpwizard("diagnose", "-", "--json", stdin=message).stdout)]
+    answers.append(json.loads(ddpwizard("diagnose", message, "--json").stdout))
+    shares = [(answer["in_scope"], answer["causes"][0]["id"], answer["causes"][0]["confidence"]) for answer in answers]
+    assert shares[0] == shares[1]
+    assert shares[0][:2] == (True, cause) and shares[0][2] > 0.5
+
+
+def test_text_and_a_log_are_one_case(tmp_path: Path):
+    (tmp_path / "a.log").write_text("step 1\n")
+    done = ddpwizard("diagnose", "a.log", "two nodes: address already in use", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["causes"][0]["because"][0]["where"] == "<text>:1"
+
+
 def test_files_are_named_absolutely_and_are_one_case(tmp_path: Path):
     (tmp_path / "a.log").write_text("nothing here\n")
     (tmp_path / "b.log").write_text(PORT_TAKEN)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.diagnosis.given_text import classify_given
+from ddpwizard.app.diagnosis.given_text import classify_given, is_text
 
 
 @pytest.mark.parametrize(
@@ -12,3 +12,10 @@ from ddpwizard.app.diagnosis.given_text import classify_given
 def test_path_is_a_script_a_notebook_or_a_log(tmp_path: Path, name: str, kind: str) -> None:
     (tmp_path / name).write_text("x = 1\n")
     assert classify_given(str(tmp_path / name)) == (kind, str(tmp_path / name))
+
+
+def test_text_has_several_words_and_names_no_file(tmp_path: Path) -> None:
+    (tmp_path / "my run.log").write_text("x\n")
+    assert is_text("RuntimeError: no space left in /dev/shm")
+    assert not is_text(str(tmp_path / "my run.log"))
+    assert not is_text("no-such.log") and not is_text("-")
