@@ -1,12 +1,12 @@
 """Rank causes by a sum of log-odds over plain tables, so that every position can be explained line by line.
 
 Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
-"none of these" starts at 0. Observations from one text are not independent: each further one counts less, the
-strongest first. Once a job or its log shows what is wrong, the state of the machine, descriptions and the symptom count
-for a cause at most as much as what is shown of it: they support it, they do not replace it; the symptom also if a hung
-job was inspected and shows no cause. How a running job runs (on one node, without a GPU) excludes the causes that need
-more. A softmax over both turns the sums into probabilities, at a temperature fitted on labelled cases for what the
-first cause rests on.
+"none of these" starts at 0. Observations from one text are not independent: of one sentence only the strongest counts,
+and each further one counts less. Once a job or its log shows what is wrong, the state of the machine, descriptions and
+the symptom count for a cause at most as much as what is shown of it: they support it, they do not replace it; the
+symptom also if a hung job was inspected and shows no cause. How a running job runs (on one node, without a GPU)
+excludes the causes that need more. A softmax over both turns the sums into probabilities, at a temperature fitted on
+labelled cases for what the first cause rests on.
 """
 
 import math
@@ -95,7 +95,10 @@ def rank_causes(
                 kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
     for id_ in _without_their_signs(knowledge, inspected):
         lines[id_].append(ReasonLine("job", "the running job shows none of its signs", "", UNSEEN_NATS))
-    reasons = {id_: _with_surroundings(_discounted(lines[id_]), around[id_]) for id_ in knowledge.causes}
+    reasons = {
+        id_: _with_surroundings(_discounted(_once_per_sentence(lines[id_])), _once_per_sentence(around[id_]))
+        for id_ in knowledge.causes
+    }
     _step_back(knowledge, reasons)
     scores = {
         id_: COMMON_PRIOR_NATS + cause.prior + sum(line.weight for line in reasons[id_])
@@ -211,6 +214,16 @@ def _with_surroundings(shown: list[ReasonLine], around: list[ReasonLine]) -> lis
         for line in around
     ]
     return shown + [line for line in weighed if line.weight]
+
+
+def _once_per_sentence(lines: list[ReasonLine]) -> list[ReasonLine]:
+    """Keep of what one sentence of a description says for a cause, or against it, the strongest line."""
+    strongest: dict[tuple[str, bool], ReasonLine] = {}
+    for line in lines:
+        key = line.where, line.weight > 0
+        if line.source == "description" and (key not in strongest or abs(line.weight) > abs(strongest[key].weight)):
+            strongest[key] = line
+    return [line for line in lines if line.source != "description" or line is strongest[line.where, line.weight > 0]]
 
 
 def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:

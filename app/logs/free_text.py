@@ -1,26 +1,19 @@
-"""Match a user's own words: clues, answers to questions, and words that are typical of causes.
-
-SQLite's full-text search does the work (FTS5: Porter stems, phrases, BM25). All terms are quoted, so that no input is
-a pattern, and the time is linear in the text. Most phrases contain a stem that the text lacks and are not searched.
-"""
+"""Match a user's own words: clues, answers to questions, and words that are typical of causes."""
 
 import math
 import re
 import sqlite3
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from ...knowledge.schema import Cause, Knowledge
 from ...knowledge.stemming import TOKENIZER, protect_one, quote_phrase
 from ...knowledge.text_model import built_in_classifier
 from ..evidence import OTHER_SUBJECT, Evidence, answer_id, clue_id, similar_text_id, typical_words_id
+from .passages import PassageIndex
 from .prose import prose_of, without_options
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
-APART = re.compile(r"\b(o)nne\b", re.IGNORECASE)  # "one" as changed by ``protect_one``
-WINDOW_CHARACTERS = 700  # within which words are close together
-WINDOW_STEP = 350
 ANSWER_STRENGTH = 0.6  # an answer inferred from a text may be wrong
 MOST_LABELS = 10  # that the text model may name
 COMPARED = 10  # similarity is the lead over the cause at this position
@@ -39,13 +32,13 @@ STOP = frozenset(STOP_WORDS.split())
 def match_free_text(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
     """Return the evidence in a short text, each piece with its line."""
     text = translate_glossary(text, knowledge)
-    passages = _PassageIndex(prose_of(text, knowledge), knowledge)
+    passages = PassageIndex(prose_of(text, knowledge), knowledge)
     text = prose_of(text, knowledge, errors=True)
     try:
         return [
             *_clues(passages, origin, knowledge),
             *_answers(passages, origin, knowledge),
-            *_typical_words(text, origin, knowledge),
+            *_typical_words(text, passages, origin, knowledge),
             *_likeness(text, origin, knowledge),
         ]
     finally:
@@ -71,87 +64,24 @@ def split_words(text: str) -> set[str]:
     return set(re.findall(r"[a-z][a-z0-9_]+", text.lower()))
 
 
-class _PassageIndex:
-    """A full-text index of a text, in overlapping passages."""
-
-    def __init__(self, text: str, knowledge: Knowledge) -> None:
-        self._text = text
-        self._synonyms = {word: group for group in knowledge.synonyms for word in group}
-        self._base = sqlite3.connect(":memory:")
-        self._base.execute(f"CREATE VIRTUAL TABLE passages USING fts5(body, {TOKENIZER})")
-        self._base.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(passages, row)")
-        starts = range(0, max(1, len(text) - WINDOW_STEP), WINDOW_STEP)
-        passages = [(protect_one(text[start : start + WINDOW_CHARACTERS]),) for start in starts]
-        self._base.executemany("INSERT INTO passages(body) VALUES (?)", passages)
-        self._missing = _missing(knowledge.stems, {stem for (stem,) in self._base.execute("SELECT term FROM stems")})
-
-    def find(self, terms: list[str]) -> tuple[str, int] | None:
-        """Find where all terms (``a|b``: either) occur close together: the words around them, and their line number."""
-        search: list[str] = []
-        for term in terms:
-            phrases = self._alternatives(term)
-            if not phrases:
-                return None
-            search.append(f"({' OR '.join(map(quote_phrase, phrases))})")
-        row = self._base.execute(
-            "SELECT snippet(passages, 0, '', '', '', 12) FROM passages WHERE passages MATCH ? LIMIT 1",
-            (" AND ".join(search),),
-        ).fetchone()
-        if row is None:
-            return None
-        words = APART.sub(r"\1ne", row[0])
-        start = max(0, self._text.find(words))
-        return " ".join(words.split()), self._text.count("\n", 0, start) + 1
-
-    def close(self) -> None:
-        self._base.close()
-
-    def _alternatives(self, term: str) -> list[str]:
-        """Return the phrases of a term and their synonyms that may occur in the text."""
-        return [
-            phrase
-            for part in term.split("|")
-            for phrase in self._synonyms.get(part.strip().lower(), (part,))
-            if phrase not in self._missing
-        ]
-
-
-def _missing(stems_of_phrases: dict[str, str], stems_of_text: set[str]) -> set[str]:
-    """Return the phrases that contain a stem the text does not have."""
-    in_order = sorted(stems_of_text)
-
-    def begun(stems: str) -> bool:
-        *whole, start = stems.removesuffix("*").split()
-        at = bisect_left(in_order, start)
-        return stems_of_text.issuperset(whole) and at < len(in_order) and in_order[at].startswith(start)
-
-    return {
-        phrase
-        for phrase, stems in stems_of_phrases.items()
-        if not (begun(stems) if stems.endswith("*") else stems_of_text.issuperset(stems.split()))
-    }
-
-
-def _clues(passages: _PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+def _clues(passages: PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
     for cause in knowledge.causes.values():
         for number, clue in enumerate(cause.clues):
             if found := passages.find(clue.all):
-                words, line = found
-                what = f"the text contains “{words}”"
-                yield Evidence(clue_id(cause, number), "description", what, where=f"{origin}:{line}")
+                what = f"the text contains {found.quoted}"
+                yield Evidence(clue_id(cause, number), "description", what, where=f"{origin}:{found.place}")
 
 
-def _answers(passages: _PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+def _answers(passages: PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
     for id_, question in knowledge.questions.items():
         for answer, ways in question.heard.items():
             if found := next(filter(None, map(passages.find, ways)), None):
-                words, line = found
-                what = f"{question.ask} {question.answers[answer]} (the text contains “{words}”)"
-                where = f"{origin}:{line}"
+                what = f"{question.ask} {question.answers[answer]} (the text contains {found.quoted})"
+                where = f"{origin}:{found.place}"
                 yield Evidence(answer_id(id_, answer), "description", what, where=where, strength=ANSWER_STRENGTH)
 
 
-def _typical_words(text: str, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
+def _typical_words(text: str, passages: PassageIndex, origin: str, knowledge: Knowledge) -> Iterator[Evidence]:
     """Yield the causes of which the text model finds the text typical, or that it is about something else.
 
     ``strength`` is 1 for certainty, and 0 for a probability that every label would have by chance.
@@ -162,12 +92,14 @@ def _typical_words(text: str, origin: str, knowledge: Knowledge) -> Iterator[Evi
         words = ", ".join(f"“{word}”" for word in because)
         if strength < LEAST_STRENGTH:
             continue
+        place = passages.sentences.place_of_all(because)
+        where = f"{origin}:{place}" if place else origin
         if not label:
             what = f"the words are typical of another subject: {words}"
-            yield Evidence(OTHER_SUBJECT, "description", what, where=origin, strength=strength)
+            yield Evidence(OTHER_SUBJECT, "description", what, where=where, strength=strength)
         elif label in knowledge.causes:
             what = f"these words are typical of it: {words}"
-            yield Evidence(typical_words_id(label), "description", what, where=origin, strength=strength)
+            yield Evidence(typical_words_id(label), "description", what, where=where, strength=strength)
 
 
 def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:

@@ -84,13 +84,25 @@ def test_a_clue_is_heard_in_any_form_of_its_words():
     assert heard("it blows up", ["explode"]), "a synonym"
     assert heard("set-epoch was forgotten", ["set_epoch|shuffle"]), "either of two"
     assert heard("checkpointing", ["checkpoint*"])
+    assert heard("it was balancing", ["balance*"]), "any form of the word"
     assert not heard("the loss explodes", ["explode", "scheduler"]), "every term"
     assert not heard("parameters unused find", ["find_unused_parameters"]), "a phrase has its order"
+    assert not heard("an exception, an exceptional one", ["exceed*"]), "the stem of a word is not its beginning"
+    assert heard("the limit was exceeded", ["limit*", "exceed*"])
 
 
 def test_the_terms_of_a_clue_stand_close_together():
     assert heard("explode " + "word " * 50 + "scheduler", ["explode", "scheduler"])
     assert not heard("explode " + "word " * 500 + "scheduler", ["explode", "scheduler"])
+
+
+def test_evidence_quotes_the_terms_and_names_the_sentence():
+    text = "One\nthing first. Then the loss\nexplodes. At last the scheduler stops, it explodes."
+    clued = msgspec.structs.replace(ODD, clues=[Clue(all=["explode", "scheduler"])], symptoms=["zzzz"])
+    found = match(text, "x", msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": clued}))
+    (clue,) = [item for item in found if item.id.startswith("clue:")]
+    assert clue.what == "the text contains “explodes”, “scheduler”"
+    assert clue.where == "x:2:14"
 
 
 def test_nothing_a_person_types_is_taken_for_a_search():
@@ -110,7 +122,7 @@ def test_one_is_not_heard_in_on():
     knowledge = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": msgspec.structs.replace(ODD, clues=clue)})
     heard = {said: match(said, "x", knowledge) for said in ("One GPU is full\n", "memory on GPU 0 is full\n")}
     (one, on) = ([item for item in found if item.id.startswith("clue:")] for found in heard.values())
-    assert [item.what for item in one] == ["the text contains “One GPU is full”"]
+    assert [item.what for item in one] == ["the text contains “One GPU”, “full”"]
     assert on == []
 
 

@@ -202,3 +202,15 @@ def test_the_machine_supports_the_cause_that_the_log_shows():
     assert [found.causes[0].id for found in (alone, both)] == ["shm-too-small"] * 2
     assert both.causes[0].confidence > alone.causes[0].confidence
     assert {reason.source for reason in both.causes[0].because} == {"log", "probe"}
+
+
+def test_one_sentence_counts_once_for_a_cause():
+    cause = next(cause for cause in KNOWLEDGE.causes.values() if cause.clues)
+
+    def share(**places: str) -> float:
+        said = [Evidence(id_, "description", "said", where=place) for id_, place in places.items()]
+        return next(c.confidence for c in rank_causes(KNOWLEDGE, WEIGHTS, said).causes if c.id == cause.id)
+
+    clue, words = f"clue:{cause.id}/0", f"words:{cause.id}"
+    alone = max(share(**{clue: "x:1"}), share(**{words: "x:1"}))
+    assert share(**{clue: "x:1", words: "x:1"}) == alone < share(**{clue: "x:1", words: "x:1:40"})
