@@ -60,7 +60,7 @@ def agree_on_condition(script: Script, stmt: ast.If) -> Patch:
     if source.text.startswith("elif", source.start(stmt)):
         return no_patch(CONDITION, "it is an elif: decide in a statement of its own, and reduce that over all ranks")
     leaves = isinstance(stmt.body[-1], ast.Break | ast.Return) and not stmt.orelse
-    flag = _flag(script, stmt, FLAGS if leaves else DECISIONS)
+    flag = reduction_at(script, stmt, FLAGS if leaves else DECISIONS)
     if isinstance(flag, str):
         return no_patch(CONDITION, flag)
     all_of_them = _asks_for_file(stmt.test) or _is_about_what_body_reads(stmt)
@@ -83,7 +83,7 @@ def agree_on_condition(script: Script, stmt: ast.If) -> Patch:
 
 def agree_on_rounds(script: Script, loop: ast.For | ast.AsyncFor | ast.While) -> Patch:
     """Return the patch after which all ranks run a loop as often as the rank with the fewest rounds."""
-    flag = _flag(script, loop, GOES_ON if isinstance(loop, ast.While) else COUNTS)
+    flag = reduction_at(script, loop, GOES_ON if isinstance(loop, ast.While) else COUNTS)
     if isinstance(flag, str):
         return no_patch(ROUNDS, flag)
     edits = _of_while(script.source, loop, flag) if isinstance(loop, ast.While) else _of_for(script, loop, flag)
@@ -178,7 +178,7 @@ def _gives_length(script: Script, value: ast.expr) -> bool:
     return False
 
 
-def _flag(script: Script, stmt: ast.stmt, names: tuple[str, ...]) -> Flag | str:
+def reduction_at(script: Script, stmt: ast.stmt, names: tuple[str, ...]) -> Flag | str:
     """Return how a decision at a statement can be reduced, or why it cannot."""
     distributed, torch = distributed_module(script, stmt), torch_module(script, stmt)
     name = free_name(script, names)

@@ -10,10 +10,10 @@ WHY_UNSAFE = "what reads the file next on another rank has to wait for it"
 ONE_DISK = "on disks that nodes do not share only the first node has the file then"
 
 
-def guard_statement(script: Script, node: ast.expr, id_: str, *, others_wait: bool) -> Patch:
+def guard_statement(script: Script, node: ast.expr, id_: str, *, others_wait: bool, why: str = "") -> Patch:
     """Return the patch that puts the statement of a call under a condition on rank 0.
 
-    With ``others_wait`` the other ranks wait behind it until it is done.
+    With ``others_wait`` the other ranks wait behind it until it is done. ``why``: why it is unsafe.
     """
     source = script.source
     stmt = source.statement_of(node)
@@ -35,4 +35,4 @@ def guard_statement(script: Script, node: ast.expr, id_: str, *, others_wait: bo
     if others_wait:
         wait = (f"if {module}.is_initialized():", f"{source.one_level(indent)}{module}.barrier()")
         edits += [source.insert_line(last + 1, line, indent) for line in wait]
-    return Patch(id=id_, safety="unsafe", why_unsafe=ONE_DISK if others_wait else WHY_UNSAFE, edits=edits)
+    return Patch(id=id_, safety="unsafe", why_unsafe=why or (ONE_DISK if others_wait else WHY_UNSAFE), edits=edits)

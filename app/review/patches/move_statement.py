@@ -1,8 +1,10 @@
-"""The patch that moves an assignment below a statement of the same block."""
+"""The patches that move a statement below or above others of the same block."""
 
 import ast
+from collections.abc import Sequence
 
 from ...training_script.edits import Edit
+from ...training_script.model.sequences import Site
 from ...training_script.source import ScriptSource
 from ...training_script.syntax import dotted_name
 
@@ -17,12 +19,19 @@ def block_of(source: ScriptSource, stmt: ast.stmt) -> list[ast.stmt]:
     return []
 
 
-def may_move_below(source: ScriptSource, stmt: ast.Assign, last: ast.stmt) -> bool:
-    """Return whether ``last`` is behind an assignment in its block, and nothing up to it uses what is assigned."""
+def statement_with(block: Sequence[ast.stmt], path: str, sites: Sequence[Site]) -> ast.stmt | None:
+    """Return the statement of a block of the file at ``path`` that holds one of some places."""
+    lines = {site.line for site in sites if site.path == path}
+    inside = (stmt for stmt in block if lines & {*range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)})
+    return next(inside, None)
+
+
+def may_move_below(source: ScriptSource, stmt: ast.stmt, last: ast.stmt) -> bool:
+    """Return whether ``last`` is behind a statement in its block, and nothing up to it uses what that assigns."""
     block = block_of(source, stmt)
     if last not in block or not source.alone(stmt) or not source.alone(last):
         return False
-    names = {dotted_name(target) for target in stmt.targets}
+    names = {dotted_name(target) for target in stmt.targets} if isinstance(stmt, ast.Assign) else set[str]()
     between = block[block.index(stmt) + 1 : block.index(last) + 1]
     used = {
         dotted_name(node) for each in between for node in ast.walk(each) if isinstance(node, (ast.Name, ast.Attribute))

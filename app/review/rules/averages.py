@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.collective_effects import SUMMED
 from ...training_script.model.keys import BY_RANK, Key, parts
@@ -10,6 +11,7 @@ from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.reduced_losses import times_ranks, without_division, without_statement
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -36,6 +38,7 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                     for _, each in run.of("torch.distributed.all_reduce")
                     if each.values and "graph" in each.values[0].facts
                 ],
+                patch=partial(without_division, script, fact.node) if script.is_here(reach) else None,
             )
         elif fact.owner and "graph" in fact.owner.facts and reach.several and _is_divided_by_sum(fact.owner.key):
             yield from violation_at(
@@ -45,6 +48,7 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                 "well: multiply it by the number of ranks",
                 0.7,
                 severity="warning",
+                patch=partial(times_ranks, script, fact.node) if script.is_here(reach) else None,
             )
     for node in nodes_below(script.source.tree) if run.function is None else ():
         if not isinstance(node, ast.Call | ast.AugAssign):
@@ -56,6 +60,7 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                 end_line=node.end_lineno or node.lineno,
                 message="the gradients are divided by the number of ranks, and DDP has averaged them already",
                 confidence=0.8,
+                patch=partial(without_statement, script, node),
             )
 
 

@@ -1,12 +1,14 @@
 """DW505: files that ranks read before the rank that writes them is done."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ..patches.shared_values import wait_for_writer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -33,6 +35,7 @@ def check_read(script: Script, run: Run) -> Iterator[Violation]:
                     reach,
                     f"ranks read this file without waiting for the rank that writes it (line {line})",
                     0.8,
+                    patch=partial(wait_for_writer, script, reach),
                 )
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
@@ -9,7 +10,7 @@ from ...training_script.model.reach import Reach, Run, alternatives, argument, t
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import is_optimizer
-from ..patches.move_statement import may_move_below, moved_below
+from ..patches.move_statement import block_of, may_move_below, moved_below, statement_with
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -44,9 +45,7 @@ def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
                     f"this optimizer holds the parameters from before FSDP wraps the model (line {wrapped.site.line}): "
                     "its steps change nothing that is trained",
                     0.85,
-                    patch=(lambda fact=fact, wrapped=wrapped: _below_wrap(script, fact, wrapped))
-                    if script.is_here(reach) and script.is_here(at)
-                    else None,
+                    patch=partial(_below_wrap, script, fact, at, wrapped) if script.is_here(reach) else None,
                 )
 
 
@@ -111,18 +110,12 @@ def _is(owner: Value | None, model: Key) -> bool:
     return owner is not None and owner.key is model
 
 
-def _below_wrap(script: Script, optimizer: Noted, wrapped: Noted) -> Patch:
+def _below_wrap(script: Script, optimizer: Noted, at: Reach, wrapped: Noted) -> Patch:
     source = script.source
-    stmt, wrap = source.statement_of(optimizer.node), source.statement_of(wrapped.node)
-    model = dotted_name(wrapped.node.args[0]) if wrapped.node.args else ""
-    match wrap:
-        case ast.Assign(targets=targets):
-            keeps_name = model in {dotted_name(target) for target in targets}
-        case ast.Expr(value=value):  # fully_shard changes the model that it is given
-            keeps_name = value is wrapped.node and wrapped.name in FSDP2
-        case _:
-            keeps_name = False
-    if not (isinstance(stmt, ast.Assign) and model and keeps_name and may_move_below(source, stmt, wrap)):
+    stmt = source.statement_of(optimizer.node)
+    wrap = statement_with(block_of(source, stmt), source.path, (wrapped.site, *at.calls))
+    may_move = isinstance(stmt, ast.Assign) and wrap is not None and may_move_below(source, stmt, wrap)
+    if wrap is None or not may_move or not _keeps_name(script, wrap, optimizer, wrapped):
         return no_patch(ORDER, "make the optimizer behind the wrap, from the parameters of the wrapped model")
     return Patch(
         id=ORDER,
@@ -130,6 +123,34 @@ def _below_wrap(script: Script, optimizer: Noted, wrapped: Noted) -> Patch:
         why_unsafe="the optimizer then has other parameters, so that an older checkpoint of it does not fit",
         edits=moved_below(source, stmt, wrap),
     )
+
+
+def _keeps_name(script: Script, wrap: ast.stmt, optimizer: Noted, wrapped: Noted) -> bool:
+    """Return whether the model has the name behind a statement that wraps it by which the optimizer gets it.
+
+    A statement that calls another function must be one that nobody else sees the optimizer in.
+    """
+    given = {dotted_name(node) for node in ast.walk(optimizer.node) if isinstance(node, ast.Name | ast.Attribute)}
+    call = getattr(wrap, "value", None)
+    if isinstance(call, ast.Call) and call is not wrapped.node and not _ignores(script, call, optimizer):
+        return False
+    match wrap:
+        case ast.Assign(targets=targets):
+            return any(dotted_name(target) in given for target in targets)
+        case ast.Expr():  # fully_shard changes the model that it is given
+            return isinstance(call, ast.Call) and wrapped.name in FSDP2
+        case ast.For():
+            return wrapped.name in FSDP2
+        case _:
+            return False
+
+
+def _ignores(script: Script, call: ast.Call, optimizer: Noted) -> bool:
+    """Return whether a function of this script does not name what an optimizer is assigned to."""
+    function = script.names.function(call)
+    stmt = script.source.statement_of(optimizer.node)
+    names = {dotted_name(target) for target in stmt.targets} if isinstance(stmt, ast.Assign) else set[str]()
+    return function is not None and not any(dotted_name(node) in names for node in ast.walk(function))
 
 
 def _clip_by_fsdp(script: Script, fact: Noted, listed: Noted) -> Patch:

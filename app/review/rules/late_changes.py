@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import parts
@@ -11,6 +12,7 @@ from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Instance, Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.change_before_wrap import change_before_wrap
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .replicas import LAYER
@@ -101,11 +103,12 @@ def _new_parts(script: Script, run: Run) -> Iterator[Violation]:
     for at, (reach, fact) in enumerate(found):
         if fact.name in DDP_CLASSES or not _has_parameters(fact.values[0]) or not reach.several:
             continue
-        wraps = [each.site.line for before, each in found[:at] if each.name in DDP_CLASSES and together(before, reach)]
+        wraps = [each.site for before, each in found[:at] if each.name in DDP_CLASSES and together(before, reach)]
         if wraps and not _is_wrapped_again(reach, found[at + 1 :]):
             name = dotted_name(fact.node.func).rpartition(".")[0]
-            message = f"a part of `{name}` is replaced after DDP {LATE.format(wraps[-1])}"
-            yield from violation_at(script, reach, message, 0.8)
+            message = f"a part of `{name}` is replaced after DDP {LATE.format(wraps[-1].line)}"
+            patch = partial(change_before_wrap, script, fact.site, wraps[-1])
+            yield from violation_at(script, reach, message, 0.8, patch=patch)
 
 
 def _has_parameters(part: Value) -> bool:

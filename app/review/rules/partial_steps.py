@@ -1,7 +1,9 @@
 """DW224, DW229 and DW230: two backward passes of one forward, steps of some ranks, gradients averaged too late."""
 
+import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key
@@ -9,12 +11,16 @@ from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
 from ...training_script.model.sequences import Site
+from ...training_script.nodes import node_at
+from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
-from ..rule_context import Script, Violation
+from ..patches.move_statement import block_of, may_move_below, moved_below, statement_with
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import violation_at
 
 GRADIENT = re.compile(r"\.grad\b")
+CLIP_LATER = "clip-the-average"
 REDUCE = "torch.distributed.all_reduce"
 CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip_grad.") for kind in ("norm", "value"))
 
@@ -86,8 +92,36 @@ def check_clipped(script: Script, run: Run) -> Iterator[Violation]:
                     "that one process would step with",
                     0.75,
                     related=related,
+                    patch=partial(_clip_later, script, clipped, reach) if script.is_here(clipped) else None,
                 )
             clipped = None
+
+
+def _clip_later(script: Script, clipped: Reach, averaged: Reach) -> Patch:
+    """Return the patch that clips the averaged gradients, in front of the step."""
+    source, call = (
+        script.source,
+        node_at(script.source.tree, clipped.fact.site.line, clipped.fact.site.column, ast.Call),
+    )
+    stmt = source.statement_of(call) if call else None
+    block = block_of(source, stmt) if stmt else []
+    average = statement_with(block, source.path, (averaged.fact.site, *averaged.calls))
+    behind = block[block.index(average) :] if average else []
+    steps = [n for n, each in enumerate(behind) if any(last_name(node) == "step" for node in _calls(each))]
+    last = behind[steps[0] - 1] if steps and steps[0] else None
+    if (
+        stmt is None
+        or last is None
+        or not may_move_below(source, stmt, last)
+        or not isinstance(stmt, ast.Assign | ast.Expr)
+    ):
+        return no_patch(CLIP_LATER, "clip behind the average, in front of the step")
+    reason = "the norm is that of the average, which is smaller than those of the ranks"
+    return Patch(id=CLIP_LATER, safety="unsafe", why_unsafe=reason, edits=moved_below(source, stmt, last))
+
+
+def _calls(stmt: ast.stmt) -> list[ast.Call]:
+    return [node for node in ast.walk(stmt) if isinstance(node, ast.Call)]
 
 
 def check_twice(script: Script, run: Run) -> Iterator[Violation]:

@@ -2,14 +2,17 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-EXIST_OK = "allow-existing-directory"
+EXIST_OK, DELETE = "allow-existing-directory", "delete-on-rank-0"
+OTHER_DISKS = "on disks that nodes do not share the others keep it"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
 DELETES = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", ".unlink", ".rmdir")
 
@@ -78,7 +81,15 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
             and same_on_ranks(path.key)
         ):
             message = "every rank deletes this: one of them finds it gone, or deletes what another has just written"
-            yield from violation_at(script, reach, message, 0.75)
+            yield from violation_at(script, reach, message, 0.75, patch=partial(_delete_once, script, reach, fact))
+
+
+def _delete_once(script: Script, reach: Reach, fact: Noted) -> Patch:
+    """Return the patch that lets rank 0 delete a path; the others wait where all of them surely come there."""
+    apart = [each.test for each in reach.conditions] + [each.amount for each in reach.loops]
+    waits = all(same_on_ranks(key) for key in apart)
+    why = OTHER_DISKS if waits else "what another rank writes there next may be deleted"
+    return guard_statement(script, fact.node, DELETE, others_wait=waits, why=why)
 
 
 def _is_memory(held: Key) -> bool:

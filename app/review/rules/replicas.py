@@ -14,6 +14,7 @@ from ...training_script.model.values import ClassRef, Instance, Library
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..patches.call_arguments import find_unused, one_seed, split_by_one_seed
+from ..patches.shared_values import average_argument, broadcast_after_load
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
 from .chosen_layers import check_chosen
@@ -130,6 +131,7 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
                 in_function_of(reach, [each for each, _ in wraps]),
                 "some ranks load this state after DDP made all copies of the model equal: the others go on without it",
                 0.85,
+                patch=partial(broadcast_after_load, script, reach, fact),
             )
 
 
@@ -150,6 +152,7 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
                 "the scheduler steps by a value of this rank alone: the ranks lower their learning rates at "
                 "different times",
                 0.75,
+                patch=partial(average_argument, script, fact.node, "metrics", 0) if script.is_here(reach) else None,
             )
 
 

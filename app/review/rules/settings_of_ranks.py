@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.library_calls import GENERATORS
@@ -10,6 +11,7 @@ from ...training_script.model.reach import Run
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import nodes_below
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
+from ..patches.call_arguments import one_seed
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -89,7 +91,7 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
     """DW237: yield the optimizers that have other settings on each rank."""
     if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)):
         return
-    sources = [(each, fact.site) for each, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
+    sources = [(each, fact) for each, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
     for reach in run.reached:
         named = getattr(reach.fact, "named", {})
         if not is_optimizer(reach.name) or not reach.several:
@@ -98,7 +100,7 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
         if differ:
             at_source = len(sources) == 1 and script.is_here(sources[0][0])
             made = f"the optimizer of line {reach.fact.site.line}" if at_source else "this optimizer"
-            places = [reach.fact.site] if at_source else [site for _, site in sources]
+            places = [reach.fact.site] if at_source else [fact.site for _, fact in sources]
             yield from violation_at(
                 script,
                 sources[0][0] if at_source else reach,
@@ -108,4 +110,5 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
                     RelatedPlace(path=site.path, line=site.line, message="settings that differ between ranks")
                     for site in places
                 ],
+                patch=partial(one_seed, script, sources[0][1].node, "seed", 0) if at_source else None,
             )
