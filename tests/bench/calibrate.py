@@ -3,7 +3,8 @@
 Each case is a JSON line with ``id``, ``text``, ``cause`` (or ``out-of-scope``), ``also_ok`` and ``source``. A
 multiplier for each class of evidence and a temperature for each support are fitted by coordinate descent, with a
 penalty for their distance from what the entries document. The scores come from folds that they were not fitted on;
-cases of one source are in one fold. For each clue and signature it counts how often it was right.
+cases of one source are in one fold. For each clue and signature it counts how often it was right, and lists the clues
+to remove: those that were wrong more often than right.
 
     python tests/bench/calibrate.py CASES.jsonl… [--write] [-v]
 """
@@ -14,7 +15,7 @@ import math
 import sys
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ STEPS = (0.7, 1.4)  # tried for each number in turn
 ROUNDS = 3
 SHRINKAGE = 0.02  # penalty, in nats per case, for a number e times the documented one
 LEAST_SHARE = 1e-4
+LEAST_FIRES = 4  # of a clue that may be listed for removal
 MOST = {SYMPTOM_SIGNATURE: 1.0}  # a symptom counts at most half of a root, however often it is right
 SUPPORTS = ("log", "words", "other")
 FITTED = tuple(  # texts show too little of the others
@@ -181,13 +183,25 @@ def precision(cases: Sequence[ReadCase], knowledge: Knowledge) -> dict[str, list
     return found
 
 
+def clues_to_remove(found: Mapping[str, list[bool]]) -> list[str]:
+    """Return the clues that were wrong more often than right, of those found often enough to tell."""
+    return sorted(
+        id_
+        for id_, right in found.items()
+        if id_.startswith("clue:") and len(right) >= LEAST_FIRES and 2 * sum(right) < len(right)
+    )
+
+
 def main(paths: list[str], write: bool, verbose: bool) -> int:
     """Fit, print the figures, and write ``calibration.json`` if asked to."""
     knowledge = read_knowledge()
     rows = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines() if line.strip()]
     cases = [read_case(row, knowledge) for row in rows]
-    for id_, right in sorted(precision(cases, knowledge).items()):
+    found = precision(cases, knowledge)
+    for id_, right in sorted(found.items()):
         print(f"{id_:<48} {len(right):>4} {sum(right) / len(right):6.0%}")
+    for id_ in clues_to_remove(found):
+        print(f"remove {id_}: wrong more often than right")
     outcomes = cross_validated(cases, knowledge, fold_of)
     for row in outcomes if verbose else []:
         if row.place > 0:
