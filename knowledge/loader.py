@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_origin
 import msgspec
 
 from .pattern_cost import has_nested_repeat
+from .phrases import expand_cause, expand_question, unknown_group
 from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
 from .stemming import clue_stems
 from .templates import names_in_template
@@ -27,6 +28,7 @@ SHARED_FILES: dict[str, Any] = {
     "rules.yaml": dict[str, Rule],
     "in_scope_words.yaml": list[str],
     "synonyms.yaml": list[list[str]],
+    "phrases.yaml": dict[str, list[str]],
     "topics.yaml": dict[str, str],
     "multi_rank_words.yaml": list[str],
     "facts.yaml": dict[str, str],
@@ -134,6 +136,7 @@ def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
         rules=raw["rules.yaml"],
         in_scope_words=raw["in_scope_words.yaml"],
         synonyms=raw["synonyms.yaml"],
+        phrases=raw["phrases.yaml"],
         topics=raw["topics.yaml"],
         facts=raw["facts.yaml"],
         multi_rank_words=raw["multi_rank_words.yaml"],
@@ -148,8 +151,16 @@ def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
     if thorough or origin.get("messages.yaml", BUILT_IN / "x").parent != BUILT_IN:
         for id_, message in knowledge.messages.items():
             _check_pattern(origin["messages.yaml"], [id_, "pattern"], message.pattern, message.literal)
-    stems = clue_stems(knowledge.causes.values(), knowledge.questions.values(), knowledge.synonyms)
-    return msgspec.structs.replace(knowledge, stems=stems)
+    return _with_phrases(knowledge)
+
+
+def _with_phrases(knowledge: Knowledge) -> Knowledge:
+    """Return the knowledge with its groups of phrases expanded, and the stems of all phrases."""
+    groups = knowledge.phrases
+    known = {id_: expand_cause(cause, groups) for id_, cause in knowledge.causes.items()}
+    questions = {id_: expand_question(question, groups) for id_, question in knowledge.questions.items()}
+    stems = clue_stems(known.values(), questions.values(), knowledge.synonyms)
+    return msgspec.structs.replace(knowledge, causes=known, questions=questions, stems=stems)
 
 
 def _yaml_files(root: Path) -> list[Path]:
@@ -185,8 +196,11 @@ def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str,
 
 
 def _undeclared_in_shared_files(knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[str, list[Key], str]]:
-    """Yield every undeclared id in the conditions of questions and in the scopes of findings, with its file."""
+    """Yield every undeclared id in questions and in the scopes of findings, with its file."""
     for id_, question in knowledge.questions.items():
+        heard = (term for ways in question.heard.values() for terms in ways for term in terms)
+        if group := unknown_group(heard, knowledge.phrases):
+            yield "questions.yaml", [id_, "heard"], f"no group ${group} in phrases.yaml"
         for other, answers in question.fits.items():
             known = knowledge.questions[other].answers if other in knowledge.questions else {}
             if unknown := [answer for answer in answers if answer not in known]:
@@ -210,6 +224,9 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
         for answer in weights:
             if answer not in knowledge.questions[question].answers:
                 yield ["questions", question, answer], f"question {question!r} has no answer {answer!r}"
+    for index, clue in enumerate(cause.clues):
+        if group := unknown_group(clue.all, knowledge.phrases):
+            yield ["clues", index], f"no group ${group} in phrases.yaml"
     for finding in cause.findings:
         if finding not in findings:
             yield ["findings", finding], f"undeclared finding {finding!r}"

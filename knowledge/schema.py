@@ -47,11 +47,13 @@ class Signature(StrictStruct, frozen=True):
 class Clue(StrictStruct, frozen=True):
     """Words of users: every term of ``all``, close together.
 
-    A term is a word or a short phrase, ``a|b`` means either, a final ``*`` any ending. Words are compared by stem
-    and with their synonyms (``synonyms.yaml``); case and punctuation do not count.
+    A term is a word or a short phrase, ``a|b`` means either, ``$name`` any phrase of a group of ``phrases.yaml``, a
+    final ``*`` any ending. Words are compared by stem and with their synonyms (``synonyms.yaml``); case and punctuation
+    do not count. ``why``: what the words show.
     """
 
     all: list[str]
+    why: str
     weight: Weight = "moderate"
 
 
@@ -214,6 +216,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, Rule]
     in_scope_words: list[str]
     synonyms: list[list[str]]
+    phrases: dict[str, list[str]] = {}  # named groups, of which clues and heard answers are expanded when they are read
     topics: dict[str, str]
     multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words

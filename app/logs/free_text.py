@@ -68,7 +68,7 @@ def _clues(passages: PassageIndex, origin: str, knowledge: Knowledge) -> Iterato
     for cause in knowledge.causes.values():
         for number, clue in enumerate(cause.clues):
             if found := passages.find(clue.all):
-                what = f"the text contains {found.quoted}"
+                what = f"{clue.why.removesuffix('.')}: {found.quoted}"
                 yield Evidence(clue_id(cause, number), "description", what, where=f"{origin}:{found.place}")
 
 

@@ -74,7 +74,7 @@ def test_words_of_a_short_text_find_the_symptom():
 
 
 def heard(text: str, clue: list[str]) -> list[str]:
-    cause = msgspec.structs.replace(ODD, clues=[Clue(all=clue)], symptoms=["zzzz"])
+    cause = msgspec.structs.replace(ODD, clues=[Clue(all=clue, why="It is odd.")], symptoms=["zzzz"])
     found = match(text, "x", msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": cause}))
     return [item.id for item in found if item.id.startswith("clue:")]
 
@@ -98,10 +98,12 @@ def test_the_terms_of_a_clue_stand_close_together():
 
 def test_evidence_quotes_the_terms_and_names_the_sentence():
     text = "One\nthing first. Then the loss\nexplodes. At last the scheduler stops, it explodes."
-    clued = msgspec.structs.replace(ODD, clues=[Clue(all=["explode", "scheduler"])], symptoms=["zzzz"])
+    clued = msgspec.structs.replace(
+        ODD, clues=[Clue(all=["explode", "scheduler"], why="It is odd.")], symptoms=["zzzz"]
+    )
     found = match(text, "x", msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": clued}))
     (clue,) = [item for item in found if item.id.startswith("clue:")]
-    assert clue.what == "the text contains “explodes”, “scheduler”"
+    assert clue.what == "It is odd: “explodes”, “scheduler”"
     assert clue.where == "x:2:14"
 
 
@@ -118,11 +120,11 @@ def test_text_answers_a_question_without_asking():
 
 
 def test_one_is_not_heard_in_on():
-    clue = [Clue(all=["one gpu", "full"])]
+    clue = [Clue(all=["one gpu", "full"], why="It is odd.")]
     knowledge = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": msgspec.structs.replace(ODD, clues=clue)})
     heard = {said: match(said, "x", knowledge) for said in ("One GPU is full\n", "memory on GPU 0 is full\n")}
     (one, on) = ([item for item in found if item.id.startswith("clue:")] for found in heard.values())
-    assert [item.what for item in one] == ["the text contains “One GPU”, “full”"]
+    assert [item.what for item in one] == ["It is odd: “One GPU”, “full”"]
     assert on == []
 
 

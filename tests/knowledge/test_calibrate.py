@@ -19,7 +19,7 @@ FIRST, SECOND, THIRD = list(BUILT_IN.causes.values())[:3]
 
 
 def with_clues(cause: Cause, **clues: Any) -> Cause:
-    found = [Clue(all=[word], weight=weight) for word, weight in clues.items()]
+    found = [Clue(all=[word], weight=weight, why="It is odd.") for word, weight in clues.items()]
     return msgspec.structs.replace(cause, clues=found, signatures=[], generic=False, one_process=False)
 
 

@@ -161,6 +161,8 @@ def test_an_entry_is_whole(cause: Cause):
     assert max(len(line) for line in cause.explain.splitlines()) <= 120
     assert "How to tell it from similar causes" in cause.explain
     assert len(cause.clues) <= 8
+    assert all(re.fullmatch(r"\w.{9,99}\.", clue.why) for clue in cause.clues)
+    assert len({clue.why for clue in cause.clues}) == len(cause.clues)
     assert {"symptom", "area"} <= set(cause.questions) and cause.tells_apart
     assert cause.verify.gone or cause.verify.seen
     assert all(source.url.startswith("https://") and source.title and source.checked for source in cause.sources)

@@ -55,6 +55,16 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
     assert read_knowledge(tmp_path).causes["odd-cause"].title == "An odd cause"
 
 
+def test_group_of_phrases_means_each_of_them(tmp_path: Path):
+    write(tmp_path, "odd-group: [odd thing, strange thing]\n", name="phrases.yaml")
+    clue = "clues: [{all: [$odd-group|weird, $deepspeed], why: It is odd.}]\nfindings:"
+    write(tmp_path, ENTRY.replace("findings:", clue, 1))
+    knowledge = read_knowledge(tmp_path)
+    first, second = knowledge.causes["odd-cause"].clues[0].all
+    assert first == "odd thing|strange thing|weird" and "zero-3" in second.split("|")
+    assert {"odd thing", "strange thing"} <= knowledge.stems.keys()
+
+
 @pytest.mark.parametrize("name", ["in_scope_words.yaml", "scope.yaml"])
 def test_a_team_adds_words_under_either_file_name(name: str, tmp_path: Path):
     write(tmp_path, "- oddword\n", name=name)
@@ -80,6 +90,8 @@ def test_a_team_adds_words_under_either_file_name(name: str, tmp_path: Path):
         ("kind: text,", "kind: patch,", 13, "review rule"),
         ("kind: text,", "kind: text, safety: unsafe,", 13, "why_unsafe"),
         ("holds_for:", "see_also: [no-such]\nholds_for:", 15, "no-such"),
+        ("findings:", "clues: [{all: [$no-such], why: It is odd.}]\nfindings:", 8, "$no-such"),
+        ("findings:", "clues: [{all: [odd]}]\nfindings:", 8, "why"),
         ("title: An odd cause", "title: An odd cause\ntitle: Twice", 3, "duplicated"),
         ("title: An odd cause", "yes: An odd cause", 2, "quote it"),
         ("title: An odd cause", "title: 'An odd cause", 18, ""),
