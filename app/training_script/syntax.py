@@ -103,3 +103,13 @@ def call_argument(call: ast.Call, name: str, place: int | None = None) -> ast.ex
     ):
         return call.args[place]
     return None
+
+
+def unpacked_at_once(stmt: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the targets of ``a, b = x, y`` with their values; none for other assignments."""
+    match stmt:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
+            starred = any(isinstance(each, ast.Starred) for each in (*targets, *values))
+            return [] if starred else list(zip(targets, values, strict=True))
+        case _:
+            return []

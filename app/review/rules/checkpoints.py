@@ -31,7 +31,7 @@ WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
 OF_NUMBERS = re.compile(
-    r"sched|scaler|trt", re.IGNORECASE
+    r"sched|scaler|sampler|loader|trt", re.IGNORECASE
 )  # objects whose states hold numbers or an engine, not tensors
 SHARDS = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 GUARD = "guard-save"

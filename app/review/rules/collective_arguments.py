@@ -89,10 +89,24 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
                 word = LISTS[name][1]
                 problem = f"the root lacks {word}" if is_root else f"ranks other than the root pass {word}"
                 patch = None
+                if _has_counterpart(script, run, fact, passed=not is_root):
+                    break
                 if not is_root and script.is_here(reach):
                     patch = partial(list_on_root, script, fact.node, word, LISTS[name][0], at.value)
                 yield from violation_at(script, reach, f"{problem}: {name} raises an error there", 0.9, patch=patch)
                 break
+
+
+def _has_counterpart(script: Script, run: Run, call: Noted, *, passed: bool) -> bool:
+    """Return whether other ranks make the call elsewhere: one of the two is in a function that other files call.
+
+    ``passed``: whether ``call`` passes the list of the root.
+    """
+    name = call.name.removeprefix(PREFIX)
+    runs = (other for other in script.runs if run.function or other.function)
+    calls = (fact for other in runs for _, fact in other.of(call.name) if fact.site != call.site)
+    given = (argument(fact, *LISTS[name]) for fact in calls)
+    return any((each is None or each.key is run.keys.none) == passed for each in given)
 
 
 def check_elements(script: Script, run: Run) -> Iterator[Violation]:

@@ -71,9 +71,14 @@ def _elements(key: Key, inner: int) -> Iterator[Key]:
 
 
 def _is_logits(key: Key) -> bool:
-    while key.op == "item" and key.args[1].op in ("slice", "sequence"):
+    while key.op == "item" and _keeps_tokens(key.args[1]):
         key = key.args[0]
     return key.op == "attribute" and key.args[1] == "logits"
+
+
+def _keeps_tokens(place: Key) -> bool:
+    """Return whether an index takes parts of the dimensions, rather than one number of one."""
+    return place.op == "slice" or (place.op == "sequence" and all(each.op == "slice" for each in place.args))
 
 
 def _is_of_tokens(key: Key) -> bool:

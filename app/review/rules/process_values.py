@@ -68,7 +68,7 @@ def _variable(script: Script, node: ast.AST) -> str:
 
 def check_address(script: Script, run: Run) -> Iterator[Violation]:
     """DW113: yield the addresses and ports at which the ranks are to meet that each process has of its own."""
-    later = list(run.of("torch.distributed.init_process_group"))
+    later = list(run.of("torch.distributed.init_process_group")) if run.distributed else []
     for reach, fact in run.of(*(f".{name}" for name in MEETING_POINT)):
         given = fact.values[0].key
         if given.spread & LOCAL and reach.several and any(together(reach, init) for init, _ in later):

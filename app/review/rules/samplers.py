@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from functools import partial
+from itertools import takewhile
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
@@ -104,7 +105,8 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
             for _, loader in run.of(*LOADER_CLASSES)
             if (given := argument(loader, 3, "sampler")) and fact.result.key in alternatives(given.key)
         }
-        if any(_trains_again(each, loaders) for each in run.reached):
+        trained = [each for each in run.reached if _trains_again(each, loaders)]
+        if trained and _is_nearest(reach, [other for other, each in made if each.site == fact.site], trained):
             known = known if known is not None else {found.line for found in missing_set_epoch.check(script)}
             site = script.place(reach)
             if site and site.line not in known:
@@ -114,6 +116,16 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
                     "the epoch of this sampler is not set in the loop over epochs: every epoch has the same order",
                     0.8,
                 )
+
+
+def _is_nearest(reach: Reach, made: list[Reach], trained: list[Reach]) -> bool:
+    """Return whether no other call by which a sampler is made shares more calls with the training."""
+
+    def near(each: Reach) -> int:
+        ways = (zip(each.calls, at.calls, strict=False) for at in trained)
+        return max(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], way)) for way in ways)
+
+    return near(reach) == max(map(near, made))
 
 
 def _is_sampler(call: Noted, run: Run) -> bool:

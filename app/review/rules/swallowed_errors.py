@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.function_steps import Item, Leave
+from ...training_script.model.function_steps import Branch, Item, Leave, kinds
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
@@ -26,6 +26,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             site = each.attempt.site
             if site is None or site in seen or site.path != script.source.path:
                 continue
+            handler = each.attempt.handler
+            if _end(handler) == "raise" or reach.fact.kind in kinds(handler):
+                continue  # no rank goes on behind it, or in time for the others
             goes_on = _reaches_more(each, run.reached[at + 1 :])
             if goes_on and _may_raise_before(script, reach, site, waits):
                 seen.add(site)
@@ -55,6 +58,19 @@ def _reaches_more(each: Attempted, later: list[Reach]) -> str:
 
 def _last_leave(items: list[Item]) -> str:
     return items[-1].kind if items and isinstance(items[-1], Leave) else ""
+
+
+def _end(items: list[Item]) -> str:
+    """Return how ranks surely leave these steps, an empty string if they may go on or leave in several ways."""
+    for item in items:
+        if isinstance(item, Leave):
+            return item.kind
+        if isinstance(item, Branch):
+            arms = [item.then, item.other]
+            ends = {_end(arm) for arm in ([arms[not item.test.value]] if item.test.is_constant else arms)}
+            if ends != {""}:
+                return ends.pop() if len(ends) == 1 else ""
+    return ""
 
 
 def _may_raise_before(script: Script, reach: Reach, handler: Site, waits: set[Site]) -> bool:

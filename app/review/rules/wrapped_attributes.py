@@ -22,6 +22,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         read = reach.fact
         if not isinstance(read, Read) or reach.unsure or reach.attempted or not script.is_here(reach):
             continue
+        if isinstance(read.node.value, ast.Name) and read.node.value.id == "self":
+            continue  # in a method of the model, which is called by DDP
         held = _models(run, reach, read)
         wrap = next((wraps[key] for key in held if key in wraps), None)
         if wrap is None or _is_asked_for(script, read.node):

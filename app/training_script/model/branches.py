@@ -13,8 +13,9 @@ from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
 from .conditions import ConditionEvaluator
+from .context_steps import count_leaves, with_body
 from .followed import known_functions
-from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, count_leaves, kinds, with_body
+from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, kinds
 from .iterables import is_of_batches
 from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS

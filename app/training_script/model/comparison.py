@@ -26,7 +26,7 @@ from .sequences import (
     leaving,
     path_of,
 )
-from .taken_arms import Arm, TakenArms
+from .taken_arms import Arm, TakenArms, refuses
 
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 
@@ -102,6 +102,8 @@ class Comparison:
             self._known.add(key)
             if isinstance(a, Choice) or isinstance(b, Choice):
                 arms = self._taken.pairs(a, b, decided, by, assumed)
+                if decided is not None and a is not b:
+                    arms = [arm for arm in arms if not refuses(arm, (a, b))] or arms
                 if len(arms) == 1:
                     a, b, decided, by, assumed = arms[0]
                     continue

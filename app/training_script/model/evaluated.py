@@ -78,8 +78,8 @@ class Evaluated:
 
     @property
     def is_single(self) -> bool:
-        """True for a program that sets the number of ranks to one."""
-        return self._whole.is_single
+        """True for a program that sets the number of ranks to one, or its rank to a number."""
+        return self._whole.is_single or self._whole.is_one_rank
 
     @property
     def normalises(self) -> bool:

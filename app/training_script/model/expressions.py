@@ -251,7 +251,7 @@ class ExpressionEvaluator(CallEvaluator):
         if len(values) > MOST_ELEMENTS or None in node.keys or not all(each.key.is_constant for each in names):
             return self.unknown(node, *names, *values)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
-        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
         return Value(self.keys.make("mapping", *pairs), facts, Record(fields))
 
@@ -262,7 +262,7 @@ class ExpressionEvaluator(CallEvaluator):
         if len(values) > MOST_ELEMENTS:
             spread = self.unknown(node, *values).key.spread
             return Value(self.keys.make("elements", len(values), *self.place(node), spread=spread))
-        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
+        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         key = self.keys.make("sequence", *(value.key for value in values))
         return Value(key, facts, tuple(values))
 

@@ -209,36 +209,6 @@ def _choice(item: Branch, following: Node, raised: Handler | None, returned: Nod
     return node
 
 
-def with_body(items: "list[Item]", body: "list[Item]") -> "list[Item]":
-    """Return the steps of a context manager around those of a body."""
-    found: list[Item] = []
-    for item in items:
-        match item:
-            case Pause():
-                found += body
-            case Branch(then=then, other=other):
-                found.append(item._replace(then=with_body(then, body), other=with_body(other, body)))
-            case Attempt(body=tried, handler=handler):
-                found.append(item._replace(body=with_body(tried, body), handler=handler))
-            case _:
-                found.append(item)
-    return found
-
-
-def count_leaves(items: "list[Item]") -> int:
-    """Return how often steps leave a function before its end."""
-    count = 0
-    for item in items:
-        match item:
-            case Leave(kind="return"):
-                count += 1
-            case Branch(then=first, other=second) | Attempt(first, second):
-                count += count_leaves(first) + count_leaves(second)
-            case _:
-                pass
-    return count
-
-
 def _raises(items: "list[Item]") -> bool:
     return any(
         (isinstance(item, Leave) and item.kind == "raise")

@@ -64,13 +64,16 @@ class FunctionEvaluator(ObjectEvaluator):
         self.parameters = [each.arg for each in positional]
         defaults = dict(zip([each.arg for each in positional][::-1], spec.defaults[::-1], strict=False))
         defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+        no_rank = self.keys.constant(-1)  # of a call, rather than a number until the rank is known
         for place, parameter in enumerate((*positional, *spec.kwonlyargs)):
             name = parameter.arg
             if place < len(values) and place < len(positional):
                 given = values[place]
             elif name in named:
                 given = named[name]
-            elif name in defaults and not self._suggests(name):
+            elif name in defaults and (
+                not self._suggests(name) or (called and self.evaluate(defaults[name]).key is no_rank)
+            ):
                 given = self.evaluate(defaults[name])
                 if given.key.is_constant and not called:
                     given = Value(self.keys.make("parameter", *self.place(parameter)))
@@ -80,7 +83,7 @@ class FunctionEvaluator(ObjectEvaluator):
                     given = Value(given.key, frozenset({name}))
                 elif name == "model" and not called and self.function and gives_loss_to_trainer(self.function):
                     given = Value(given.key, frozenset({"prepared"}))
-            self.env[name] = self.named(name, given)
+            self.env[name] = given if given.key is no_rank else self.named(name, given)
         names = {each.arg for each in (*positional, *spec.kwonlyargs)}
         rest, others = tuple(values[len(positional) :]), {name: named[name] for name in named if name not in names}
         if spec.vararg:

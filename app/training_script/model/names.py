@@ -82,6 +82,7 @@ class Shared:
         self.options: dict[str, Value] = {}  # of the command line, with their defaults
         self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
         self.is_single = False  # the program makes itself a job of one rank
+        self.is_one_rank = False  # the program makes itself a rank with a number of its own
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
 

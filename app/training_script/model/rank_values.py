@@ -5,7 +5,7 @@ import ast
 from .. import rank_names
 from ..syntax import dotted_name, last_name
 from .function_steps import Called
-from .keys import Key
+from .keys import LOCAL, Key
 from .names import Named, NameEvaluator, Values
 from .values import Bound, FunctionRef, Value, is_elements
 
@@ -51,7 +51,10 @@ class RankEvaluator(NameEvaluator):
         return Value(self.keys.make("mesh", len(shape.key.args))) if shape and known else None
 
     def started(self, node: ast.Call, values: Values, named: Named) -> Value | None:
-        """Follow the function that processes are started with: by ``mp.spawn``, or each by ``Process``."""
+        """Follow the function that processes are started with: by ``mp.spawn``, or each by ``Process``.
+
+        What the process that starts them has found out, all of them get alike.
+        """
         name = last_name(node.func)
         if name != "Process" and name not in STARTS:
             return None
@@ -59,6 +62,7 @@ class RankEvaluator(NameEvaluator):
         if not target or not isinstance(target.obj, FunctionRef | Bound):
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
+        given = [self.unknown(node)._replace(obj=each.obj) if each.key.spread & LOCAL else each for each in given]
         rank = Value(self.keys.rank("spawned", name))
         if name == "Process":
             given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop

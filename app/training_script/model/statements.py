@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 
 from ..nodes import child_nodes
-from ..syntax import FUNCTIONS, last_name
+from ..syntax import FUNCTIONS, last_name, unpacked_at_once
 from .caught_errors import error_of
 from .collective_effects import is_agreed
 from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, DIFFERS, LOCAL
+from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN
 from .names import CARRIED, OWN_GROUP, UNWRAPPED
 from .noted_calls import MEETING_POINT, NEW_PART
 from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
@@ -151,6 +151,11 @@ class StatementEvaluator(ExpressionEvaluator):
         self.globals.update(stmt.names)
 
     def _Assign_statement(self, stmt: ast.Assign) -> None:
+        unpacked = [(target, self.evaluate(value)) for target, value in unpacked_at_once(stmt)]
+        for target, value in unpacked:
+            self.bind(target, value)
+        if unpacked:
+            return
         value = self.evaluate(stmt.value)
         for target in stmt.targets:
             self.bind(target, value)
@@ -197,6 +202,8 @@ class StatementEvaluator(ExpressionEvaluator):
                 held = self.evaluate(owner)
                 if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and len(self.path) == 1:
                     self.shared.is_single = value.key.is_constant and str(value.key.value) == "1"
+                if name == "RANK" and self.qualified(held) == "os.environ" and len(self.path) == 1:
+                    self.shared.is_one_rank |= value.key.op == "rank" and value.key.args[1] == UNTIL_KNOWN
                 if name in MEETING_POINT and self.qualified(held) == "os.environ":
                     self._note_store(target, name, held, value)
                 self._store(held, name, self.named(name, value))

@@ -2,7 +2,7 @@
 
 from .assumptions import Assumptions, AssumptionSets
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
-from .sequences import Choice, Loop, Node
+from .sequences import Choice, End, Loop, Node
 
 Arm = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
 
@@ -63,3 +63,9 @@ class TakenArms:
             (True, choice.then, self._assumptions.assume(assumed, seen, True)),
             (False, choice.other, self._assumptions.assume(assumed, seen, False)),
         ]
+
+
+def refuses(arm: Arm, choices: tuple[Node, Node]) -> bool:
+    """Return whether a rank ends the program on one side of a branch that all ranks take alike once they get there."""
+    alike = all(not each.test.spread & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))
+    return alike and any(isinstance(node, End) and node.kind == "exit" for node in arm[:2])

@@ -1458,6 +1458,212 @@ PAIRS = {
         "",
         "DW202",
     ),
+    "a number that is no rank, for data of one rank": Pair(
+        """
+        from contextlib import contextmanager
+        @contextmanager
+        def first(local_rank):
+            if local_rank not in [-1, 0]:
+                dist.barrier()
+            yield
+            if local_rank == 0:
+                dist.barrier()
+        def read(path, rank=-1):
+            with first(rank):
+                return open(path)
+        def train(model, rank):
+            data = read("train.txt", rank=rank)
+            if rank in [-1, 0]:
+                test = read("test.txt", rank=-1)
+            model = DDP(model)
+        train(torch.nn.Linear(2, 2), rank)
+        """,
+        '"test.txt", rank=-1',
+        '"test.txt", rank=rank',
+        "DW401",
+    ),
+    "a number that is no rank, by default": Pair(
+        """
+        def read(path, rank=-1):
+            if rank == 0:
+                dist.barrier()
+            return open(path)
+        def train(model, rank):
+            if rank in [-1, 0]:
+                test = read("test.txt")
+            model = DDP(model)
+        train(torch.nn.Linear(2, 2), rank)
+        """,
+        'read("test.txt")',
+        'read("test.txt", rank)',
+        "DW401",
+    ),
+    "one process that makes itself the first rank": Pair(
+        """
+        import socket
+        def free_port():
+            with socket.socket() as open_socket:
+                open_socket.bind(("", 0))
+                return open_socket.getsockname()[1]
+        def main(options, rank, port):
+            os.environ["RANK"] = str(rank)
+            os.environ["WORLD_SIZE"] = str(options.gpus)
+            os.environ["MASTER_PORT"] = str(port)
+            dist.init_process_group("nccl")
+        if __name__ == "__main__":
+            main(None, 0, free_port())
+        """,
+        '            os.environ["RANK"] = str(rank)\n',
+        "",
+        "DW113",
+    ),
+    "a port that the parent of the ranks finds": Pair(
+        """
+        import socket
+        from multiprocessing import Process
+        def free_port():
+            with socket.socket() as open_socket:
+                open_socket.bind(("", 0))
+                return open_socket.getsockname()[1]
+        def work(port, rank):
+            os.environ["MASTER_PORT"] = str(port)
+            dist.init_process_group("nccl", rank=rank, world_size=2)
+        def main():
+            port = free_port()
+            for number in range(2):
+                Process(target=work, args=(port, number)).start()
+        if __name__ == "__main__":
+            main()
+        """,
+        "str(port)",
+        "str(free_port())",
+        "DW113",
+    ),
+    "an option that is not known ends the program between two barriers": Pair(
+        """
+        def load(kind):
+            if rank != 0:
+                dist.barrier()
+            if kind == "linear":
+                model = torch.nn.Linear(2, 2)
+            else:
+                print("unknown")
+                exit(0)
+            if rank == 0:
+                dist.barrier()
+            return DDP(model)
+        """,
+        '            if kind == "linear":\n',
+        '            if kind == "linear" and rank != 0:\n',
+        "DW401",
+    ),
+    "values that are unpacked at once, of which one is read twice": Pair(
+        """
+        def train(model, options):
+            model = DDP(model)
+            a, b, c, d, e, f, g, h, i, j, k, l, rounds = (
+                options.a, options.b, options.c, options.d, options.e, options.f, options.g,
+                options.h, options.i, options.j, options.k, options.l, options.rounds,
+            )
+            if rank == 0:
+                rounds = options.rounds
+            for number in range(rounds):
+                model(torch.ones(2)).sum().backward()
+        """,
+        "                rounds = options.rounds\n",
+        "                rounds = options.first_rounds\n",
+        "DW217",
+    ),
+    "functions of the first rank and of its workers": Pair(
+        """
+        def answer(result):
+            dist.gather_object(result, object_gather_list=None, dst=0)
+        class Leader:
+            def results(self):
+                answers = [None, None]
+                dist.gather_object(None, answers, dst=0)
+                return answers[1]
+        """,
+        "object_gather_list=None",
+        "object_gather_list=[None, None]",
+        "DW417",
+    ),
+    "an error after which the rank ends if there are others": Pair(
+        """
+        def train(model, batches):
+            model = DDP(model)
+            for batch in batches:
+                try:
+                    model(batch).sum().backward()
+                except RuntimeError as error:
+                    if "out of memory" in str(error):
+                        if dist.is_initialized():
+                            raise
+                        continue
+                    else:
+                        raise
+        """,
+        "                        if dist.is_initialized():\n                            raise\n",
+        "                        print(error)\n",
+        "DW411",
+    ),
+    "an attribute that a model reads of itself inside of DDP": Pair(
+        """
+        class Heads(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.heads = torch.nn.ModuleDict()
+            def forward(self, batch):
+                return {name: head(batch) for name, head in self.heads.items()}
+        def train(batches, several):
+            model = Heads()
+            if several:
+                model = DDP(model)
+            for batch in batches:
+                results = model(batch)
+                print(len(results))
+        """,
+        "len(results)",
+        "len(model.heads)",
+        "DW218",
+    ),
+    "one number of each pair of scores": Pair(
+        """
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        def accuracy(model, batch):
+            shifted = model(**batch).logits[:, :-1]
+            scores = model(**batch).logits[:8]
+            chosen = scores[:, 1]
+            return accelerator.gather(chosen)
+        """,
+        "scores[:, 1]",
+        "scores[:, 1:]",
+        "DW407",
+    ),
+    "the state of a sampler, which holds numbers": Pair(
+        """
+        def resume(model, sampler):
+            dist.barrier()
+            sampler.load_state_dict(torch.load("sampler.pt"))
+        """,
+        "sampler.load_state_dict",
+        "model.load_state_dict",
+        "DW504",
+    ),
+    "a list in which one element was made of a set": Pair(
+        """
+        def train(model, weights, special):
+            model = DDP(model)
+            weights = set(weights)
+            optimizers = [torch.optim.SGD(weights - special, lr=0.1), torch.optim.Adam(special)]
+            for optimizer in optimizers:
+                dist.barrier()
+        """,
+        "in optimizers:",
+        "in weights - special:",
+        "DW233",
+    ),
 }
 
 

@@ -1,8 +1,11 @@
 """Data that the ranks share out wrongly, and processes that meet nowhere, with look-alikes that are right."""
 
 import textwrap
+from pathlib import Path
 
 import pytest
+from ddpwizard.app.review.file_review import review_file
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.review_snippets import lines
 
 START = """
@@ -139,3 +142,36 @@ def test_a_call_that_partial_completes_has_no_patch() -> None:
     save({})
     """
     assert lines(code, "DW501") == ["save({})"]
+
+
+PARTS = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+def batches(data):
+    return DataLoader(data, sampler=DistributedSampler(data))
+def count(data):
+    return sum(len(batch) for batch in batches(data))
+def train(model, data):
+    model = DDP(model)
+    loader = batches(data)
+    for epoch in range(3):
+        for batch in loader:
+            model(batch).sum().backward()
+"""
+USER = """
+import torch
+import torch.distributed as dist
+import parts
+dist.init_process_group("gloo")
+data = torch.ones(8, 2)
+parts.count(data)
+parts.train(torch.nn.Linear(2, 2), data)
+"""
+
+
+def test_the_call_that_trains_is_named_where_others_make_such_a_sampler_too(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    script = tmp_path / "train.py"
+    script.write_text(USER)
+    found = [each.line for each in review_file(script, built_in_knowledge()) if each.rule == "DW203"]
+    assert [USER.splitlines()[line - 1] for line in found] == ["parts.train(torch.nn.Linear(2, 2), data)"]
