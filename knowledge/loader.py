@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_origin
 
 import msgspec
 
+from .differences import mirror_differences
 from .pattern_cost import has_nested_repeat
 from .phrases import expand_cause, expand_question, unknown_group
 from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
@@ -151,13 +152,13 @@ def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
     if thorough or origin.get("messages.yaml", BUILT_IN / "x").parent != BUILT_IN:
         for id_, message in knowledge.messages.items():
             _check_pattern(origin["messages.yaml"], [id_, "pattern"], message.pattern, message.literal)
-    return _with_phrases(knowledge)
+    return _completed(knowledge)
 
 
-def _with_phrases(knowledge: Knowledge) -> Knowledge:
-    """Return the knowledge with its groups of phrases expanded, and the stems of all phrases."""
+def _completed(knowledge: Knowledge) -> Knowledge:
+    """Return the knowledge with both sides of each difference, the phrases of groups, and the stems of all phrases."""
     groups = knowledge.phrases
-    known = {id_: expand_cause(cause, groups) for id_, cause in knowledge.causes.items()}
+    known = {id_: expand_cause(cause, groups) for id_, cause in mirror_differences(knowledge.causes).items()}
     questions = {id_: expand_question(question, groups) for id_, question in knowledge.questions.items()}
     stems = clue_stems(known.values(), questions.values(), knowledge.synonyms)
     return msgspec.structs.replace(knowledge, causes=known, questions=questions, stems=stems)

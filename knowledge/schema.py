@@ -124,7 +124,11 @@ class OutdatedAdvice(StrictStruct, frozen=True):
 
 
 class Cause(StrictStruct, frozen=True):
-    """A cause of a problem. The file name is ``causes/<family>/<id>.yaml``."""
+    """A cause of a problem. The file name is ``causes/<family>/<id>.yaml``.
+
+    ``examples``: descriptions and logs that lead to it, which the tests and ``kb check`` read. ``tells_apart``: for
+    another cause "there …; here …", which its entry need not repeat.
+    """
 
     id: str
     title: str
@@ -136,6 +140,7 @@ class Cause(StrictStruct, frozen=True):
     verify: Verification
     holds_for: dict[str, str]
     sources: list[Reference]
+    examples: list[str] = []
     covers: list[str] = []
     prior: float = 0.0  # nats added to the common prior: how frequent it is
     generic: bool = False  # a mechanism that many causes share: ranked lower when one of these is supported

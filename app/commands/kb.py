@@ -8,7 +8,7 @@ import click
 
 from ...knowledge.loader import CAUSE_ID, read_valid_knowledge
 from ...knowledge.schema import Knowledge
-from ...knowledge.yaml_file import KnowledgeError
+from ...knowledge.yaml_file import KnowledgeError, line_of
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..knowledge_cache import team_directories
@@ -35,6 +35,8 @@ def command() -> None:
 def check(directory: Path | None, options: Options) -> int:
     """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns.
 
+    The examples of the team's entries must lead to them.
+
     Exit code 1: an error.
     """
     extra = [*team_directories(), *options.knowledge, *([directory] if directory else [])]
@@ -42,6 +44,7 @@ def check(directory: Path | None, options: Options) -> int:
         raise UserError(f"{missing}: no such directory", "name a directory with knowledge entries")
     try:
         knowledge, problems = read_valid_knowledge(*extra, thorough=True)
+        problems += _problems_of_examples(knowledge, extra)
     except KnowledgeError as error:  # of a built-in entry
         knowledge, problems = None, [error]
     if options.json:
@@ -53,6 +56,19 @@ def check(directory: Path | None, options: Options) -> int:
         if knowledge:
             print_line(_count_text(knowledge, len(problems)))
     return ExitCode.FOUND if problems else ExitCode.OK
+
+
+def _problems_of_examples(knowledge: Knowledge, directories: Sequence[Path]) -> list[KnowledgeError]:
+    """Return the examples of the entries in these directories that do not lead to their cause."""
+    from ..diagnosis.examples import read_examples
+
+    own = {path.stem: path for directory in directories for path in sorted(directory.rglob("*.yaml"))}
+    causes = [knowledge.causes[id_] for id_ in own if id_ in knowledge.causes]
+    return [
+        KnowledgeError(path, line_of(path.read_bytes(), ["examples", each.number]), each.problem)
+        for each in read_examples(causes, knowledge)
+        if each.problem and (path := own[each.cause.id])
+    ]
 
 
 def _count_text(knowledge: Knowledge, invalid: int) -> str:

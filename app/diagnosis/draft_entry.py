@@ -99,6 +99,7 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
         "symptoms:  # as people would type it into a search engine",
         *(f"  - {_text(words)}" for words in (draft.words or [draft.title])),
     ]
+    rows += _examples(draft)
     if usable:
         rows.append("signatures:  # log lines that show it; numbers and paths may differ")
     for where, pattern, literal in usable:
@@ -127,8 +128,25 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
     ]
     others = [other for other in draft.instead_of if other in knowledge.causes]
     if others:
-        rows += ["tells_apart:", *(f"  {other}: {UNFINISHED} what is different there." for other in others)]
+        rows += ["tells_apart:", *(f"  {other}: there {UNFINISHED}; here {UNFINISHED}" for other in others)]
     return "\n".join(rows) + "\n"
+
+
+def _examples(draft: EntryDraft) -> list[str]:
+    """Return the field of what must lead to the entry: the descriptions, and the error lines as they were."""
+    rows = [f"  - {_text(words)}" for words in draft.words]
+    lines = [line for _, line in draft.lines]
+    if lines:
+        rows += (
+            ["  - |-", *(f"    {line}" for line in lines)]
+            if all(map(str.isprintable, lines))
+            else [f"  - {_text(chr(10).join(lines))}"]
+        )
+    return (
+        ["examples:  # descriptions and logs that must lead to it: ddpwizard kb check reads them", *rows]
+        if rows
+        else []
+    )
 
 
 def build_draft(

@@ -57,6 +57,14 @@ def test_an_entry_from_a_log_passes_the_check_and_is_found_again(tmp_path: Path)
     assert unfinished.returncode == 1 and "still to be written" in unfinished.stdout
     finish(into / "storage-stall.yaml")
     assert ddpwizard("kb", "check", str(into)).returncode == 0
+    entry = into / "storage-stall.yaml"
+    assert read_knowledge(into).causes["storage-stall"].examples[0].startswith("[rank3]: StorageStallError")
+    whole = entry.read_text()
+    entry.write_text(whole.replace("    weight: strong", "    weight: weak"))
+    misled = ddpwizard("kb", "check", str(into))
+    assert misled.returncode == 1 and f"{entry}:" in misled.stdout
+    assert "example 1 does not lead to storage-stall" in misled.stdout
+    entry.write_text(whole)
     other = tmp_path / "other.log"
     other.write_text(LOG.replace("/data/shards/17", "/mnt/x/9").replace("30 s", "31 s"))
     found = ddpwizard("diagnose", str(other), "--knowledge", str(into), "--json")

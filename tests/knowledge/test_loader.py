@@ -55,6 +55,14 @@ def test_a_team_adds_a_cause_with_one_file(tmp_path: Path):
     assert read_knowledge(tmp_path).causes["odd-cause"].title == "An odd cause"
 
 
+def test_difference_in_one_entry_is_in_both(tmp_path: Path):
+    difference = "tells_apart: {port-in-use: there a port is taken; here it is odd}\nfindings:"
+    write(tmp_path, ENTRY.replace("findings:", difference, 1))
+    causes = read_knowledge(tmp_path).causes
+    assert causes["port-in-use"].tells_apart["odd-cause"] == "there it is odd; here a port is taken"
+    assert causes["odd-cause"].tells_apart["port-in-use"] == "there a port is taken; here it is odd"
+
+
 def test_group_of_phrases_means_each_of_them(tmp_path: Path):
     write(tmp_path, "odd-group: [odd thing, strange thing]\n", name="phrases.yaml")
     clue = "clues: [{all: [$odd-group|weird, $deepspeed], why: It is odd.}]\nfindings:"
