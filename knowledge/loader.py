@@ -245,16 +245,16 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
                 yield ["fixes", i, key], f"no fact {name!r} in facts.yaml"
         if fix.safety == "unsafe" and not fix.why_unsafe:
             yield ["fixes", i], "an unsafe fix says why (why_unsafe)"
-    texts: list[tuple[list[Key], str]] = [(["explain"], cause.explain)]
+    texts: list[tuple[list[Key], str]] = [(["summary"], cause.summary), (["explain"], cause.explain)]
+    texts += [(["symptoms", i], symptom) for i, symptom in enumerate(cause.symptoms)]
     for i, fix in enumerate(cause.fixes):
         texts += [
             (["fixes", i, key], value) for key, value in (("text", fix.text), ("code", fix.code), ("note", fix.note))
         ]
     for other, text in cause.tells_apart.items():
         texts.append((["tells_apart", other], text))
-    for keys, text in texts:
-        if UNFINISHED in text:
-            yield keys, "still to be written"
+    if unfinished := [keys for keys, text in texts if UNFINISHED in text]:
+        yield unfinished[0], f"still to be written: {', '.join(dict.fromkeys(str(keys[0]) for keys in unfinished))}"
     if not cause.fixes:
         yield ["fixes"], "a cause has at least one fix"
     if cause.verify.probe not in knowledge.probes and cause.verify.probe != "review":

@@ -95,9 +95,10 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
         f"id: {draft.id}",
         f"title: {_text(draft.title)}",
         "family: hang  # launch, ddp, fsdp, zero, hang, nccl, elastic, memory or performance",
-        f"summary: {_text(draft.title.rstrip('.') + '.')}",
-        "symptoms:  # as people would type it into a search engine",
-        *(f"  - {_text(words)}" for words in (draft.words or [draft.title])),
+        f"summary: {UNFINISHED} one sentence on what goes wrong.",
+        "symptoms:  # as people would type it into a search engine; six or more find it best",
+        *(f"  - {_text(words)}" for words in draft.words or [PREFIX.sub("", line) for _, line in new[:1]]),
+        f"  - {UNFINISHED} what a person sees who has this problem.",
     ]
     rows += _examples(draft)
     if usable:

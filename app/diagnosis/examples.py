@@ -27,7 +27,7 @@ class ReadExample(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong if the cause is not first, or ""."""
+        """A sentence on which cause is first instead, or ""."""
         if self.place == 0:
             return ""
         first = next((each for each in self.ranked if each.because), None)

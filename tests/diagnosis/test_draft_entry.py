@@ -60,7 +60,7 @@ def test_an_entry_from_a_log_passes_the_check_and_is_found_again(tmp_path: Path)
     entry = into / "storage-stall.yaml"
     assert read_knowledge(into).causes["storage-stall"].examples[0].startswith("[rank3]: StorageStallError")
     whole = entry.read_text()
-    entry.write_text(whole.replace("    weight: strong", "    weight: weak"))
+    entry.write_text(whole.replace("  - |-", "  - RuntimeError 98 Address already in use\n  - |-"))
     misled = ddpwizard("kb", "check", str(into))
     assert misled.returncode == 1 and f"{entry}:" in misled.stdout
     assert "example 1 does not lead to storage-stall" in misled.stdout
