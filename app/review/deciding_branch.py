@@ -167,5 +167,10 @@ class DecidingBranch:
             for node in ast.walk(stmt)
             if isinstance(node, ast.Call)
         }  # of ``total(x).item()`` the inner call
-        places = [(call.site.line, call.site.column) for call in self.calls]
+        sites = [call.site for call in self.calls]
+        if not sites:  # only another script shows what is called
+            sites = [
+                site for site in (*self.found.calls, self.found.first.site) if site.path == self.found.decided.path
+            ]
+        places = [(site.line, site.column) for site in sites]
         return [at[place] for place in dict.fromkeys(places) if place in at]

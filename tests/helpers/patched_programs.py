@@ -434,4 +434,71 @@ if distributed:
         own.fill_(rank)
 """,
     ),
+    "rest_of_the_round": Program(
+        "hoist-collective",
+        """
+totals = []
+for step in range(4):
+    value = torch.tensor([1.0 + rank])
+    if step % 2 or rank > 0:
+        continue
+    shares = [torch.zeros(1) for _ in range(world_size)]
+    if distributed:
+        dist.all_gather(shares, value)
+        totals.append(sum(shares).item())
+    else:
+        totals.append(value.item())
+    print("total", totals[-1])
+assert totals == [3.0 if distributed else 1.0] * 2
+""",
+    ),
+    "call_in_a_message": Program(
+        "hoist-collective",
+        """
+def total(value):
+    value = torch.tensor(value)
+    if distributed:
+        dist.all_reduce(value)
+    return value.item()
+
+
+if rank == 0:
+    print(f"total {total(2.0):.1f}")
+""",
+    ),
+    "file_of_the_gathered_state": Program(
+        "hoist-collective",
+        """
+import json
+
+
+def save(path, value):
+    values = [None] * world_size
+    if distributed:
+        dist.all_gather_object(values, value)
+    else:
+        values = [value]
+    with open(path, "w") as file:
+        json.dump(values, file)
+
+
+if rank == 0:
+    save("values.json", rank)
+assert rank or json.load(open("values.json")) == list(range(world_size))
+""",
+    ),
+    "state_of_one_rank": Program(
+        "call-on-every-rank",
+        """
+def mean(value):
+    value = torch.tensor(value)
+    if distributed:
+        dist.all_reduce(value)
+    return value.item() / world_size
+
+
+best = mean(3.0) if rank == 0 else None
+assert rank or best == 3.0
+""",
+    ),
 }

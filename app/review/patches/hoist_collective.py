@@ -10,11 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...training_script.collectives import POINT_TO_POINT
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
+from ...training_script.edits import Edit
+from ...training_script.syntax import LOOPS, dotted_name, nodes_of_body
 from ..rank_bindings import differs_by_rank, is_under_rank_condition
 from ..rule_context import Patch, Script, no_patch
 from ..side_effects import called_name, is_side_effect, writes_output
+from .guarded_writes import guarded_writes
 from .hoist_edits import BodyPiece, NoPatch, branch_edits
+from .names_in_code import asked_for, names_read, names_set, reads_any, touches
 
 FIX = "hoist-collective"
 LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
@@ -27,17 +30,21 @@ SAME_EVERYWHERE = re.compile(
 BLOCKS = (ast.For, ast.With, ast.If)
 
 
-def hoist_collective(script: Script, guard: ast.If, calls: Sequence[ast.Call]) -> Patch:
-    """Return the patch that lets every rank reach ``calls``, all in the body of ``guard``; display-only if refused."""
+def hoist_collective(script: Script, guard: ast.If, calls: Sequence[ast.Call], *, by_first: bool = False) -> Patch:
+    """Return the patch that lets every rank reach ``calls``, all in the body of ``guard``; display-only if refused.
+
+    ``by_first``: the condition lets rank 0 through, and no other rank.
+    """
     try:
-        return _Hoist(script, guard, calls).patch()
+        return _Hoist(script, guard, calls, by_first=by_first).patch()
     except NoPatch as why:
         return no_patch(FIX, str(why))
 
 
 class _Hoist:
-    def __init__(self, script: Script, guard: ast.If, calls: Sequence[ast.Call]) -> None:
-        self.script, self.source, self.guard = script, script.source, guard
+    def __init__(self, script: Script, guard: ast.If, calls: Sequence[ast.Call], *, by_first: bool) -> None:
+        self.script, self.source, self.guard, self.by_first = script, script.source, guard, by_first
+        self.writes: list[Edit] = []
         self.calls: set[ast.AST] = {*calls}
         self.through = [function for call in calls if (function := script.names.function(call))]
         self.needed: set[str] = set()
@@ -54,7 +61,7 @@ class _Hoist:
             id=FIX,
             safety="unsafe",
             why_unsafe=f"{why} on all ranks; printing, logging and writing stay under `{self.rank_test}`",
-            edits=branch_edits(self.source, self.guard, pieces, self.rank_test, self.uniform_test),
+            edits=[*branch_edits(self.source, self.guard, pieces, self.rank_test, self.uniform_test), *self.writes],
         )
 
     # ---- refusals
@@ -99,7 +106,7 @@ class _Hoist:
             if self.script.depends_on_rank(above.test):
                 raise NoPatch("the collective is under more than one condition on the rank")
             self._refuse_what_may_differ(above.test)
-        asked = {ast.unparse(each) for each in _asked_for(guard.test)}
+        asked = {ast.unparse(each) for each in asked_for(guard.test)}
         used = {ast.unparse(each.func.value) for each in calls if isinstance(each.func, ast.Attribute)}
         if missing := asked & used:
             raise NoPatch(f"`{min(missing)}` may be None on the other ranks: make it on every rank first")
@@ -114,12 +121,14 @@ class _Hoist:
                 ):
                     raise NoPatch(f"line {node.lineno} leaves the branch: move the collective out by hand")
         for function in self.through:
-            for node in nodes_of_body(function):
-                if isinstance(node, ast.Call) and writes_output(node):
-                    raise NoPatch(
-                        f"{function.name}() also writes (line {node.lineno}), and would on every rank: "
-                        "move the collective out of it, keep the writing under the condition"
-                    )
+            writes = [each for each in nodes_of_body(function) if isinstance(each, ast.Call) and writes_output(each)]
+            edits = guarded_writes(self.script, function, writes) if self.by_first else None
+            if writes and edits is None:
+                raise NoPatch(
+                    f"{function.name}() also writes (line {writes[0].lineno}), and would on every rank: "
+                    "move the collective out of it, keep the writing under the condition"
+                )
+            self.writes += edits or []
 
     def _waits_for_body(self) -> bool:
         """Return whether the condition is in a generator, whose caller does something in the middle."""
@@ -129,7 +138,7 @@ class _Hoist:
 
     def _check_moved(self) -> None:
         """Refuse if a moved statement depends on, or later decides, what only some ranks have."""
-        bound_by = {name for node in self.moved for name in _stores(node)}
+        bound_by = {name for node in self.moved for name in names_set(node)}
         for call in (n for node in self.moved for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Call)):
             if called_name(call)[1] in POINT_TO_POINT:
                 raise NoPatch(f"the collective depends on data that one rank sends or receives (line {call.lineno})")
@@ -154,7 +163,7 @@ class _Hoist:
     def _asks_for_rank(self, test: ast.expr, bound_by: set[str]) -> bool:
         """Return whether a term of a test lets only some ranks through, whatever the moved statements bind."""
         terms = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        return any(self.script.depends_on_rank(term) and not _touches_any(term, bound_by) for term in terms)
+        return any(self.script.depends_on_rank(term) and not reads_any(term, bound_by) for term in terms)
 
     def _above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the nodes around ``node``, up to the branch."""
@@ -181,7 +190,8 @@ class _Hoist:
 
     def _is_for_one(self, call: ast.Call) -> bool:
         """Return whether a call has an effect that only one rank should have; a collective of a library has none."""
-        return is_side_effect(call) and (call not in self.calls or bool(self.script.names.function(call)))
+        function = self.script.names.function(call)
+        return is_side_effect(call) and not (call in self.calls and (self.writes or function is None))
 
     # ---- statements that move
 
@@ -192,7 +202,7 @@ class _Hoist:
 
     def _piece(self, stmt: ast.stmt) -> BodyPiece:
         holds = any(node in self.calls for node in (stmt, *nodes_of_body(stmt)))
-        gives = any(_touches(path, self.needed) for path in self._binds(stmt))
+        gives = any(touches(path, self.needed) for path in self._binds(stmt))
         if not holds and not gives:
             return BodyPiece(stmt, False, [])
         effects = [
@@ -224,7 +234,7 @@ class _Hoist:
 
     def _binds(self, node: ast.AST) -> set[str]:
         """Return the dotted names that ``node`` sets, or may change by a method or by a function that gets them."""
-        found = _stores(node)
+        found = names_set(node)
         for child in (node, *nodes_of_body(node)):
             if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Call)) or is_side_effect(child.value):
                 continue
@@ -236,7 +246,7 @@ class _Hoist:
 
     def _move(self, node: ast.AST) -> None:
         self.moved.append(node)
-        self.needed |= _reads(node)
+        self.needed |= names_read(node)
 
 
 def _heads(stmt: ast.stmt) -> list[ast.AST]:
@@ -248,52 +258,3 @@ def _heads(stmt: ast.stmt) -> list[ast.AST]:
         case ast.If(test=test):
             return [test]
     return []
-
-
-def _reads(node: ast.AST) -> set[str]:
-    """Return the longest dotted names that are read in ``node``."""
-    found: set[str] = set()
-    inner: set[ast.AST] = set()
-    for child in ast.walk(node):
-        if isinstance(child, (ast.Name, ast.Attribute)) and child not in inner:
-            path = dotted_name(child)
-            if isinstance(child, ast.Attribute):
-                inner |= set(ast.walk(child.value)) if path else set()
-            if path and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
-                found.add(path)
-    return found
-
-
-def _asked_for(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the objects of which a condition asks whether they are there."""
-    match test:
-        case ast.Compare(left=ast.Name() | ast.Attribute() as left, comparators=[ast.Constant(value=None)]):
-            yield left
-        case ast.BoolOp(values=values):
-            for value in values:
-                yield from _asked_for(value)
-        case ast.Name() | ast.Attribute():
-            yield test
-        case _:
-            pass
-
-
-def _stores(node: ast.AST) -> set[str]:
-    """Return the dotted names that ``node`` sets."""
-    found: set[str] = set()
-    for child in (node, *nodes_of_body(node)):
-        if isinstance(child, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(child.ctx, (ast.Store, ast.Del)):
-            found.add(dotted_name(child.value if isinstance(child, ast.Subscript) else child))
-        elif isinstance(child, (*FUNCTIONS, ast.ClassDef)):
-            found.add(child.name)
-        elif isinstance(child, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in child.names}
-    return found - {""}
-
-
-def _touches_any(expr: ast.expr, names: set[str]) -> bool:
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(expr))
-
-
-def _touches(path: str, names: set[str]) -> bool:
-    return any(path == name or path.startswith(name + ".") or name.startswith(path + ".") for name in names)

@@ -20,10 +20,10 @@ def work_under_condition(script: Script, leaving: ast.If) -> Patch:
     body = getattr(parent, "body", [])
     if not isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module) or leaving not in body:
         return no_patch(FIX, "it leaves out of another block: put the work under the condition by hand")
-    if leaving.orelse or len(leaving.body) != 1 or not _only_leaves(leaving.body[0]) or not source.alone(leaving):
+    if leaving.orelse or len(leaving.body) != 1 or not only_leaves(leaving.body[0]) or not source.alone(leaving):
         return no_patch(FIX, "it does more than leave: put the work under the condition, and let every rank go on")
     rest: Sequence[ast.stmt] = body[body.index(leaving) + 1 :]
-    together = [stmt for stmt in rest if _events_in(script, stmt)]
+    together = [stmt for stmt in rest if events_in(script, stmt)]
     work = [stmt for stmt in rest if stmt not in together]
     if any(not _is_collective(script, stmt) for stmt in together):
         return no_patch(FIX, "more than a collective needs every rank behind it: put the work under the condition")
@@ -35,7 +35,7 @@ def work_under_condition(script: Script, leaving: ast.If) -> Patch:
         return no_patch(FIX, "the code behind it returns a value: put the work under the condition by hand")
     edits = [source.remove_lines(leaving.lineno, leaving.end_lineno or leaving.lineno)]
     for run in _runs(rest, together):
-        edits += _under(script, run, _inverted(script, leaving.test))
+        edits += _under(script, run, inverted(script, leaving.test))
     return Patch(
         id=FIX,
         safety="unsafe",
@@ -44,7 +44,8 @@ def work_under_condition(script: Script, leaving: ast.If) -> Patch:
     )
 
 
-def _only_leaves(stmt: ast.stmt) -> bool:
+def only_leaves(stmt: ast.stmt) -> bool:
+    """Return whether a statement leaves the function without a value, or the program without an error."""
     match stmt:
         case ast.Return(value=None) | ast.Return(value=ast.Constant(value=None)):
             return True
@@ -55,7 +56,7 @@ def _only_leaves(stmt: ast.stmt) -> bool:
     return False
 
 
-def _events_in(script: Script, stmt: ast.stmt) -> list[Event]:
+def events_in(script: Script, stmt: ast.stmt) -> list[Event]:
     """Return the calls of a statement, or below it, that need other ranks."""
     lines = range(stmt.lineno, (stmt.end_lineno or stmt.lineno) + 1)
     return [
@@ -74,7 +75,7 @@ def _is_collective(script: Script, stmt: ast.stmt) -> bool:
         isinstance(call, ast.Call)
         and not event.implied
         and event.site[:3] == (script.source.path, call.lineno, call.col_offset + 1)
-        for event in _events_in(script, stmt)
+        for event in events_in(script, stmt)
     )
 
 
@@ -135,8 +136,11 @@ def _under(script: Script, run: Sequence[ast.stmt], test: str) -> Iterator[Edit]
     yield from moved[1:]
 
 
-def _inverted(script: Script, test: ast.expr) -> str:
+def inverted(script: Script, test: ast.expr) -> str:
+    """Return the code of the opposite of a condition."""
     match test:
+        case ast.BoolOp(op=ast.Or(), values=values) if not any(isinstance(each, ast.BoolOp) for each in values):
+            return " and ".join(inverted(script, each) for each in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return script.source.one_line(operand)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in INVERTED:

@@ -10,11 +10,10 @@ from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..deciding_branch import DecidingBranch
-from ..patches.hoist_collective import FIX, hoist_collective
-from ..patches.rejoin_ranks import rejoin_ranks
 from ..related_places import related_places
-from ..rule_context import Patch, Script, Violation, no_patch
+from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
+from .divergence_patches import divergence_patch
 
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 # A condition that tells the libraries apart under which a call of Accelerate communicates from the others.
@@ -69,7 +68,7 @@ def _violation(script: Script, rule: str, found: Divergence, site: Site, decidin
         severity=_severity(found, script, deciding),
         branch=found.decided.line,
         related=related_places(found),
-        patch=lambda: _patch(script, rule, found, deciding),
+        patch=lambda: divergence_patch(script, rule, found, deciding, check),
     )
 
 
@@ -102,15 +101,6 @@ def _message(script: Script, found: Divergence, site: Site, deciding: DecidingBr
 def _listed(names: Iterable[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch) -> Patch:
-    if rule not in ("DW401", "DW403") or deciding.side == "after" or (found.second and deciding.has_other_calls):
-        return rejoin_ranks(script, found)
-    nodes = deciding.nodes() if deciding.side == "then" else []
-    if deciding.guard is None or not nodes:
-        return no_patch(FIX, "the condition is part of an expression or of another branch: move the call out by hand")
-    return hoist_collective(script, deciding.guard, nodes)
 
 
 def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Severity | None:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +31,8 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
         return []
     as_read = SOURCES.source(path)
     changed = {} if as_read and as_read.text == text else {path: tree}
-    found = (SOURCES.divergences(user, changed) for user in users(path))
+    since = as_read.version[0] if as_read else 0
+    found = (SOURCES.divergences(user, changed, since) for user in users(path))
     return [each for every in found for each in every if each.decided.path == str(path)]
 
 
@@ -68,12 +70,20 @@ class _Source(NamedTuple):
     text: str
 
 
+class _Known(NamedTuple):
+    """The divergences of a version of a script, and when they were found, in nanoseconds since the epoch."""
+
+    version: tuple[int, int]
+    found_ns: int
+    found: list[Divergence]
+
+
 class _Sources:
     """Imports and divergences of files, as long as these do not change."""
 
     def __init__(self) -> None:
         self._imports: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
-        self._divergences: dict[Path, tuple[tuple[int, int], list[Divergence]]] = {}
+        self._divergences: dict[Path, _Known] = {}
 
     def source(self, path: Path) -> _Source | None:
         try:
@@ -109,14 +119,16 @@ class _Sources:
         if (few_steps or too_many) and path.is_absolute() and "__main__" in text:
             source = self.source(path)
             if source and source.text == text:
-                self._divergences[path] = source.version, [] if too_many else found.found
+                self._divergences[path] = _Known(source.version, time.time_ns(), [] if too_many else found.found)
 
-    def divergences(self, path: Path, changed: Mapping[Path, ast.Module]) -> list[Divergence]:
-        """Return where ranks part in a script and all that it calls."""
+    def divergences(self, path: Path, changed: Mapping[Path, ast.Module], since_ns: int) -> list[Divergence]:
+        """Return where ranks part in a script and all that it calls; ``since_ns``: when a module of it was changed."""
         source = self.source(path)
+        if source is None:
+            return []
         known = self._divergences.get(path)
-        if source is None or (known and known[0] == source.version and not changed):
-            return known[1] if source and known else []
+        if known and known.version == source.version and known.found_ns > since_ns and not changed:
+            return known.found
         module = PARSED_MODULES.get(path)
         if module is None:
             return []
@@ -124,7 +136,7 @@ class _Sources:
         found = divergences(evaluated).found
         evaluated.forget()
         if not changed:
-            self._divergences[path] = source.version, found
+            self._divergences[path] = _Known(source.version, time.time_ns(), found)
         return found
 
 

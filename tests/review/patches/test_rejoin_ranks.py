@@ -390,7 +390,7 @@ with model.join():
         def total(x):
             if rank != 0:
                 return
-            y = x + 1
+            y = torch.load("weights.pt").save()
             dist.all_reduce(y)
         total(data)
         """,

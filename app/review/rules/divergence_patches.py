@@ -1,0 +1,63 @@
+"""The patch for ranks that part: of what is there, or of the same code with its condition or its call written apart."""
+
+import ast
+from collections.abc import Callable, Iterator
+
+from ...training_script.model.divergence import Divergence
+from ...training_script.model.keys import LOCAL
+from ...training_script.nodes import node_at
+from ..deciding_branch import DecidingBranch
+from ..patches.apply_edits import apply_edits, edits_between
+from ..patches.extract_calls import call_on_every_rank, with_extracted_calls
+from ..patches.hoist_collective import FIX, hoist_collective
+from ..patches.rejoin_ranks import rejoin_ranks
+from ..patches.rest_under_condition import rest_under_condition
+from ..rule_context import Patch, Script, Violation, no_patch
+
+Check = Callable[[Script], Iterator[tuple[str, Violation]]]
+BY_HAND = "the condition is part of an expression or of another branch: move the call out by hand"
+
+
+def divergence_patch(script: Script, rule: str, found: Divergence, deciding: DecidingBranch, check: Check) -> Patch:
+    """Return the patch of a divergence; ``check`` finds those of a script that says the same in other words."""
+    if rule not in ("DW401", "DW403") or deciding.side == "after" or (found.second and deciding.has_other_calls):
+        patch = rejoin_ranks(script, found)
+        return patch if patch.edits else _without_exit(script, found, check) or patch
+    nodes = deciding.nodes() if deciding.side == "then" else []
+    if deciding.guard is None or not nodes:
+        call = _call_here(script, found)
+        return call_on_every_rank(script, call) if call else no_patch(FIX, BY_HAND)
+    patch = hoist_collective(script, deciding.guard, nodes, by_first=deciding.who[0] == "rank 0")
+    if patch.edits:
+        return patch
+    text = with_extracted_calls(script, nodes)
+    return _of_text(script, text, found.decided.line, check) or patch
+
+
+def _without_exit(script: Script, found: Divergence, check: Check) -> Patch | None:
+    """Return the patch that puts what is behind an early exit under its condition, and moves the collectives out."""
+    at = found.decided
+    leaving = node_at(script.source.tree, at.line, at.column, ast.If) if at.path == script.source.path else None
+    if leaving is None or found.rounds or found.by & LOCAL or not script.depends_on_rank(leaving.test):
+        return None
+    return _of_text(script, rest_under_condition(script, leaving), at.line, check)
+
+
+def _of_text(script: Script, text: str, line: int, check: Check) -> Patch | None:
+    """Return the patch for the condition in a line of a text that does the same as a script, as one of the script."""
+    again = Script(text, script.source.path) if text else None
+    for _, violation in check(again) if again else ():
+        patch = violation.patch() if violation.branch == line and violation.patch else None
+        if patch and patch.edits:
+            edits = edits_between(script.source.text, apply_edits(text, patch.edits))
+            return Patch(id=patch.id, safety="unsafe", why_unsafe=patch.why_unsafe, edits=edits)
+    return None
+
+
+def _call_here(script: Script, found: Divergence) -> ast.Call | None:
+    """Return the call in the statement that parts the ranks which leads to where they wait."""
+    at = found.decided
+    for site in (*found.calls, found.first.site):
+        if site.path == script.source.path == at.path and at.line <= site.line <= max(at.end_line, at.line):
+            return node_at(script.source.tree, site.line, site.column, ast.Call)
+    return None

@@ -1,0 +1,68 @@
+"""The jobs that hang, with the patch that the review makes from their source: each of them ends then, on two ranks.
+
+``test_hangs`` shows that they hang without it, and what triage says of each.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import run_on_two_ranks
+from helpers.hang_cases import HANGS
+from helpers.jobs import SCRIPTS
+from helpers.patched_files import patch_program
+
+pytestmark = pytest.mark.jobs
+
+# The patch for each script that has one.
+PATCHES = {
+    "accel.py": "hoist-collective",
+    "exporter.py": "call-on-every-rank",
+    "fetch.py": "hoist-collective",
+    "gather_stats.py": "call-on-every-rank",
+    "pretrain.py": "work-under-condition",
+    "ring.py": "exchange-at-once",
+    "segmentation.py": "hoist-collective",
+    "sharded.py": "hoist-collective",
+    "stages.py": "exchange-at-once",
+    "tabular.py": "agree-on-condition",
+    "translate.py": "agree-on-rounds",
+    "vision/train.py": "hoist-collective",
+}
+STARTS_RANKS = {"fetch.py"}
+
+
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
+    """Copies of the scripts, each file or folder with its patches, and the ids of these by script."""
+    folder = tmp_path_factory.mktemp("patched")
+    patches: dict[str, list[str]] = {}
+    for script in sorted({hang.script for hang in HANGS}):
+        source, name = SCRIPTS / script, script.partition("/")[0]
+        if source.parent == SCRIPTS:
+            copied = Path(shutil.copy(source, folder / name))
+        else:
+            copied = Path(shutil.copytree(source.parent, folder / name))
+            (copied / source.name).rename(copied / "main.py")
+        patches[script] = [each.fix.id for each in patch_program(copied) if each.fix]
+        if not patches[script]:
+            (shutil.rmtree if copied.is_dir() else Path.unlink)(copied)
+    return folder, patches
+
+
+def test_scripts_that_have_a_patch(patched: tuple[Path, dict[str, list[str]]]) -> None:
+    _, patches = patched
+    assert {script: made[0] for script, made in patches.items() if made} == PATCHES
+
+
+def test_patched_jobs_end(patched: tuple[Path, dict[str, list[str]]]) -> None:
+    folder, _ = patched
+    command = [sys.executable, run_on_two_ranks.__file__, str(folder), *STARTS_RANKS]
+    codes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
+    assert len(codes) == len(PATCHES)
+    failed = [name for name, ranks in codes.items() if any(ranks)]
+    logs = {name: [log.read_text()[-600:] for log in (folder / name).with_suffix("").glob("*.log")] for name in failed}
+    assert not failed, logs
