@@ -1,6 +1,6 @@
-"""Evaluate loops, context managers and errors: loops are evaluated twice.
+"""Evaluate loops, context managers and errors.
 
-A loop is evaluated first to see what a round changes, then with what a round may find changed.
+A loop is evaluated first to see what a round changes, then, if it changes anything, with what a round may find changed.
 """
 
 import ast
@@ -111,9 +111,11 @@ class BranchEvaluator(ConditionEvaluator):
     def _For_statement(self, stmt: ast.For | ast.AsyncFor) -> None:
         iterable = self.iterated(self.evaluate(stmt.iter), stmt.iter)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.iter.end_lineno or stmt.lineno)
-        if not self.quick and (held := known_functions(iterable)) is not None:
-            self._each(stmt, held)
-            return
+        if (held := known_functions(iterable)) is not None:
+            self.again = True
+            if not self.quick:
+                self._each(stmt, held)
+                return
         element = self.element(iterable, stmt.iter)
 
         def round_() -> None:
@@ -176,26 +178,42 @@ class BranchEvaluator(ConditionEvaluator):
         *,
         test_led: bool,
     ) -> None:
-        """Evaluate a loop: once to see what changes, once more with what a round may find."""
+        """Evaluate a loop: once to see what changes, then, if anything does, with what a round may find."""
         outside, before, quick, left = self.items, dict(self.env), self.quick, self.left_rounds
         skipped = self.skipped
-        if not quick:
-            self.items, self.quick, returned, self.left_rounds = [], True, list(self.returned), []
-            self.skipped = [*skipped]
+        if quick or not self._is_settled_by_one(before, site, round_):
+            self.items, self.left_rounds, self.skipped = [], [], [*skipped]
             round_()
-            self.quick, self.returned = False, returned
-            before |= self._changed(before, site)
-            self.restore(before)
-        self.items, self.left_rounds, self.skipped = [], [], [*skipped]
-        round_()
         self.skipped = skipped
         body, self.items = self.items, outside
-        self.env.update(self._changed(before, site))
+        changed = self._changed(before, site)
+        self.again = self.again or bool(changed)  # where this loop is in another one
+        self.env.update(changed)
         self.left_rounds = left
         outside, self.items = self.items, []
         self.block(orelse)
         rest, self.items = self.items, outside
         self.items.append(Rounds(count if isinstance(count, Key) else count(), site, body, rest, self.free, test_led))
+
+    def _is_settled_by_one(self, before: dict[str, Value], site: Site, round_: "Callable[[], None]") -> bool:
+        """Evaluate one round of a loop; return whether another one would find and do the same.
+
+        If not, the names are in ``before`` and bound to what a round may find, and nothing else of the round is left.
+        """
+        returned, skipped, count_stores = list(self.returned), self.skipped, self.shared.count_stores
+        self.items, self.left_rounds, self.skipped, self.seen = [], [], [*skipped], []
+        self.quick, self.again = True, False
+        round_()
+        self.quick, seen, self.seen = False, self.seen, []
+        changed = self._changed(before, site)
+        if not (changed or self.again or self.shared.count_stores > count_stores):
+            for node, value in seen:
+                self.keep(node, value)
+            return True
+        self.returned, self.skipped = returned, skipped
+        before |= changed
+        self.restore(before)
+        return False
 
     def _changed(self, before: dict[str, Value], site: Site) -> dict[str, Value]:
         """Return the names that a round may have changed, at its end or where it was left."""

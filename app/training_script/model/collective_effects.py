@@ -90,6 +90,7 @@ class EffectEvaluator(RankEvaluator):
         if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.env:
             self.env[node.args[0].id] = inner
         if self.function and self.function.owner:
+            self.shared.count_stores += 1
             held = self.function.owner.attributes
             held |= {name: inner for name, value in held.items() if value.key is model.key and value.obj is model.obj}
 
@@ -127,6 +128,7 @@ class EffectEvaluator(RankEvaluator):
             case ast.Attribute(value=inner, attr=name):
                 owner = self.evaluate(inner)
                 if isinstance(owner.obj, Instance):
+                    self.shared.count_stores += 1
                     owner.obj.cls.attributes[name] = value
                 self.env[f"{id(owner.key)}.{name}"] = value
 

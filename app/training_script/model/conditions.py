@@ -39,6 +39,7 @@ class ConditionEvaluator(StatementEvaluator):
             test = self._truth(each.test)
             if test.is_constant and test.value and isinstance(each.body[-1], ast.Raise) and _asks_for_none(each.test):
                 test = self.unknown(each.test).key  # a program that always fails there is not one that somebody runs
+            self.again = self.again or test.is_constant  # a round may change what it is made of
             if not test.is_constant or self.quick:
                 last_line = each.test.end_lineno or each.lineno
                 site = Site(self.module.path, each.lineno, each.col_offset + 1, last_line)

@@ -1,7 +1,8 @@
 """Evaluate a program: each function once for each kind of its arguments, to its result and its steps in order.
 
-Values are symbolic (``keys``), so that one evaluation serves all ranks. Branches are joined, loops are evaluated twice:
-first to see what a round changes, then with what it may find changed. Nothing of the program is executed.
+Values are symbolic (``keys``), so that one evaluation serves all ranks. Branches are joined. Loops are evaluated first
+to see what a round changes, then, if it changes anything, with what it may find changed. Nothing of the program is
+executed.
 """
 
 import ast

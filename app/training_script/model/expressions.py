@@ -57,15 +57,22 @@ class ExpressionEvaluator(CallEvaluator):
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
-        if self.quick or not self.module.is_asked:
+        if not self.module.is_asked:
             return value
+        if self.quick:
+            self.seen.append((node, value))
+        else:
+            self.keep(node, value)
+        return value
+
+    def keep(self, node: ast.expr, value: Value) -> None:
+        """Keep the value of an expression for those who ask for it."""
         if self.known is not None:
             self.known[node] = value
-            return value
+            return
         known = self.shared.values.setdefault(node, value.key)
         if known is not value.key:  # the function is called with other arguments as well
             self.shared.values[node] = self.keys.make("one of", known, value.key)
-        return value
 
     def _Constant(self, node: ast.Constant) -> Value:
         return self.constant(node.value)
@@ -287,7 +294,9 @@ class ExpressionEvaluator(CallEvaluator):
         return self.unknown(node)
 
     def _note_yield(self, counts: tuple[Key, ...], element: Value) -> None:
-        if not self.quick:
+        if self.quick:
+            self.again = True
+        else:
             self.yielded.append((counts, element))
 
     def _Lambda(self, node: ast.Lambda) -> Value:

@@ -85,6 +85,7 @@ class Shared:
         self.is_one_rank = False  # the program makes itself a rank with a number of its own
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
+        self.count_stores = 0  # of values in attributes and global names that had others
 
 
 class NameEvaluator:
@@ -99,7 +100,9 @@ class NameEvaluator:
         self.no_grad = False
         self.free = False  # in a context in which ranks may run different numbers of rounds
         self.on_demand = False  # where something is made that is kept then
-        self.quick = False  # the first of two evaluations of a loop
+        self.quick = False  # the first evaluation of a loop
+        self.again = False  # a second evaluation of the loop may give something else
+        self.seen: list[tuple[ast.expr, Value]] = []  # the values of expressions in the first evaluation of a loop
         self.path: list[Key] = [shared.keys.true]  # the conditions around the statement, each with those before it
         self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
         self.loops: list[Value] = []  # what the loops around the statement go over

@@ -174,6 +174,7 @@ class StatementEvaluator(ExpressionEvaluator):
         kept = before is not None and (before.key is self.keys.none or before.key.op == "name")
         if kept and not value.key.spread & DIFFERS and value.key.op not in ("constant", "world"):
             value = value._replace(key=self.keys.make("name", self.module.path, name))
+        self.shared.count_stores += before is None or before.key is not value.key
         self.module.env[name] = value
 
     def bind(self, target: ast.expr, value: Value) -> None:
@@ -248,6 +249,8 @@ class StatementEvaluator(ExpressionEvaluator):
             if known is not None and known.key is not value.key:
                 key = self.keys.make("one of", known.key, value.key)
                 value = Value(key, known.facts | value.facts, value.obj or known.obj)
+            before = cls.attributes.get(name)
+            self.shared.count_stores += before is None or before.key is not value.key
             cls.attributes[name] = value
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
