@@ -14,7 +14,7 @@ from ..evidence import Evidence
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
-from ..training_script.model.parsed_modules import concerns_ranks
+from ..training_script.model.rank_mentions import concerns_ranks
 from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .patches.apply_edits import OverlappingEdits, apply_edits

@@ -11,7 +11,8 @@ import msgspec
 
 from ...knowledge.schema import Safety, Severity
 from ..training_script.edits import Edit
-from ..training_script.model.parsed_modules import PARSED_MODULES, ParsedModule, concerns_ranks
+from ..training_script.model.parsed_modules import PARSED_MODULES, ParsedModule
+from ..training_script.model.rank_mentions import concerns_ranks
 from ..training_script.name_resolution import Names
 from ..training_script.project_imports import MOST_ABOVE, is_project_top
 from ..training_script.source import ScriptSource

@@ -11,8 +11,9 @@ from .budget import Budget, OverBudget
 from .evaluation import Evaluation
 from .function_steps import Called, Item
 from .keys import Key
-from .parsed_modules import ParsedModule, concerns_ranks
+from .parsed_modules import ParsedModule
 from .program import Program
+from .rank_mentions import concerns_ranks
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 

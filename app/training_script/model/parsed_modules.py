@@ -15,6 +15,7 @@ from ..project_imports import read_module
 from ..source import parse_deep
 from ..syntax import FUNCTIONS, last_name
 from .function_bodies import count_nodes, may_mention, outline
+from .rank_mentions import mentions_ranks
 from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
@@ -22,19 +23,8 @@ from .written_files import WRITERS, written_names
 MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
-ABOUT_RANKS = (
-    "Distributed",
-    *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
-    *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
-    *("world_size", "map_location"),
-)
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
-
-
-def concerns_ranks(text: str) -> bool:
-    """Return whether a module mentions anything of distributed training."""
-    return any(word in text for word in ABOUT_RANKS)
 
 
 class ParsedModule:
@@ -269,7 +259,7 @@ def _text_about_ranks(path: Path) -> str | None:
     """Return the text of a module that may concern ranks."""
     text = read_module(path)
     if text is None or not (
-        concerns_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*EFFECTS, *MODELS))
+        mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*EFFECTS, *MODELS))
     ):
         return None
     return text

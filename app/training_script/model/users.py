@@ -14,7 +14,8 @@ from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .function_steps import Branch, Called, Item
 from .keys import BY_RANK
-from .parsed_modules import PARSED_MODULES, concerns_ranks
+from .parsed_modules import PARSED_MODULES
+from .rank_mentions import concerns_ranks
 
 MOST_USERS = 2  # of one module
 MOST_FILES = 80  # of a directory, read for their imports
