@@ -13,6 +13,7 @@ from .first_failure import mark_first_failure
 from .literal_search import overlapping_blocks
 from .matcher import AttemptCounter, Match, Matcher
 from .patterns import Pattern, build_patterns
+from .prose import lines_of_person
 from .read import LogInput, clean_text, empty_input_error, read_chunks
 from .script_error import RAISED_IN
 from .speakers import SpeakerTracker
@@ -42,10 +43,12 @@ def analyse_logs(sources: Sequence[LogInput], knowledge: Knowledge, progress: Pr
     read = scan_sources(sources, build_patterns(knowledge), progress)
     hits, texts, timeline = read.hits, read.texts, read.timeline
     foreign = versions.unprintable_signatures(knowledge, versions.versions_in_log(hits))
-    evidence = [
-        *_evidence(hits, RankResolver(texts, hits), timeline, foreign),
+    log = [
+        *_evidence([hit for hit in hits if hit not in read.quotes], RankResolver(texts, hits), timeline, foreign),
         *(findings_of(timeline) if timeline else []),
     ]
+    known = {item.id for item in log}
+    evidence = log + [item for item in map(_quoted, read.quotes) if item.id not in known]
     prose = _descriptions(read.ends)
     scope = any(not item.id.startswith("message:") for item in evidence) or any(
         end.is_about(knowledge) for end in read.ends
@@ -98,8 +101,22 @@ def scan_sources(
     if not any(end.has_content for end in ends):
         raise empty_input_error([source.origin for source in sources])
     hits = list(matcher.matches.values())
-    timeline = build_timeline(texts, hits)
-    return ScanResult(texts, hits, mark_first_failure(timeline) if timeline else None, ends)
+    quotes = _quotes(hits, texts, ends)
+    timeline = build_timeline(texts, [hit for hit in hits if hit not in quotes])
+    return ScanResult(texts, hits, quotes, mark_first_failure(timeline) if timeline else None, ends)
+
+
+def _quotes(hits: Sequence[Match], texts: Iterable[ScannedText], ends: Iterable["_TextEnds"]) -> list[Match]:
+    """Return the matches in sentences of a person, if a program shows an error elsewhere: what is quoted may be another
+    one."""
+    written = {
+        (end.origin, number) for end in ends if (text := end.prose()) is not None for number in lines_of_person(text)
+    }
+    quotes = [hit for hit in hits if hit.count <= len(hit.lines) and hit.lines <= written]
+    shown = any(text.tracebacks for text in texts) or any(
+        hit.pattern.kind == "error" and hit not in quotes for hit in hits
+    )
+    return quotes if shown else []
 
 
 def _descriptions(ends: Iterable["_TextEnds"]) -> list[tuple[str, str]]:
@@ -161,11 +178,17 @@ def _evidence(
         )
 
 
+def _quoted(hit: Match) -> Evidence:
+    """Return the evidence of a message that a person has written in a sentence: it describes, it does not show."""
+    return Evidence(hit.pattern.id, "description", hit.shown.split("\n")[0], where=hit.event.where)
+
+
 class ScanResult(msgspec.Struct):
     """The result of scanning the texts of a case."""
 
     texts: list[ScannedText]
     hits: list[Match]
+    quotes: list[Match]  # those of the hits that a person has written, where a program shows an error
     timeline: Timeline | None
     ends: list["_TextEnds"]
 

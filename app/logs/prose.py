@@ -24,6 +24,7 @@ DIRECTORIES = re.compile(
 RAISED_AT = r"(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
 # An option of a shell command with its value.
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
+LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
 # An exception at the start of a line.
 ERROR = re.compile(r"\s*(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)(?::|$)")
@@ -34,7 +35,7 @@ MACHINE = re.compile(
       (?:\S{1,80}[ ]){0,2}(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL|FATAL)\b[\s:|\]-]
     | \S{1,200}\.(?:py|cc|cpp|cu|cuh|h|c):\d{1,6}
     | frame[ ]\#\d | Exception[ ]raised[ ]from | Traceback[ ]\(most[ ]recent | During[ ]handling[ ]of
-    | [|+][ =|+-] | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
+    | [|+](?:[ =|+-]|$) | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
     )""",
     re.VERBOSE,
 )
@@ -63,6 +64,28 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
     style = PrefixStyle()
     style.learn(lines)
     return _without_messages("\n".join(_kept(line, style, errors) for line in lines), knowledge)
+
+
+def lines_of_person(text: str) -> set[int]:
+    """Return the numbers (from 1) of the lines in paragraphs that a person has written: sentences, nothing else."""
+    lines = FRAME.sub(lambda frame: "|\n" * frame[0].count("\n") + "|", text).split("\n")
+    style = PrefixStyle()
+    style.learn(lines)
+    found: set[int] = set()
+    paragraph: list[int] = []
+    for number, line in enumerate([*lines, ""], 1):
+        if line.strip():
+            paragraph.append(number)
+            continue
+        told = [lines[each - 1] for each in paragraph]
+        if all(_kept(each, style, errors=False) for each in told) and max(map(_words, told), default=0) >= LEAST_WORDS:
+            found.update(paragraph)
+        paragraph = []
+    return found
+
+
+def _words(line: str) -> int:
+    return sum(word.strip(".,;:!?()\"'").isalpha() for word in line.split())
 
 
 def _kept(line: str, style: PrefixStyle, errors: bool) -> str:

@@ -292,6 +292,27 @@ def test_a_captured_log_leads_to_its_cause(path: Path):
     assert leads(ranked(evidence), cause)
 
 
+@pytest.mark.parametrize(
+    ("log", "other"),
+    [
+        ("bare-python-launch.key-error", "gpu-sick"),
+        ("uneven-inputs.short-rank-waits", "ready-twice"),
+        ("script-error.one-rank", "cuda-before-fork"),
+        ("env-contract-broken.rank-twice", "backend-mismatch"),
+        ("shm-too-small.read-only", "barrier-wrong-device"),
+    ],
+)
+def test_error_in_a_log_comes_before_the_words_around_it(log: str, other: str):
+    """A person who describes another problem, and quotes its message, above the output of the job."""
+    path = next(path for path in LOGS if path.stem == log)
+    printed = clean_text(path.read_bytes())
+    for words in KNOWLEDGE.causes[other].examples:
+        together = [source_of_text(f"{words}\n\n{printed}", "x")]
+        apart = [source_of_text(words, "<text>"), *find_sources([str(path)])]
+        for sources in (together, apart):
+            assert leads(ranked(read_sources(sources, KNOWLEDGE).evidence), log.partition(".")[0]), words
+
+
 def test_a_log_with_only_a_sigkill_leaves_two_causes():
     """The kernel's killer of processes, or somebody else: such a log does not decide it."""
     first, second, third = ranked(read_sources(find_sources([str(ONLY_A_SIGKILL)]), KNOWLEDGE).evidence)[:3]
