@@ -41,14 +41,33 @@ MACHINE = re.compile(
 )
 
 
-# What a person has ruled out, to the end of the clause: "I checked that …", "it is not the network".
+# What a person has ruled out, to the end of the clause: "I checked that …", "it is not the network", "P2P is fine".
+CLAUSE = r"(?:(?<=[.,;:!?(])|^)[ \t]*(?:(?:and|but|so|also|yet|that)\s+)?"
+SUBJECT = r"(?:[\w'/+-]+(?:\.\w+)?\s+){1,6}?"
+# With one of these a clause tells when it works, not what is in order.
+CONDITION = r"(?:one|single|first|epochs?|steps?|training|runs?|with|without|until|when|if|on|it|all|everything)"
+THING = rf"(?:(?!{CONDITION}\b)[\w'/+-]+(?:\.\w+)?\s+){{1,6}}?"
+# Words after "not" that tell how something is, not what is ruled out.
+STATE = (
+    r"(?:same|equal|identical|correct|right|ready|stable|clear|sure|possible|enough|true|visible|empty|full|zero|always"
+    r"|only|just|yet|even|here|there|so|as|very)"
+)
 RULED_OUT = re.compile(
-    r"""\b(?:I|we)(?:'ve|[ ]have)?(?:[ ](?:also|already|first|even))?[ ]
-        (?:checked|verified|confirmed|made[ ]sure|ruled[ ]out|excluded|suspected|assumed
-        |suspect(?=[^,.;\n]{1,80},[ ]but))\b[^.,;\n]{0,160}
-    | (?:(?<=[,(;:-][ ])|(?<=[ ]is[ ])|(?<='s[ ])|(?<=[ ]was[ ]))
-        not[ ](?:the[ ]|a[ ]|an[ ]|about[ ]|due[ ]to[ ]|because[ ]of[ ]|caused[ ]by[ ])?
-        (?!\w+(?:ing|ed|able|en)\b)\w+(?:[ ]\w+)?(?=[,.;:)\n]|$)
+    rf"""\b(?:I|we)(?:'ve|\s+have|\s+had)?(?:\s+(?:also|already|first|even))?\s+
+        (?:checked|verified|confirmed|made\s+sure|ruled\s+out|excluded|suspected|assumed|thought|believed|blamed
+        |suspect(?=[^,.;\n]{{1,80}},\s+but))\b[^.,;\n]{{0,160}}
+    | (?:(?<=[,(;:-]\s)|(?<=\sis\s)|(?<='s\s)|(?<=\swas\s))
+        not\s+(?:the\s+|a\s+|an\s+|about\s+|due\s+to\s+|because\s+of\s+|caused\s+by\s+)?
+        (?!(?:\w+(?:ing|ed|able|en)|{STATE})\b)\w+(?:\s+\w+)?(?=[,.;:)\n]|$)
+    | {CLAUSE}{SUBJECT}(?:(?:is|are|was|were)\s+not|(?:is|are|was|were)n't)\s+
+        (?:it|the\s+(?:problem|cause|issue|reason|culprit|bottleneck)|to\s+blame|involved|at\s+fault)
+        (?=\s*(?:[.,;:)!?]|$))
+    | {CLAUSE}{THING}(?:(?:is|are|was|were|looks?|seems?)\s+(?:all\s+|perfectly\s+|quite\s+)?
+        (?:fine|okay|ok|healthy|in\s+order|as\s+(?:it|they)\s+should\s+be|as\s+expected|set\s+correctly
+        |correctly\s+set)|pass(?:es|ed)?)\b(?:\s*\([^)\n]{{0,80}}\))?(?=\s*(?:[.,;:)!?]|$|and\b|but\b))
+    | \b(?:it\s+|this\s+|that\s+)?(?:has|had|have)\s+nothing\s+to\s+do\s+with\s[^.,;:\n]{{1,100}}
+    | \bneither\s[^.,;\n]{{1,80}}\snor\s[^.,;\n]{{1,60}}\s(?:is|are|was|were)\s
+        (?:involved|used|to\s+blame|the\s+(?:cause|problem))\b
     """,
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )

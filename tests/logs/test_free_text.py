@@ -1,10 +1,12 @@
 """Phrases that are not searched, because the text lacks one of their stems, would not have matched."""
 
 import re
+import time
 
 import msgspec
 import pytest
 from ddpwizard.app.logs.free_text import match_free_text
+from ddpwizard.app.logs.prose import prose_of
 from ddpwizard.knowledge.stemming import clue_stems
 from helpers.built_in_knowledge import built_in_knowledge
 from hypothesis import given, settings
@@ -100,3 +102,43 @@ def test_directories_of_a_script_describe_nothing() -> None:
     assert match_free_text(plain.replace("train.py", "/tmp/popen/filelock/fork/train.py"), "x", KNOWLEDGE) == (
         match_free_text(plain, "x", KNOWLEDGE)
     )
+
+
+RULED_OUT = [
+    ("The shared memory is as it should be (64 GB), yet", "shared memory"),
+    ("P2P is fine, the bandwidth test passes.", "bandwidth"),
+    ("find_unused_parameters is not the problem,", "unused"),
+    ("It has nothing to do with the DataLoader workers:", "DataLoader"),
+    ("I thought it was the learning rate, which", "learning rate"),
+    ("Neither InfiniBand nor RoCE is involved,", "RoCE"),
+    ("I suspected the network, but it was not:", "network"),
+    ("The disk isn't the bottleneck,", "disk"),
+    ("It is not memory,", "memory"),
+]
+
+
+@pytest.mark.parametrize(("clause", "thing"), RULED_OUT)
+def test_what_a_person_has_ruled_out_is_not_prose(clause: str, thing: str) -> None:
+    kept = prose_of(f"{clause} two ranks hang in all_reduce.", KNOWLEDGE)
+    assert thing not in kept and "two ranks hang in all_reduce" in kept
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "On one GPU everything is fine, on two it hangs.",
+        "The first epoch is fine, then rank 1 waits.",
+        "Training without DDP is fine.",
+        "It is not responding after step 3.",
+        "The loss is not correct.",
+    ],
+)
+def test_when_it_works_is_prose(said: str) -> None:
+    assert prose_of(said, KNOWLEDGE) == said
+
+
+@pytest.mark.parametrize("text", ["\n" * 8000, "a b c d e f " * 600, "the x " * 1300, "not the " * 1000, "is " * 2600])
+def test_long_texts_without_a_clause_take_no_time(text: str) -> None:
+    started = time.thread_time()
+    prose_of(text, KNOWLEDGE)
+    assert time.thread_time() - started < 2
