@@ -114,6 +114,26 @@ class DecidingBranch:
         at = self.found.decided
         return node_at(self.script.source.tree, at.line, at.column, ast.If)
 
+    @property
+    def chooses_what_runs(self) -> bool:
+        """True if what needs other ranks is behind the ``if`` statement, which chooses what is called there."""
+        if self.guard is None or self.branch is None or self.site is None or self.found.leaves:
+            return False
+        inside = range(self.guard.lineno, (self.guard.end_lineno or self.guard.lineno) + 1)
+        way = (*self.found.calls, self.found.first.site)
+        if any(site.path == self.script.source.path and site.line in inside for site in way):
+            return False
+        if self._is_under_rank(self.site):
+            return False
+        return self.side != "after" or not calls_of_ranks([*self.branch.then, *self.branch.other])
+
+    def _is_under_rank(self, site: Site) -> bool:
+        """Return whether a condition on the rank is around a place of the script."""
+        tree = self.script.source.tree
+        around = (node for node in nodes_below(tree) if isinstance(node, ast.If))
+        inner = (node for node in around if node.lineno < site.line <= (node.end_lineno or node.lineno))
+        return any(self.script.depends_on_rank(node.test) for node in inner)
+
     @cached_property
     def calls(self) -> list[RankCall]:
         """The calls on the side of the finding that need other ranks."""

@@ -25,6 +25,7 @@ from .rules import (
     missing_set_epoch,
     process_values,
     settings_of_ranks,
+    whole_streams,
     wrap_before_device,
 )
 from .types import ReviewFinding, RuleFix
@@ -36,6 +37,7 @@ RULES: dict[str, Check] = {
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
     "DW203": missing_set_epoch.check,
+    "DW244": whole_streams.check_unused,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10

@@ -1,10 +1,11 @@
 """Violations at the facts of a program."""
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 
 from ...knowledge.schema import Severity
 from ..training_script.model.reach import Reach
-from ..training_script.model.sequences import Event
+from ..training_script.model.sequences import Event, Site
 from .rule_context import Patch, Script, Violation
 from .types import RelatedPlace
 
@@ -42,3 +43,11 @@ def in_function_of(reach: Reach, others: Sequence[Reach]) -> Reach:
     if depth == len(reach.calls) or isinstance(reach.fact, Event):
         return reach
     return reach._replace(fact=reach.fact._replace(site=reach.calls[depth]), calls=reach.calls[:depth])
+
+
+def at_node(script: Script, reach: Reach, node: ast.AST | None) -> Reach:
+    """Return a fact at the place of an expression of the script, such as one of its arguments; as it is without one."""
+    if not isinstance(node, ast.expr) or isinstance(reach.fact, Event):
+        return reach
+    site = Site(script.source.path, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
+    return reach._replace(fact=reach.fact._replace(site=site))

@@ -52,7 +52,8 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 line = step.fact.site.line
                 message = f"no_sync also covers a round with a step (line {line}): the ranks apply different gradients"
                 patch = (lambda own=own, its=its: _at_step(script, own, its)) if script.is_here(reach) else None
-                yield from violation_at(script, reach, message, 0.85, branch=own[-1].site.line, patch=patch)
+                place = _where_passed(script, reach, own[-1])
+                yield from violation_at(script, place, message, 0.85, branch=own[-1].site.line, patch=patch)
                 break
 
 
@@ -65,6 +66,18 @@ def check_share(script: Script, run: Run) -> Iterator[Violation]:
         if script.is_here(reach) and _divides_batch(script, fact.node):
             message = "this is the number of GPUs of this node, not of ranks: on more nodes the batch gets larger"
             yield from violation_at(script, reach, message, 0.7, patch=lambda fact=fact: _by_world(script, fact))
+
+
+def _where_passed(script: Script, reach: Reach, condition: Condition) -> Reach:
+    """Return a fact as the call that passes its condition, where the function around it only gets that."""
+    test = _test(script, condition)
+    function = script.names.enclosing_function(test) if isinstance(test, ast.Name) else None
+    if not reach.calls or isinstance(reach.fact, Event) or not isinstance(function, FUNCTIONS):
+        return reach
+    handed_on = isinstance(test, ast.Name) and test.id in (each.arg for each in function.args.args)
+    return (
+        reach._replace(fact=reach.fact._replace(site=reach.calls[-1]), calls=reach.calls[:-1]) if handed_on else reach
+    )
 
 
 def _steps(run: Run) -> Iterator[Reach]:

@@ -1,13 +1,14 @@
 """DW217, DW401 to DW406: ranks that go through different collectives, by the model of the whole program."""
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
 from ...training_script.model.divergence import Divergence
-from ...training_script.model.keys import BY_RANK, LOCAL, RANKS
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, parts
 from ...training_script.model.sequences import Event, Site
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..deciding_branch import DecidingBranch
 from ..related_places import related_places
@@ -37,11 +38,26 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
-        if site and (each.by & LOCAL or each.rounds == "count"):
-            site = each.decided  # what one rank decides by its own data, or its part of them, is to be repaired there
+        if site and (each.by & LOCAL or each.rounds or deciding.chooses_what_runs):
+            # What ranks decide by their data, or by how they leave a loop, is to be repaired there.
+            site = (_where_chosen(script, each.decided) if each.rounds == "count" else None) or each.decided
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))
             yield rule, _violation(script, rule, deciding.found, site, deciding)
+
+
+def _where_chosen(script: Script, loop: Site) -> Site | None:
+    """Return where a branch that only some ranks take assigns a bound of a loop."""
+    node = node_at(script.source.tree, loop.line, loop.column, ast.For)
+    key = script.evaluated.value(node.iter) if node else None
+    chosen = [part for part in parts(key) if part.op == "if" and part.args[0].spread & BY_RANK] if key else []
+    for stmt in nodes_below(script.source.tree) if chosen else ():
+        if not isinstance(stmt, ast.Assign) or not isinstance(script.source.parents.get(stmt), ast.If):
+            continue
+        value = script.evaluated.value(stmt.value)
+        if value and not value.is_constant and any(value in part.args[1:] for part in chosen):
+            return Site(script.source.path, stmt.lineno, stmt.col_offset + 1, stmt.end_lineno or stmt.lineno)
+    return None
 
 
 def rule_of(found: Divergence) -> str:

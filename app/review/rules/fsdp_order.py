@@ -1,4 +1,4 @@
-"""DW302, DW303 and DW304: what has to be done before or after FSDP wraps a model, and how its gradients are clipped."""
+"""DW302 to DW305: what has to be done before or after FSDP wraps a model, and how its gradients are clipped."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
-from ...training_script.model.reach import Reach, Run, alternatives, argument, together
+from ...training_script.model.reach import Reach, Run, alternatives, argument, same_on_ranks, together
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import is_optimizer
@@ -47,6 +47,28 @@ def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
                     0.85,
                     patch=partial(_below_wrap, script, fact, at, wrapped) if script.is_here(reach) else None,
                 )
+
+
+def check_whole_state(script: Script, run: Run) -> Iterator[Violation]:
+    """DW305: yield the loads of a whole state into a model that fully_shard has sharded."""
+    sharded = {model.key for _, fact in run.of(*FSDP2) if (model := argument(fact, 0, "module"))}
+    files = {fact.result.key: path for _, fact in run.of("torch.load") if (path := argument(fact, 0, "f"))}
+    if not sharded or any(fact.owner and "fsdp" in fact.owner.facts for _, fact in run.of(".state_dict")):
+        return  # what it saves may be the shards themselves
+    for reach, fact in run.of(".load_state_dict"):
+        state = argument(fact, 0, "state_dict")
+        if state is None or "assign" in fact.named or fact.owner is None or fact.owner.key not in sharded:
+            continue
+        if "fsdp" in fact.owner.facts and any(
+            part in files and same_on_ranks(files[part].key) for part in parts(state.key)
+        ):
+            yield from violation_at(
+                script,
+                reach,
+                "this state has whole tensors, and fully_shard has made DTensors of the model's parameters: "
+                "load_state_dict mixes both",
+                0.85,
+            )
 
 
 def check_clip(script: Script, run: Run) -> Iterator[Violation]:

@@ -17,10 +17,14 @@ from ..patches.add_sampler import sampler_edits
 from ..patches.apply_edits import apply_edits, edits_between
 from ..patches.torch_names import distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 from . import missing_set_epoch
 
-BACKWARD = ("the backward pass", "the backward pass of DeepSpeed")
+BACKWARD = ("the backward pass", "the backward pass of DeepSpeed", "accelerator.backward", "fabric.backward")
+# With Accelerate: loaders are divided in another way, or each process draws numbers of its own.
+DIVIDES = re.compile(
+    r"device_specific|process_index|split_b|shard|num_processes|split_dataset|prepare_data_loader|is_main"
+)
 SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
 # Samplers that know nothing of other ranks.
 OF_ONE_RANK = {
@@ -35,19 +39,11 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
     """DW202: yield the loaders of a training loop that give every rank the whole data."""
     if not run.distributed or any(not same_on_ranks(key) for key in _seeds(run)) or _takes_parts(run):
         return
-    trained = [
-        loop.amount
-        for each in run.reached
-        if isinstance(each.fact, Event) and each.fact.kind in BACKWARD and each.ranks == ALL
-        for loop in each.loops
-        if not loop.amount.spread & BY_RANK
-    ]
-    around = {loop.site for each in run.reached if each.name in BACKWARD for loop in each.loops}
-    trained += [
-        fact.values[0].key
-        for each, fact in run.of("next")
-        if fact.values and around & {loop.site for loop in each.loops}
-    ]
+    trained = trained_loops(run)
+    prepares = [reach for reach, fact in run.of(".prepare") if fact.owner and "accelerator" in fact.owner.facts]
+    of_library = any(each.name in BACKWARD[2:] for each in run.reached)
+    if of_library and (not prepares or script.mentions(DIVIDES)):
+        return
     for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
         unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
@@ -56,20 +52,36 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
         shuffled = (shuffle and _is_true(shuffle)) or bool(fact.named.keys() & {"sampler"})
         if not shuffled and (shuffle or not _steps(run)):
             continue
-        if (
-            same_on_ranks(data.key)
-            and not _shares_out(data)
-            and any(_iterates(key, fact.result.key) for key in trained)
-        ):
+        if same_on_ranks(data.key) and not _shares_out(data) and any(iterates(key, fact.result.key) for key in trained):
+            lacks = "is not prepared" if prepares else "has no DistributedSampler"
             yield from violation_at(
                 script,
-                reach,
-                "this loader has no DistributedSampler: every rank trains on all of the data"
+                prepares[0] if prepares else reach,
+                f"this loader {lacks}: every rank trains on all of the data"
                 + (", in an order of its own" if shuffled and "generator" not in fact.named else ", in the same order"),
                 0.8 if shuffled else 0.6,
                 severity=None if shuffled else "warning",
-                patch=(lambda fact=fact: _add_sampler(script, fact.node)) if script.is_here(reach) else None,
+                patch=(lambda fact=fact: _add_sampler(script, fact.node))
+                if script.is_here(reach) and not prepares
+                else None,
             )
+
+
+def trained_loops(run: Run) -> list[Key]:
+    """Return what the loops go over in which all ranks train."""
+    trained = [
+        loop.amount
+        for each in run.reached
+        if isinstance(each.fact, Event) and each.fact.kind in BACKWARD and each.ranks == ALL
+        for loop in each.loops
+        if not loop.amount.spread & BY_RANK
+    ]
+    around = {loop.site for each in run.reached if each.name in BACKWARD for loop in each.loops}
+    return trained + [
+        fact.values[0].key
+        for each, fact in run.of("next")
+        if fact.values and around & {loop.site for loop in each.loops}
+    ]
 
 
 def check_shuffle(script: Script, run: Run) -> Iterator[Violation]:
@@ -79,9 +91,10 @@ def check_shuffle(script: Script, run: Run) -> Iterator[Violation]:
         if not sampler or not shuffle or "sampler" not in sampler.facts or not _is_true(shuffle):
             continue
         if all(run.keys.specialise(sampler.key, rank).op not in ("if", "one of", "constant") for rank in RANKS):
+            given = next((each.value for each in fact.node.keywords if each.arg == "shuffle"), None)
             yield from violation_at(
                 script,
-                reach,
+                at_node(script, reach, given) if script.is_here(reach) else reach,
                 "a DataLoader with a sampler does not accept shuffle=True: this raises a ValueError",
                 0.9,
                 patch=(lambda fact=fact: _sampler_decides(script, fact)) if script.is_here(reach) else None,
@@ -129,7 +142,7 @@ def _shares_out(data: Value) -> bool:
     )
 
 
-def _iterates(amount: Key, loader: Key) -> bool:
+def iterates(amount: Key, loader: Key) -> bool:
     found = list(parts(amount))
     return loader in found and not any(each.op == "prepared" for each in found)
 

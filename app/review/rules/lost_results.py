@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.reach import Reach, Run
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.lengths import PAIR, number
+from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..rule_context import Script, Violation
@@ -62,6 +64,15 @@ def check_none(script: Script, run: Run) -> Iterator[Violation]:
 def check_type(script: Script, run: Run) -> Iterator[Violation]:
     """DW423: yield the tensors of another type on ranks that have other data."""
     for reach, fact, name in _here(script, run, IN_PLACE):
+        sent = argument(fact, 0, IN_PLACE[name])
+        if sent and reach.several and (total := _total_of_some(sent.key)):
+            yield from violation_at(
+                script,
+                reach,
+                f"`{total.args[0]}` is still the whole number of its start on a rank whose part of the data is empty, "
+                f"a float on the others: {name} of both fails, or gives nonsense",
+                0.8,
+            )
         given = _argument(fact, 0, IN_PLACE[name])
         for made in script.names.origins(given) if given is not None else ():
             if not isinstance(made, ast.Call) or last_name(made.func) not in TENSORS or not made.args:
@@ -76,6 +87,35 @@ def check_type(script: Script, run: Run) -> Iterator[Violation]:
                     "nonsense",
                     0.8,
                 )
+
+
+def _total_of_some(tensor: Key) -> Key | None:
+    """Return a sum of floats that begins with a whole number, if a rank may add nothing where another one does."""
+    if tensor.op != "call" or tensor.args[0] != "torch.tensor" or len(tensor.args) != 2:
+        return None
+    for part in parts(tensor):
+        grown = part.grown
+        if grown is None or not grown.first.is_constant or type(grown.first.value) is not int:
+            continue
+        match grown.after.op, grown.after.args:
+            case "binary", ("Add", over, more) if over is grown.over and _is_float(more):
+                counts = [[number(grown.rounds, rank._replace(arm=arm)) for rank in PAIR] for arm in (True, False)]
+                if any(0 in pair and any(pair) for pair in counts):
+                    return part
+            case _:
+                pass
+    return None
+
+
+def _is_float(key: Key) -> bool:
+    """Return whether a number is surely a float: a loss, a quotient, or computed with one."""
+    if key.is_constant:
+        return isinstance(key.value, float)
+    if key.op == "call":
+        return str(key.args[0]).startswith("torch.nn.functional.")
+    if key.op == "binary":
+        return key.args[0] == "Div" or any(_is_float(each) for each in key.args[1:])
+    return False
 
 
 def check_splits(script: Script, run: Run) -> Iterator[Violation]:

@@ -1,20 +1,22 @@
 """DW105 and DW409: process groups that are made or destroyed in a way that leaves ranks waiting."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.reach import ALL, Run, alternatives, argument
-from ...training_script.model.sequences import Site
-from ...training_script.nodes import nodes_below
+from ...training_script.model.noted_calls import INIT, OF_GROUP
+from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
+from ...training_script.model.sequences import Event, Site
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 FIX, END = "rank-from-environment", "end-on-every-rank"
-INIT = "torch.distributed.init_process_group"
+ASKS = re.compile(r"is_initialized|is_available|\btry:")
 DESTROY = "torch.distributed.destroy_process_group"
 
 
@@ -37,6 +39,44 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
             message = "the local rank is passed as the rank: on the second node the same numbers come again"
             patch = partial(_by_environment, script, fact) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.85, patch=patch)
+
+
+def check_early(script: Script, run: Run) -> Iterator[Violation]:
+    """DW115: yield the questions for the rank that come before the process group is made."""
+    made = next((number for number, each in enumerate(run.reached) if each.name == INIT), None)
+    for reach in run.reached[:made] if made is not None else ():
+        later = run.reached[made or 0]
+        asked = reach.name in OF_GROUP and reach.several and not reach.attempted and together(reach, later)
+        if asked and not later.started and not _asks_for_group(script, reach):
+            name = reach.name.rpartition(".")[2]
+            yield from violation_at(
+                script,
+                _called_before(script, reach, later),
+                f"{name} before the process group is made (line {later.fact.site.line}): this raises a ValueError",
+                0.85,
+            )
+            return
+
+
+def _called_before(script: Script, reach: Reach, later: Reach) -> Reach:
+    """Return a fact as the call that leads to it from the function which makes the group later."""
+    at = next((n for n, site in enumerate(reach.calls) if site not in later.calls), None)
+    if at is None or isinstance(reach.fact, Event) or reach.calls[at].path != script.source.path:
+        return reach
+    return reach._replace(fact=reach.fact._replace(site=reach.calls[at]), calls=reach.calls[:at])
+
+
+def _asks_for_group(script: Script, reach: Reach) -> bool:
+    """Return whether the functions on the way, as far as they are known, ask whether there is a group."""
+    for site in (*reach.calls, reach.fact.site):
+        if site.path != script.source.path:
+            return True
+        node = node_at(script.source.tree, site.line, site.column, ast.Call)
+        around = script.names.enclosing_function(node) if node else None
+        where = around or (script.source.statement_of(node) if node else None)
+        if where is None or ASKS.search(script.source.code(where)):
+            return True
+    return False
 
 
 def check_end(script: Script, run: Run) -> Iterator[Violation]:

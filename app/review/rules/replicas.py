@@ -17,6 +17,7 @@ from ..patches.call_arguments import find_unused, one_seed, split_by_one_seed
 from ..patches.shared_values import average_argument, broadcast_after_load
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
+from . import unused_outputs
 from .chosen_layers import check_chosen
 
 SEED = "torch.manual_seed"
@@ -93,6 +94,7 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
 def check_unused(script: Script, run: Run) -> Iterator[Violation]:
     """DW216: yield the models in DDP with a layer that nothing in the program reads."""
     yield from check_chosen(script, run)
+    yield from unused_outputs.check(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         model = argument(fact, 0, "module")
         unused = "find_unused_parameters" in fact.named or "static_graph" in fact.named or "**" in fact.named

@@ -24,6 +24,16 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if isinstance(read.node.value, ast.Name) and read.node.value.id == "self":
             continue  # in a method of the model, which is called by DDP
+        if "prepared" in read.owner.facts and not _is_asked_for(script, read.node):
+            yield from violation_at(
+                script,
+                reach,
+                f"with several ranks prepare returns DDP, which has no attribute `{read.name}`: read it from "
+                "unwrap_model",
+                0.8,
+                severity="warning",
+            )
+            continue
         held = _models(run, reach, read)
         wrap = next((wraps[key] for key in held if key in wraps), None)
         if wrap is None or _is_asked_for(script, read.node):

@@ -1,10 +1,12 @@
 """Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
 
-from .keys import DIFFERS, Key, Keys
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, parts
 
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
 MOST_TERMS = 16
+BATCH = "a batch"
 SHUFFLED = "shuffled"  # a sequence in another order
+DISTINCT = "distinct"  # a set or a mapping with one member for each of the data of a rank that differ
 
 
 def is_as_long(first: Key, second: Key) -> bool:
@@ -78,6 +80,36 @@ def lengthwise(keys: Keys, key: Key) -> Key:
             case _:
                 pass
     return key
+
+
+def is_of_batch(key: Key) -> bool:
+    """Return whether a value is a batch of a loader or a part of one."""
+    while key.op in ("item", "element", "attribute", "changed", "appended"):
+        key = key.args[0]
+    return key.op == "local" and key.args[0] == BATCH
+
+
+def is_of_data(key: Key) -> bool:
+    """Return whether data of a rank decide a value, rather than its number."""
+    return bool(key.spread & LOCAL) or (bool(key.spread & BY_RANK) and any(map(_is_part_of_rank, parts(key))))
+
+
+def _is_part_of_rank(key: Key) -> bool:
+    """Return whether a value is an element or a part of data that the rank chooses."""
+    if not key.spread & BY_RANK:
+        return False
+    is_part = key.op == "item" and (key.args[1].op == "slice" or key.args[0].op == "pieces")
+    return is_part or key.op == "element"
+
+
+def is_of_parts(key: Key) -> bool:
+    """Return whether a comprehension takes the rank's part of each element."""
+    return key.op == "built" and len(key.args) == key.args[0] + 2 and key.args[-1].op == "item"
+
+
+def holds_data(key: Key) -> bool:
+    """Return whether the elements of a sequence are data of one rank."""
+    return key.op not in ("range", "number") and is_of_data(key)
 
 
 UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of which not every part is known

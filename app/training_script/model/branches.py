@@ -1,24 +1,19 @@
-"""Evaluate loops, context managers and errors.
-
-A loop is evaluated first to see what a round changes, then, if it changes anything, with what a round may find changed.
-"""
+"""Evaluate context managers, errors and loops."""
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..nodes import walk
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
-from .conditions import ConditionEvaluator
 from .context_steps import count_leaves, with_body
 from .followed import known_functions
 from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, kinds
-from .iterables import is_of_batches
-from .keys import BY_RANK, LOCAL, NEVER_NONE, Key
 from .library_calls import UNIFORM_ERRORS
+from .rounds import RoundsEvaluator
 from .sequences import Site
 from .values import Context, Either, FunctionRef, Instance, Value, is_elements
 
@@ -27,7 +22,7 @@ RANK_FIRST = ("main_process_first", "local_main_process_first")  # the others wa
 LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
 
 
-class BranchEvaluator(ConditionEvaluator):
+class BranchEvaluator(RoundsEvaluator):
     """Evaluation of the other compound statements in one function."""
 
     def _With_statement(self, stmt: ast.With | ast.AsyncWith) -> bool:
@@ -168,89 +163,6 @@ class BranchEvaluator(ConditionEvaluator):
 
         self._rounds(lambda: self.keys.make("while", test[-1]), site, round_, stmt.orelse, test_led=True)
         return False
-
-    def _rounds(
-        self,
-        count: "Key | Callable[[], Key]",
-        site: Site,
-        round_: "Callable[[], None]",
-        orelse: Sequence[ast.stmt],
-        *,
-        test_led: bool,
-    ) -> None:
-        """Evaluate a loop: once to see what changes, then, if anything does, with what a round may find."""
-        outside, before, quick, left = self.items, dict(self.env), self.quick, self.left_rounds
-        skipped = self.skipped
-        if quick or not self._is_settled_by_one(before, site, round_):
-            self.items, self.left_rounds, self.skipped = [], [], [*skipped]
-            round_()
-        self.skipped = skipped
-        body, self.items = self.items, outside
-        changed = self._changed(before, site)
-        self.again = self.again or bool(changed)  # where this loop is in another one
-        self.env.update(changed)
-        self.left_rounds = left
-        outside, self.items = self.items, []
-        self.block(orelse)
-        rest, self.items = self.items, outside
-        self.items.append(Rounds(count if isinstance(count, Key) else count(), site, body, rest, self.free, test_led))
-
-    def _is_settled_by_one(self, before: dict[str, Value], site: Site, round_: "Callable[[], None]") -> bool:
-        """Evaluate one round of a loop; return whether another one would find and do the same.
-
-        If not, the names are in ``before`` and bound to what a round may find, and nothing else of the round is left.
-        """
-        returned, skipped, count_stores = list(self.returned), self.skipped, self.shared.count_stores
-        self.items, self.left_rounds, self.skipped, self.seen = [], [], [*skipped], []
-        self.quick, self.again = True, False
-        round_()
-        self.quick, seen, self.seen = False, self.seen, []
-        changed = self._changed(before, site)
-        if not (changed or self.again or self.shared.count_stores > count_stores):
-            for node, value in seen:
-                self.keep(node, value)
-            return True
-        self.returned, self.skipped = returned, skipped
-        before |= changed
-        self.restore(before)
-        return False
-
-    def _changed(self, before: dict[str, Value], site: Site) -> dict[str, Value]:
-        """Return the names that a round may have changed, at its end or where it was left."""
-        changed: dict[str, Value] = {}
-        for env in (*self.left_rounds, self.env):
-            for name, value in before.items():
-                after = env.get(name)
-                if after is not None and after is not value and after.key is not value.key:
-                    changed[name] = self._changing(name, site, changed.get(name, value), after)
-        return changed
-
-    def _changing(self, name: str, site: Site, value: Value, after: Value) -> Value:
-        """Return a value that rounds of a loop change: the same where both are, and of what changes it."""
-        spread = value.key.spread | after.key.spread
-        op = "changing" if may_become_none(after.key, value.key) else "altered"
-        key = self.keys.make(op, name, *site[:2], spread=spread & 2)
-        if spread & 1:
-            op = "counted" if counts_on(value.key, after.key) else "changing"
-            key = self.keys.make(op, name, *site[:2], value.key, after.key)
-        facts = after.facts if self.is_inner(after, value) else value.facts | after.facts
-        return Value(key, facts, after.obj if after.obj == value.obj else value.obj or after.obj)
-
-
-def counts_on(before: Key, after: Key) -> bool:
-    """Return whether a round adds one number, the same on all ranks, to a value."""
-    if after.op != "binary" or after.args[0] not in ("Add", "Sub") or after.args[1] is not before:
-        return False
-    return not after.args[2].spread & (BY_RANK | LOCAL)
-
-
-def may_become_none(key: Key, before: Key) -> bool:
-    """Return whether a value may be None though the one that it was computed from is not."""
-    if key is before or key.op in NEVER_NONE or is_of_batches(key):
-        return False
-    if key.op == "if":
-        return any(may_become_none(part, before) for part in key.args[1:])
-    return True
 
 
 def _always_leaves(body: Sequence[ast.stmt]) -> bool:

@@ -6,10 +6,10 @@ from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
 from .function_steps import Called, Noted, Rounds
-from .keys import Key
+from .keys import BY_RANK, Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
 from .names import GRADIENT, Named, Values
-from .noted_calls import is_past_wrapper, noted_device, noted_name, owner_of
+from .noted_calls import INIT, OF_GROUP, REPORT, is_past_wrapper, is_report, noted_device, noted_name, owner_of
 from .values import (
     Bound,
     ClassRef,
@@ -99,6 +99,11 @@ class CallEvaluator(ChoiceEvaluator):
             outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
         if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
+        self.shared.has_group |= name == INIT
+        if name in OF_GROUP and not self.shared.has_group:
+            self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
+        if self.path[-1].spread & BY_RANK and is_report(callee):
+            self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
 
     def _super(self) -> Value | None:
@@ -159,6 +164,8 @@ class CallEvaluator(ChoiceEvaluator):
             return _measured(self._method(obj, callee, node, values, named), obj.name)
         if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh
+        if _is_loss(callee.key) and any("graph" in value.facts for value in values):
+            return self._computed(str(callee.key.args[0]), [*values, *named.values()])
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)
 
@@ -195,6 +202,12 @@ class CallEvaluator(ChoiceEvaluator):
             count = self.count(sources[0], node.args[1] if len(node.args) > 1 else node)
             self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
         return Value(self.keys.make("built", 1, sources[0].key, result.key))
+
+
+def _is_loss(key: Key) -> bool:
+    """Return whether an object is a loss of torch."""
+    name = str(key.args[0]) if key.op == "call" else ""
+    return name.startswith("torch.nn.") and name.endswith("Loss")
 
 
 def _measured(result: Value, name: str) -> Value:

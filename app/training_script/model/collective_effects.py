@@ -61,6 +61,11 @@ class EffectEvaluator(RankEvaluator):
                 Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | {"prepared"})
                 for value in values
             ]
+            self.shared.inner |= {
+                made.key: value.obj
+                for made, value in zip(prepared, values, strict=True)
+                if isinstance(value.obj, Instance)
+            }
             if len(prepared) == 1:
                 return prepared[0]
             return Value(self.keys.make("sequence", *(each.key for each in prepared)), obj=tuple(prepared))
@@ -152,7 +157,9 @@ class EffectEvaluator(RankEvaluator):
         ):
             batch = named.get("batch_size") or (values[1] if len(values) > 1 else self.constant(1))
             held = self._held_by(dataset, node)
-            size = () if batch.key.spread & DIFFERS or "drop_last" in named else (batch.key,)
+            drops = named.get("drop_last") or (values[8] if len(values) > 8 else self.constant(False))
+            size = () if batch.key.spread & DIFFERS or not drops.key.is_constant else (batch.key,)
+            size = (*size, drops.key) if drops.key is self.keys.true else size
             key = self.keys.make("loader", *self.place(node), held, *size)
             shuffle = named.get("shuffle") or (values[2] if len(values) > 2 else self.constant(False))
             in_order = sampler is None and "**" not in named and shuffle.key is self.keys.false
@@ -169,16 +176,6 @@ class EffectEvaluator(RankEvaluator):
         size = self.length_of(dataset, node).key
         known = isinstance(dataset.obj, Instance) and number(size, PAIR[0]) is not None
         return self.keys.make("range", size) if known else dataset.key
-
-    def length_of(self, held: Value, node: ast.AST) -> Value:
-        """Return the length of an object of the program, as its class says if that is a number."""
-        plain = Value(self.keys.make("length", held.key))
-        found = held.obj.cls.find("__len__") if isinstance(held.obj, Instance) else None
-        if found is None:
-            return plain
-        function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
-        given = self.call_function(function, [held], {}, self.site(node))
-        return given if number(given.key, PAIR[0]) is not None else plain
 
     def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return the content of a file: the same for all ranks, unless its name has the rank in it."""

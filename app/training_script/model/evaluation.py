@@ -122,6 +122,7 @@ class Evaluation(SharedFunctions):
                 evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
                 made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
+                made.stored = evaluator.stored
                 made.complete = True
                 decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
                 made.wrapped = any(not is_harmless(each) for each in decorators)

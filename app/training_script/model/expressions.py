@@ -6,6 +6,7 @@ from typing import Any
 
 from ..nodes import child_nodes
 from ..syntax import last_name
+from .amounts import is_of_data
 from .calls import CallEvaluator
 from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS
@@ -99,7 +100,8 @@ class ExpressionEvaluator(CallEvaluator):
         owner = self.evaluate(node.value)
         if isinstance(owner.obj, Either):
             return self.chosen(owner.obj, node, lambda arm: self.attribute(arm, node.attr, node))
-        if "ddp" in owner.facts and "fsdp" not in owner.facts and self._is_of_model(owner, node):
+        wrapped = "ddp" in owner.facts and "fsdp" not in owner.facts
+        if (wrapped or self._is_of_prepared(owner, node)) and self._is_of_model(owner, node):
             self.items.append(Read(node.attr, self.site(node), node, owner))
         return self.attribute(owner, node.attr, node)
 
@@ -107,6 +109,13 @@ class ExpressionEvaluator(CallEvaluator):
         """Return whether an attribute is one of the model inside DDP, not of DDP, and nothing has set it on DDP."""
         own = node.attr in DDP_API or node.attr.startswith("_") or f"{id(owner.key)}.{node.attr}" in self.env
         return isinstance(node.ctx, ast.Load) and not own
+
+    def _is_of_prepared(self, owner: Value, node: ast.Attribute) -> bool:
+        """Return whether an attribute is one of the model that Accelerate has wrapped."""
+        inner = self.shared.inner.get(owner.key) if "prepared" in owner.facts else None
+        if inner is None or not any(name.endswith("nn.Module") for name in inner.cls.library_bases()):
+            return False
+        return inner.cls.find(node.attr) is not None or inner.cls.attribute(node.attr) is not None
 
     def _Subscript(self, node: ast.Subscript) -> Value:
         owner = self.evaluate(node.value)
@@ -303,8 +312,13 @@ class ExpressionEvaluator(CallEvaluator):
         return Value(self.keys.make("lambda", *self.place(node)), obj=FunctionRef(self.module, node, self.scope()))
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Value:
-        parts = [self.evaluate(each.value if isinstance(each, ast.FormattedValue) else each) for each in node.values]
-        return Value(self.keys.make("text", *self.place(node), *(part.key for part in parts)))
+        return Value(self.keys.make("text", *map(self._part_of_text, node.values)))
+
+    def _part_of_text(self, part: ast.expr) -> Key:
+        if not isinstance(part, ast.FormattedValue):
+            return self.evaluate(part).key
+        value = self.evaluate(part.value).key
+        return self.keys.make("shown", value, ast.unparse(part.format_spec)) if part.format_spec else value
 
     def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
@@ -348,6 +362,8 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _SetComp(self, node: ast.SetComp) -> Value:
         made = self._comprehension(node, [node.elt])
+        if is_of_data(made.key.args[-1]):
+            return Value(self.distinct(node), UNORDERED_FACT)
         return self.unknown(node, made, facts=UNORDERED_FACT)
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Value:

@@ -101,6 +101,7 @@ class Summary:
         self.complete = False
         self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
+        self.stored: dict[str, Value] = {}  # attributes of its object that it has set
         self.returned: list[Value] = []  # by each of its return statements
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
@@ -109,6 +110,7 @@ class Summary:
         """Empty the steps, which may call the function itself."""
         self.items.clear()
         self.returned.clear()
+        self.stored.clear()
         self._node = None
 
     @property

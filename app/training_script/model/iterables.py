@@ -3,17 +3,19 @@
 import ast
 
 from ..syntax import last_name
-from .amounts import is_shared_out, lengthwise
+from .amounts import BATCH, DISTINCT, is_of_batch, is_of_data, is_shared_out, lengthwise
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
+from .lengths import differ, number
 from .names import CARRIED
 from .noted_calls import UNORDERED
-from .values import Generated, Value, is_elements
+from .values import Generated, Instance, Value, is_elements
 
-BATCH = "a batch"
-COUNTED = {"range", "built", "changed", "appended"}  # sequences whose length may follow from data of one rank
+# Sequences and mappings whose length may follow from data of one rank.
+COUNTED = {"range", "built", "changed", "appended", DISTINCT}
 UNORDERED_FACT = frozenset({"unordered"})
+MAPPING = frozenset({"mapping"})  # empty at first
 
 
 class IterableEvaluator(EffectEvaluator):
@@ -26,6 +28,8 @@ class IterableEvaluator(EffectEvaluator):
         key = iterable.key
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
+        if key.spread & LOCAL and differ(counted := self.keys.make("length", key), number):
+            return counted
         if key.op == "built":
             return self._length(key, node).key
         if is_shared_out(key):
@@ -75,6 +79,25 @@ class IterableEvaluator(EffectEvaluator):
             return Value(self.keys.make("length", key))
         return self.unknown(node)  # loaders give all ranks batches of one size
 
+    def distinct(self, node: ast.AST) -> Key:
+        """Return a set or a mapping whose members are data of this rank."""
+        return self.keys.make(DISTINCT, *self.place(node), spread=LOCAL)
+
+    def keep_under(self, target: ast.expr, held: Value, name: Key) -> bool:
+        """Note that something is kept in a mapping or a set; return whether data of this rank are its name there."""
+        if not (held.key.op == "mapping" or held.facts & (MAPPING | UNORDERED_FACT)) or not is_of_data(name):
+            return False
+        made = Value(self.distinct(target), held.facts)
+        match target:
+            case ast.Name(id=text) if text in self.env:
+                self.env[text] = made
+            case ast.Attribute(value=owner, attr=text) if isinstance(obj := self.evaluate(owner).obj, Instance):
+                self.shared.count_stores += obj.cls.attributes.get(text, held).key is not made.key
+                obj.cls.attributes[text] = made
+            case _:
+                return False
+        return True
+
     def note_order(self, node: ast.expr, held: Value) -> None:
         """Note that the order of a set is taken."""
         call = node if isinstance(node, ast.Call) else ast.copy_location(ast.Call(node, [], []), node)
@@ -89,13 +112,6 @@ def limit_of(key: Key) -> Key | None:
     counts = last.op not in ("constant", "unary") or (last.is_constant and type(last.value) is int and last.value >= 0)
     whole = first.is_constant and first.value in (None, 0) and step.is_constant and step.value in (None, 1)
     return last if whole and counts and not last.spread & DIFFERS else None
-
-
-def is_of_batch(key: Key) -> bool:
-    """Return whether a value is a batch of a loader or a part of one."""
-    while key.op in ("item", "element", "attribute", "changed", "appended"):
-        key = key.args[0]
-    return key.op == "local" and key.args[0] == BATCH
 
 
 def is_of_batches(key: Key) -> bool:

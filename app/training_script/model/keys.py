@@ -67,12 +67,16 @@ NEVER_NONE = {
 
 
 class Key:
-    """One expression. ``spread`` holds the flags of everything in it."""
+    """One expression. ``spread`` holds the flags of everything in it.
 
-    __slots__ = ("args", "depth", "op", "spread")
+    ``grown``: how rounds of a loop have made it of what it was before.
+    """
+
+    __slots__ = ("args", "depth", "grown", "op", "spread")
 
     def __init__(self, op: str, args: tuple[Any, ...], spread: int, depth: int) -> None:
         self.op, self.args, self.spread, self.depth = op, args, spread, depth
+        self.grown: Grown | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -85,6 +89,15 @@ class Key:
 
     def __repr__(self) -> str:
         return f"{self.op}({', '.join(map(repr, self.args))})"
+
+
+class Grown(NamedTuple):
+    """A value that each round of a loop changes: from ``over`` to ``after``. ``rounds`` decides their number."""
+
+    first: Key
+    over: Key
+    after: Key
+    rounds: Key
 
 
 def parts(key: Key) -> Iterator[Key]:
@@ -119,6 +132,7 @@ class Keys:
         self._made: dict[tuple[Any, ...], Key] = {}
         self._constants: dict[tuple[type, Any], Key] = {}
         self._views: dict[Rank, View] = {}
+        self.sizes: dict[Key, Key] = {}  # lengths of objects of the program that have one
         self.kinds_read: set[str] = set()  # kinds of ranks of which the program shows where they are read from
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
 

@@ -2,10 +2,25 @@
 
 import operator
 from collections.abc import Callable
+from typing import NamedTuple
 
-from .keys import Key, Rank
+from .amounts import is_of_batch
+from .keys import COMPARE, Grown, Key
 
-PAIR = tuple(Rank(rank, rank, 0, 2, 2) for rank in range(2))  # the ranks of the smallest job
+
+class Member(NamedTuple):
+    """A rank of a small job. ``arm``: the side that conditions take which are not known, None for neither.
+
+    ``counter``: the number of the round, in the loops that count.
+    """
+
+    rank: int
+    world_size: int = 2
+    arm: bool | None = None
+    counter: int | None = None
+
+
+PAIR = Member(0), Member(1)
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -15,8 +30,20 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }
 # Tensors by the place of their shape, and functions that keep the length of their first argument.
 SHAPED = {**dict.fromkeys(("randn", "rand", "zeros", "ones", "empty"), 0), "full": 0, "randperm": 0, "randint": 2}
-KEEPING = {"torch.utils.data.TensorDataset", "torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.sin"}
+KEEPING = {"torch.utils.data.TensorDataset", "torch.tensor", "torch.as_tensor", "torch.from_numpy"}
+# What computes one element for each, as a function or a method of a tensor; and what reduces other dimensions.
+ELEMENTWISE = {"abs", "cos", "exp", "log", "neg", "pow", "relu", "round", "sigmoid", "sign", "sin", "sqrt", "tanh"}
+ELEMENTWISE |= {"softmax", "square", "cumsum", "unsqueeze", "squeeze", "add", "sub", "mul", "div", "where"}
+REDUCING = {"amax", "amin", "argmax", "argmin", "mean", "norm", "prod", "std", "sum"}
+KEEPING |= {f"torch.{name}" for name in ELEMENTWISE - {"unsqueeze", "squeeze", "where"}}
+JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
 LONGEST = 1 << 24
+
+
+def differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
+    """Return whether a number or a length is surely another one on each of two ranks."""
+    first, second = (of(key, rank) for rank in PAIR)
+    return first is not None and second is not None and first != second
 
 
 def is_even(count: Key) -> bool:
@@ -25,15 +52,17 @@ def is_even(count: Key) -> bool:
     return first is not None and first == second
 
 
-def number(key: Key, rank: Rank) -> int | None:
+def number(key: Key, rank: Member) -> int | None:
     """Return the whole number that a value is on a rank, None if it does not follow."""
     match key.op, key.args:
         case "constant", (value,):
             return value if type(value) is int else None
         case "rank", (kind, *_):
-            return {"global": rank.rank, "spawned": rank.rank, "local": rank.local}.get(kind)
+            return rank.rank if kind in ("global", "spawned", "local") else None
         case "world", _:
             return rank.world_size
+        case "number", _:
+            return rank.counter
         case "length", parts:
             return _of_built(list(parts), rank)
         case "unary", ("USub", inner):
@@ -45,11 +74,39 @@ def number(key: Key, rank: Rank) -> int | None:
             return _computed(min if key.op == "min" else max, number(left, rank), number(right, rank))
         case "attribute", (_, _, default):  # an option of the program
             return number(default, rank)
+        case "if", (test, then, other):
+            return _of_sides(number, test, then, other, rank)
+        case "item", (Key(op="mapping" | "sequence") as held, place):
+            return _of_place(held, number(place, rank), rank)
+        case _:
+            return _of_counter(key.grown, rank) if key.grown else None
+
+
+def truth(key: Key, rank: Member) -> bool | None:
+    """Return whether a condition holds on a rank, None if that does not follow."""
+    match key.op, key.args:
+        case "constant", (value,):
+            return bool(value)
+        case "not", (inner,):
+            held = truth(inner, rank)
+            return None if held is None else not held
+        case "compare", (name, left, right) if name in COMPARE:
+            first, second = _compared(left, rank), _compared(right, rank)
+            return None if first is None or second is None else bool(COMPARE[name](first, second))
         case _:
             return None
 
 
-def length(key: Key, rank: Rank) -> int | None:
+def _compared(key: Key, rank: Member) -> float | None:
+    """Return a number in a condition: one that is written out, the default of an option, or a whole number."""
+    match key.op, key.args:
+        case ("constant", (float() as value,)) | ("attribute", (_, _, Key(op="constant", args=(float() as value,)))):
+            return value
+        case _:
+            return number(key, rank)
+
+
+def length(key: Key, rank: Member) -> int | None:
     """Return the number of elements that a value has on a rank, None if it does not follow."""
     match key.op, key.args:
         case "constant", (value,):
@@ -62,20 +119,115 @@ def length(key: Key, rank: Rank) -> int | None:
             return _of_range([number(each, rank) for each in bounds])
         case "item", (held, Key(op="slice", args=bounds)):
             return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
-        case "enumerate", (held,):
+        case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
+            return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
+        case (("enumerate" | "rows"), (held, *_)):
             return length(held, rank)
+        case "compare", (_, left, right):
+            return length(left, rank) or length(right, rank)
         case "binary", ("Mult", left, right):
             return _computed(operator.mul, length(left, rank), number(right, rank))
         case "binary", (_, left, right):
             return length(left, rank) or length(right, rank)
-        case "loader", (_, _, _, held, batch):
-            return _of_batches(length(held, rank), number(batch, rank))
+        case "mapping", pairs:
+            return len(pairs) // 2
+        case "local", (_, _, _, _, shape):  # random numbers
+            return number(shape, rank) if isinstance(shape, Key) else None
+        case "loader", (_, _, _, held, batch, *drops):
+            return _of_batches(length(held, rank), number(batch, rank), drops=bool(drops))
         case "built", (count, *rest):
             return _of_built(rest[:count], rank)
         case "call", (str() as name, *given):
             return _of_call(name, given, rank)
+        case "if", (test, then, other):
+            return _of_sides(length, test, then, other, rank)
+        case "item", (Key(op="pieces", args=(*_, whole, count)), place):
+            return _of_piece(length(whole, rank), number(count, rank), number(place, rank))
+        case _:
+            return _of_list(key.grown, rank) if key.grown else None
+
+
+def numbers(held: Key, rank: Member) -> range | None:
+    """Return the numbers that a range has, or a loop over one counts, on a rank; None if they do not follow."""
+    if held.op == "length" and len(held.args) == 1:
+        held = held.args[0]
+    if held.op != "range":
+        return None
+    bounds = [number(each, rank) for each in held.args]
+    known = [each for each in bounds if each is not None]
+    return range(*known) if len(known) == len(bounds) and 0 not in known[2:] else None
+
+
+def counts_rounds(key: Key, path: str, line: int) -> bool:
+    """Return whether a value is the number of the round of the loop at a place."""
+    return key.op == "number" and key.args[:2] == (path, line)
+
+
+def _of_sides(of: "Callable[[Key, Member], int | None]", test: Key, then: Key, other: Key, rank: Member) -> int | None:
+    """Return the number or the length of what a condition chooses."""
+    held = truth(test, rank)
+    side = rank.arm if held is None else held
+    if side is not None:
+        return of(then if side else other, rank)
+    first, second = of(then, rank), of(other, rank)
+    return first if first == second else None
+
+
+def _of_place(held: Key, place: int | None, rank: Member) -> int | None:
+    """Return the number at a place of a list, or under a number of a mapping."""
+    known: dict[object, Key]
+    if held.op == "sequence":
+        known = dict(enumerate(held.args))
+    else:
+        known = {each.value: value for each, value in zip(held.args[::2], held.args[1::2], strict=True)}
+    return number(known[place], rank) if place in known else None
+
+
+def _of_piece(whole: int | None, count: int | None, place: int | None) -> int | None:
+    """Return the length of one of the pieces that ``chunk`` makes."""
+    if whole is None or not count or place is None:
+        return None
+    size = -(-whole // count)
+    return max(0, min(size, whole - place * size))
+
+
+def _of_counter(grown: Grown, rank: Member) -> int | None:
+    """Return a number to which each round of a loop adds one."""
+    match grown.after.op, grown.after.args:
+        case "binary", ("Add", over, more) if over is grown.over:
+            added = _computed(operator.mul, number(grown.rounds, rank), number(more, rank))
+            return _computed(operator.add, number(grown.first, rank), added)
         case _:
             return None
+
+
+def _of_list(grown: Grown, rank: Member) -> int | None:
+    """Return the length of a list that each round of a loop makes longer by one."""
+    if grown.after.op != "appended" or grown.after.args[0] is not grown.over:
+        return None
+    return _computed(operator.add, length(grown.first, rank), number(grown.rounds, rank))
+
+
+def samples(count: Key, rank: Member) -> int | None:
+    """Return how many samples a rank gets in the rounds of a loop over a loader, None if that does not follow."""
+    if count.op != "length" or len(count.args) != 1:
+        return None
+    held = count.args[0]
+    while held.op in ("enumerate", "zip") and held.args:
+        held = held.args[0]
+    return length(held.args[3], rank) if held.op == "loader" and len(held.args) > 3 else None
+
+
+def _of_joined(held: Key, rank: Member) -> int | None:
+    """Return the length of parts of tensors in a row: elements of a sequence, or parts of all batches of a loader."""
+    if held.op == "sequence":
+        found = [length(each, rank) for each in held.args]
+        known = [each for each in found if each is not None]
+        return sum(known) if len(known) == len(found) else None
+    grown = held.grown
+    if grown is None or grown.after.op != "appended" or not is_of_batch(grown.after.args[-1]):
+        return None
+    return samples(grown.rounds, rank) if length(grown.first, rank) == 0 else None
 
 
 def _computed(operation: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
@@ -93,7 +245,7 @@ def _of_range(bounds: list[int | None]) -> int | None:
     return len(range(*known)) if len(known) == len(bounds) in (1, 2, 3) and 0 not in known[2:] else None
 
 
-def _bound(key: Key, rank: Rank) -> tuple[int | None, bool]:
+def _bound(key: Key, rank: Member) -> tuple[int | None, bool]:
     """Return a bound of a slice, and whether it is known."""
     value = number(key, rank)
     return value, value is not None or (key.is_constant and key.value is None)
@@ -105,11 +257,13 @@ def _of_slice(held: int | None, bounds: list[tuple[int | None, bool]]) -> int | 
     return len(range(held)[slice(*(value for value, _ in bounds))])
 
 
-def _of_batches(samples: int | None, size: int | None) -> int | None:
-    return -(-samples // size) if samples is not None and size else None
+def _of_batches(samples: int | None, size: int | None, *, drops: bool) -> int | None:
+    if samples is None or not size:
+        return None
+    return samples // size if drops else -(-samples // size)
 
 
-def _of_built(parts: list[Key], rank: Rank) -> int | None:
+def _of_built(parts: list[Key], rank: Member) -> int | None:
     """Return the number of elements that one loop makes, all or every n-th by their number."""
     if not parts:
         return 1
@@ -135,7 +289,14 @@ def _of_every(whole: int, first: int | None, step: int | None) -> int | None:
     return len(range(first, whole, step)) if first is not None and step and 0 <= first < step else None
 
 
-def _of_call(name: str, given: list[Key], rank: Rank) -> int | None:
+def keeps_rows(method: str, given: list[Key]) -> bool:
+    """Return whether a method of a tensor gives one with as many rows."""
+    if method in ELEMENTWISE:
+        return not (given and given[0].is_constant and given[0].value == 0)
+    return method in REDUCING and bool(given) and given[0].is_constant and given[0].value in (1, 2, 3, -1)
+
+
+def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     short = name.removeprefix("torch.")
     if name in KEEPING and given:
         return length(given[0], rank)
@@ -144,6 +305,10 @@ def _of_call(name: str, given: list[Key], rank: Rank) -> int | None:
     if short in SHAPED and len(given) > SHAPED[short]:
         shape = given[SHAPED[short]]
         return number(shape.args[0] if shape.op == "sequence" and shape.args else shape, rank)
+    if short in JOINING and given:
+        return _of_joined(given[0], rank)
+    if short == "stack" and given:
+        return length(given[0], rank)
     if short == "arange":
         return _of_range([number(each, rank) for each in given[:3]])
     if short == "linspace" and len(given) > 2:

@@ -6,10 +6,10 @@ import re
 import sys
 
 from .. import rank_names
-from .amounts import SHUFFLED, lengthwise
+from .amounts import SHUFFLED, holds_data, lengthwise
 from .collective_effects import SAME
-from .iterables import UNORDERED_FACT, IterableEvaluator
-from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, parts
+from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .library_calls import (
     FUNCTIONS,
     GENERATORS,
@@ -34,6 +34,7 @@ KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "y
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
+MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collections.OrderedDict"}
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 WRAPPED = {"ddp", "engine", "apex"}
@@ -96,7 +97,9 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in RANDOM_TENSORS:
             generator = named.get("generator")
             if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
-                return Value(self.keys.local(RANDOM, *self.site(node)[:3]))
+                place = 2 if name == "torch.randint" and len(values) > 2 else 0
+                shape = (values[place].key,) if values and not values[place].key.spread & LOCAL else ()
+                return Value(self.keys.local(RANDOM, *self.site(node)[:3], *map(_first, shape)))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
@@ -139,8 +142,12 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
                 return self.constant(True)
             return self.unknown(node)  # data of one rank have the same type on every rank
+        if name in ("set", "frozenset", "collections.Counter") and values and holds_data(values[0].key):
+            return Value(self.distinct(node), UNORDERED_FACT if name != "collections.Counter" else MAPPING)
         if name in ("set", "frozenset"):
             return self.unknown(node, *values, facts=UNORDERED_FACT)
+        if name in MAPPINGS:
+            return self._opaque(callee, node, values, named)._replace(facts=MAPPING)
         if name == "sorted" and values:
             return values[0]._replace(facts=values[0].facts - UNORDERED_FACT)
         if name == "enumerate" and values and "unordered" in values[0].facts:
@@ -207,6 +214,11 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if owner.key.is_constant or owner.key.op in SAME:
             return self.unknown(node, owner)
         return Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
+
+
+def _first(shape: Key) -> Key:
+    """Return the first number of the shape of a tensor."""
+    return shape.args[0] if shape.op == "sequence" and shape.args else shape
 
 
 def across(left: Value, right: Value, product: Value) -> Value:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
 from ..syntax import last_name
+from .amounts import is_of_data, is_of_parts
 from .budget import Budget
 from .followed import is_followed
 from .function_steps import Item
@@ -81,6 +82,8 @@ class Shared:
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.options: dict[str, Value] = {}  # of the command line, with their defaults
         self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
+        self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made
+        self.has_group = False  # the process group has been made
         self.is_single = False  # the program makes itself a job of one rank
         self.is_one_rank = False  # the program makes itself a rank with a number of its own
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
@@ -111,6 +114,7 @@ class NameEvaluator:
         self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
         self.globals: set[str] = set()
         self.parameters: list[str] = []
+        self.stored: dict[str, Value] = {}  # attributes that a constructor has set
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
         self.known: dict[ast.expr, Value] | None = None  # the values of one call, where they are asked for
@@ -124,6 +128,9 @@ class NameEvaluator:
         raise NotImplementedError
 
     def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
+        raise NotImplementedError
+
+    def length_of(self, held: Value, node: ast.AST) -> Value:
         raise NotImplementedError
 
     def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
@@ -158,7 +165,8 @@ class NameEvaluator:
         spread = 0
         for part in parts:
             spread |= part.key.spread & LOCAL
-            spread |= TOUCHED if part.key.spread & (BY_RANK | TOUCHED) else 0
+            if part.key.spread & (BY_RANK | TOUCHED):
+                spread |= LOCAL if is_of_data(part.key) else TOUCHED
             facts |= part.facts & CARRIED
         return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
@@ -236,6 +244,8 @@ class NameEvaluator:
             return self.module_value(obj, name) or self.unknown(node)
         if isinstance(obj, Instance) and name in obj.cls.module.parsed.signalled:
             return Value(self.keys.local(SIGNAL, obj.cls.module.path, name))
+        if name in self.stored and self.is_made_here(owner):
+            return self.stored[name]
         if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
             return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if isinstance(obj, ClassRef) and (method := obj.find(name)):
@@ -281,6 +291,11 @@ class NameEvaluator:
         )
         return Value(key, facts, Method(owner, name))
 
+    def is_made_here(self, owner: Value) -> bool:
+        """Return whether an object is the one that a constructor makes, in that constructor."""
+        made = self.function is not None and getattr(self.function.node, "name", "") == "__init__"
+        return made and bool(self.parameters) and owner is self.env.get(self.parameters[0])
+
     def extent(self, owner: Value, node: ast.AST) -> Value:
         """Return the size of a tensor: the same on every rank, except of elements selected by their values."""
         if owner.key.op == "selected":
@@ -302,7 +317,7 @@ class NameEvaluator:
         place = index.value if index.is_constant else None
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
-        held = self.without_rank(owner.key, node) if index.is_constant else owner.key
+        held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
         own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
         value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED) | own)
         fields = owner.obj.fields.items() if isinstance(owner.obj, Record) else ()

@@ -46,6 +46,12 @@ NEW_PART = "part"  # of a model in DDP, by an assignment to an attribute
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
 UNORDERED = "the order of a set"
+STORE = "store."  # before the name of a method of the key-value store
+INIT = "torch.distributed.init_process_group"
+OF_GROUP = ("torch.distributed.get_rank", "torch.distributed.get_world_size")  # noted before the group is made
+REPORT = "a report"  # of one rank
+REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}
+REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = (OPTIMIZERS,)
@@ -65,7 +71,15 @@ NOTED_METHODS = {
         "no_sync",
     ),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
-    *("set_grad_checkpointing", "gradient_checkpointing_enable", "requires_grad_", "set_epoch", "eval", "train"),
+    *(
+        "prepare",
+        "set_grad_checkpointing",
+        "gradient_checkpointing_enable",
+        "requires_grad_",
+        "set_epoch",
+        "eval",
+        "train",
+    ),
 }
 
 
@@ -79,6 +93,8 @@ def noted_name(callee: Value) -> str:
     if isinstance(obj, Library):
         noted = obj.name in NOTED_FUNCTIONS or obj.name.startswith(NOTED_PREFIXES)
         return obj.name if noted else ""
+    if isinstance(obj, Method) and "store" in obj.owner.facts:
+        return f"{STORE}{obj.name}"
     name = (
         obj.name
         if isinstance(obj, Method)
@@ -89,6 +105,14 @@ def noted_name(callee: Value) -> str:
     if isinstance(obj, Bound) and name == "save_pretrained":
         return ""  # what it writes is in its own statements
     return f".{name}" if name in NOTED_METHODS else ""
+
+
+def is_report(callee: Value) -> bool:
+    """Return whether a call shows or writes what it is given."""
+    obj = callee.obj
+    return (isinstance(obj, Library) and obj.name in REPORTS) or (
+        isinstance(obj, Method) and obj.name in REPORTING_METHODS
+    )
 
 
 def is_wrapped_forward(callee: Value) -> bool:

@@ -2,9 +2,11 @@
 
 import ast
 
+from .amounts import DISTINCT
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, TOUCHED
+from .lengths import PAIR, keeps_rows, length
 from .library_calls import (
     FULL_TENSOR,
     LISTED,
@@ -56,6 +58,10 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
         if name in LISTING_METHODS and owner.key.spread & BY_RANK:
             return Value(self.keys.local(LISTED, *self.place(node)))
+        if name in ("keys", "items", "values") and owner.key.op == DISTINCT:
+            return Value(owner.key)
+        if name == "add" and values and isinstance(node.func, ast.Attribute):
+            self.keep_under(node.func.value, owner, values[0].key)
         if name == "add" and "store" in owner.facts:
             return Value(self.keys.local(TURN, *self.place(node)))
         if name == "add_argument" and (default := named.get("default")) and default.key.is_constant:
@@ -63,7 +69,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name == "parse_args":
             return Value(self.keys.make("options", *self.place(node)))
         if name in ("chunk", "tensor_split") and values:
-            return self._pieces(owner, values[0], node)
+            return self._pieces(owner, values[0], node, equal=name == "chunk")
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
         if name in ("clamp", "clamp_min"):
@@ -93,12 +99,17 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return known
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
+        given = [each.key for each in (*values, *named.values())]
+        if not owner.key.spread and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
+            return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
         return self._opaque(owner, node, values, named)
 
-    def _pieces(self, whole: Value, count: Value, node: ast.AST) -> Value:
+    def _pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
         """Return a tensor in so many pieces."""
         spread = self.unknown(node, whole).key.spread
-        return Value(self.keys.make("pieces", *self.place(node), count.key, spread=spread), whole.facts & CARRIED)
+        held = (whole.key,) if equal and length(whole.key, PAIR[0]) is not None else ()
+        made = self.keys.make("pieces", *self.place(node), *held, count.key, spread=spread)
+        return Value(made, whole.facts & CARRIED)
 
     def collect(self, target: ast.expr, before: Value, after: Value) -> None:
         """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""

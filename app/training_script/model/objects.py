@@ -8,6 +8,8 @@ from .branches import BranchEvaluator
 from .budget import Budget
 from .definitions import is_harmless, is_static
 from .function_steps import Called, Summary
+from .keys import LOCAL
+from .lengths import PAIR, number
 from .names import Shared
 from .program import Program
 from .sequences import Site
@@ -59,6 +61,12 @@ class ObjectEvaluator(BranchEvaluator):
                 called="**" not in named,
             )
             self.items.append(Called(summary, site))
+            if sized := cls.find("__len__"):
+                given = (each.key for each in (*values, *named.values()))
+                instance = instance._replace(key=self.keys.make("instance", id(cls), *map(id, given)))
+                self.shared.classes[instance.key] = cls
+                self.shared.made[instance.key] = summary.stored
+                self.keys.sizes[instance.key] = self.length_of(instance, sized[1]).key
         else:
             for name, value in (*zip(cls.fields, values, strict=False), *named.items()):
                 if name in cls.fields:
@@ -66,6 +74,32 @@ class ObjectEvaluator(BranchEvaluator):
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
             return instance._replace(facts=frozenset({"trainer"}))
         return instance
+
+    def length_of(self, held: Value, node: ast.AST) -> Value:
+        """Return the length of an object of the program, as its class says if that is a number or data of one rank."""
+        plain = Value(self.keys.make("length", held.key))
+        found = held.obj.cls.find("__len__") if isinstance(held.obj, Instance) else None
+        if found is None:
+            return plain
+        function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+        given = self.call_function(function, [held], {}, self.site(node))
+        if own := self._own_length(held, function):
+            given = own
+        return given if number(given.key, PAIR[0]) is not None or given.key.spread & LOCAL else plain
+
+    def _own_length(self, held: Value, function: FunctionRef) -> Value | None:
+        """Return the length of an object by the attributes that it was made with; other objects may have others."""
+        made, body = self.shared.made.get(held.key), getattr(function.node, "body", [])
+        if not made or not isinstance(body[-1], ast.Return) or not isinstance(held.obj, Instance):
+            return None
+        cls = held.obj.cls
+        of_all, cls.attributes = cls.attributes, cls.attributes | made
+        around = type(self)(self.whole, function.module, {}, function.env, function)
+        around.env[function.node.args.args[0].arg], around.quick = held, True
+        try:
+            return around.evaluate(body[-1].value)
+        finally:
+            cls.attributes = of_all
 
     def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
         cls = instance.cls

@@ -208,8 +208,10 @@ class StatementEvaluator(ExpressionEvaluator):
                 if name in MEETING_POINT and self.qualified(held) == "os.environ":
                     self._note_store(target, name, held, value)
                 self._store(held, name, self.named(name, value))
-            case ast.Subscript(value=owner):
+            case ast.Subscript(value=owner, slice=index):
                 held = self.evaluate(owner)
+                if self.keep_under(owner, held, self.evaluate(index).key):
+                    return
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
@@ -235,6 +237,8 @@ class StatementEvaluator(ExpressionEvaluator):
     def _store(self, owner: Value, name: str, value: Value) -> None:
         if isinstance(owner.obj, Instance | ClassRef):
             cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
+            if self.is_made_here(owner):
+                self.stored |= {name: value} if len(self.path) == 1 else {}
             known = cls.attributes.get(name)
             if known is not None and self.path[-1].spread & LOCAL and value.obj is None and not value.facts:
                 value = Value(self.keys.either(self.path[-1], value.key, known.key))

@@ -1,0 +1,57 @@
+"""DW434: results of an evaluation over one rank's part of the data, reported as those of all."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.keys import DIFFERS, Key, parts
+from ...training_script.model.noted_calls import REPORT
+from ...training_script.model.reach import Run, argument
+from ...training_script.nodes import nodes_below
+from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import at_node, violation_at
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the sums over the rank's part of a test set that one rank reports and nothing reduces."""
+    reports = [(reach, fact) for reach, fact in run.of(REPORT) if reach.ranks.bit_count() == 1 and not reach.unsure]
+    if not reports or not run.distributed:
+        return
+    samplers = {sampler.result.key for _, sampler in run.of(*SAMPLER_CLASSES)}
+    loaders = {
+        loader.result.key
+        for _, loader in run.of(*LOADER_CLASSES)
+        if (given := argument(loader, 3, "sampler")) and given.key in samplers
+    }
+    training = {
+        loop.site[:2] for each in run.reached if "backward" in each.name or each.name == ".step" for loop in each.loops
+    }
+    for reach, fact in reports:
+        given = (part for value in (*fact.values, *fact.named.values()) for part in parts(value.key))
+        for part in given:
+            if part.grown is None or part.args[1:3] in training or part.args[1] != script.source.path:
+                continue
+            if part.grown.rounds.spread & DIFFERS or not loaders.isdisjoint(parts(part.grown.rounds)):
+                yield from violation_at(
+                    script,
+                    at_node(script, reach, _behind(script, part)),
+                    f"`{part.args[0]}` counts this rank's part of the data only, and one rank reports it "
+                    f"(line {fact.site.line}): nothing sums it up over the ranks",
+                    0.7,
+                    related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="reported here")],
+                )
+                break
+
+
+def _behind(script: Script, summed: Key) -> ast.expr | None:
+    """Return the first expression behind a loop that reads what the loop has summed up."""
+    name, _, line, *_ = summed.args
+    loops = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.For) and node.lineno == line)
+    end = next((loop.end_lineno or line for loop in loops), line)
+    reads = (
+        node
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, ast.Name) and node.id == name and node.lineno > end
+    )
+    return min(reads, key=lambda node: node.lineno, default=None)

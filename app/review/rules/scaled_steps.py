@@ -1,0 +1,106 @@
+"""DW432 and DW433: optimizer steps that are larger by the number of ranks than the program means."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.collective_effects import SAME
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.values import Library
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, is_optimizer
+from ..rule_context import Script, Violation
+from ..violations import at_node, violation_at
+
+ALL_REDUCE = "torch.distributed.all_reduce"
+SUMMED_LOSS = re.compile(r"""reduction\s*=\s*["']sum|\.sum\(\)""")
+
+
+def check_sums(script: Script, run: Run) -> Iterator[Violation]:
+    """DW432: yield the gradients that are summed over the ranks and divided by nothing."""
+    sums = [(reach, fact) for reach, fact in run.of(ALL_REDUCE) if _sums_gradients(run, reach, fact)]
+    if not sums or any(run.of(*DDP_CLASSES)) or not all(script.is_here(reach) for reach, _ in sums):
+        return
+    losses = [fact.owner.key for _, fact in run.of(".backward") if fact.owner]
+    if script.mentions(SUMMED_LOSS) or any(map(_is_scaled, losses)):
+        return
+    names = {dotted_name(fact.node.args[0]).partition(".")[0] for _, fact in sums if fact.node.args}
+    if any(_may_average(script, node, names) for node in nodes_below(script.source.tree)):
+        return
+    for reach, _ in sums[:1]:
+        yield from violation_at(
+            script,
+            reach,
+            "the gradients of all ranks are summed and divided by nothing: each step is larger by the number of ranks",
+            0.8,
+        )
+
+
+def _is_scaled(loss: Key) -> bool:
+    """Return whether a loss is divided or multiplied by what the ranks share, or by their number."""
+    factors = loss.args[1:] if loss.op == "binary" and loss.args[0] in ("Mult", "Div") else ()
+    return any(each.op in (*SAME, "world") or _is_scaled(each) for each in factors)
+
+
+def _sums_gradients(run: Run, reach: Reach, fact: Noted) -> bool:
+    given, op, group = argument(fact, 0, "tensor"), argument(fact, 1, "op"), argument(fact, 2, "group")
+    summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+    of_all = group is None or group.key is run.keys.none
+    return reach.several and summed and of_all and given is not None and "gradient" in given.facts
+
+
+def _may_average(script: Script, node: ast.AST, gradients: set[str]) -> bool:
+    """Return whether an expression divides gradients or the loss: by any number, or anything by the number of ranks.
+
+    What a collective has summed up otherwise is divided for a report.
+    """
+    match node:
+        case ast.BinOp(left=left, op=ast.Div(), right=right) | ast.AugAssign(target=left, op=ast.Div(), value=right):
+            pass
+        case ast.Call(func=ast.Attribute(value=left, attr="div_" | "div" | "mul_" | "mul"), args=[right, *_]):
+            pass
+        case _:
+            return False
+    name = dotted_name(left)
+    if name.partition(".")[0] in gradients or "grad" in name:
+        return True
+    of_report = (key := script.evaluated.value(left)) is not None and any(part.op in SAME for part in parts(key))
+    return script.is_world_size(right) and not of_report
+
+
+def check_rate(script: Script, run: Run) -> Iterator[Violation]:
+    """DW433: yield the learning rates that grow with the ranks though the ranks share a batch of one size."""
+    sizes = [size.key for _, fact in run.of(*LOADER_CLASSES) if (size := argument(fact, 1, "batch_size"))]
+    if not sizes or not any(map(_is_shared, sizes)):
+        return
+    for reach in run.reached:
+        if not isinstance(reach.fact, Noted) or not is_optimizer(reach.name) or not reach.several:
+            continue
+        rate = argument(reach.fact, 1, "lr")
+        if rate and _grows(rate.key) and not any(map(_is_shared, parts(rate.key))):
+            made = next((node for node in nodes_below(script.source.tree) if _makes(script, node, rate.key)), None)
+            yield from violation_at(
+                script,
+                at_node(script, reach, made),
+                "the learning rate is multiplied by the number of ranks, and the batch of all ranks together has the "
+                "same size for any number: it is divided by them",
+                0.75,
+            )
+
+
+def _is_shared(size: Key) -> bool:
+    """Return whether a number is a part of one by the number of ranks."""
+    return size.op == "binary" and size.args[0] in ("FloorDiv", "Div") and size.args[2].op == "world"
+
+
+def _grows(rate: Key) -> bool:
+    if rate.op != "binary" or rate.args[0] != "Mult":
+        return False
+    return any(each.op == "world" or _grows(each) for each in rate.args[1:])
+
+
+def _makes(script: Script, node: ast.AST, rate: Key) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and script.evaluated.value(node) is rate

@@ -1,0 +1,101 @@
+"""DW428: keys of the key-value store that ranks wait for and no rank sets."""
+
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key, Rank, parts
+from ...training_script.model.lengths import Member, counts_rounds, number, numbers
+from ...training_script.model.noted_calls import STORE
+from ...training_script.model.reach import Reach, Run
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+SETS = tuple(f"{STORE}{name}" for name in ("set", "add", "compare_set"))
+WAITS = tuple(f"{STORE}{name}" for name in ("wait", "get"))
+SIZES = [[Rank(rank, rank, 0, size, size) for rank in range(size)] for size in (2, 4)]  # of a job
+DIGITS = re.compile(r"\d+")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the waits for a key that is like those which ranks set, but none of them."""
+    waits = [(reach, fact) for reach, fact in run.of(*WAITS) if fact.values and not reach.unsure]
+    for reach, fact in waits:
+        lacking = [_lacking(run, reach, fact, ranks) for ranks in SIZES]
+        if all(lacking):
+            yield from violation_at(
+                script,
+                reach,
+                f"no rank sets the key `{lacking[0]}` that is waited for here, with {len(SIZES[0])} ranks or more",
+                0.85,
+            )
+
+
+def _lacking(run: Run, reach: Reach, fact: Noted, ranks: list[Rank]) -> str:
+    """Return a key that a call waits for and no rank sets, for one number of ranks; none if that is not known."""
+    given: set[str] = set()
+    for setting, each in run.of(*SETS):
+        for rank in ranks:
+            texts = _texts(setting, each, rank, len(ranks))
+            if texts is None:
+                return ""
+            given |= texts
+    forms = {DIGITS.sub("", text) for text in given}
+    for rank in ranks:
+        seen = [run.keys.specialise(each.test, rank) for each in reach.conditions]
+        if all(
+            each.is_constant and bool(each.value) == c.truth for each, c in zip(seen, reach.conditions, strict=True)
+        ):
+            wanted = sorted((_texts(reach, fact, rank, len(ranks)) or set()) - given)
+            found = next((text for text in wanted if DIGITS.sub("", text) in forms), "")
+            if found:
+                return found
+    return ""
+
+
+def _texts(reach: Reach, fact: Noted, rank: Rank, size: int) -> set[str] | None:
+    """Return the keys of a call on one rank; None if they are not known."""
+    if not fact.values:
+        return None
+    member = Member(rank.rank, size)
+    members = [member]
+    for loop in reach.loops:
+        if any(counts_rounds(part, loop.site.path, loop.site.line) for part in parts(fact.values[0].key)):
+            counted = numbers(loop.amount, member)
+            if counted is None or len(members) > 1:
+                return None
+            members = [member._replace(counter=value) for value in counted]
+    found: set[str] = set()
+    for each in members:
+        texts = _of_key(fact.values[0].key, each)
+        if texts is None:
+            return None
+        found |= texts
+    return found
+
+
+def _of_key(key: Key, rank: Member) -> set[str] | None:
+    """Return the texts that a text or a sequence of texts has on a rank."""
+    match key.op, key.args:
+        case "sequence", elements:
+            found = [_text(each, rank) for each in elements]
+        case "built", (1, Key() as held, Key() as element):
+            counted = numbers(held, rank)
+            found = (
+                [_text(element, rank._replace(counter=value)) for value in counted] if counted is not None else [None]
+            )
+        case _:
+            found = [_text(key, rank)]
+    known = {each for each in found if each is not None}
+    return known if None not in found else None
+
+
+def _text(key: Key, rank: Member) -> str | None:
+    if key.is_constant:
+        return str(key.value)
+    if key.op == "text" or (key.op == "binary" and key.args[0] == "Add"):
+        texts = [_text(part, rank) for part in key.args if isinstance(part, Key)]
+        known = [each for each in texts if each is not None]
+        return "".join(known) if len(known) == len(texts) else None
+    value = number(key, rank)
+    return None if value is None else str(value)

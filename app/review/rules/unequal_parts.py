@@ -1,0 +1,212 @@
+"""DW427, DW429 and DW430: sizes that differ between ranks, and averages over parts of different sizes."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.amounts import DISTINCT
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
+from ...training_script.model.lengths import KEEPING, PAIR, SHAPED, differ, length, number, samples
+from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.values import Instance, Library, Value
+from ...training_script.nodes import nodes_below
+from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, SAMPLER_CLASSES
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+from .replicas import LAYER
+
+PREFIX = "torch.distributed."
+# Collectives that need tensors of one size on all ranks, with the place of the tensor and of the group.
+SENT = {
+    "all_reduce": (0, "tensor", 2),
+    "all_gather": (1, "tensor", 2),
+    "all_gather_into_tensor": (1, "input_tensor", 2),
+    "broadcast": (0, "tensor", 2),
+    "reduce": (0, "tensor", 3),
+    "gather": (0, "tensor", 3),
+}
+
+
+def check_size(script: Script, run: Run) -> Iterator[Violation]:
+    """DW427: yield the tensors that all ranks send in another size, and the models in DDP with such layers."""
+    for reach, fact, given in _sent(run, *SENT):
+        sizes = [length(given.key, rank) for rank in PAIR]
+        if differ(given.key, length) or is_sized_by_data(given.key):
+            known = None not in sizes
+            how = f" (of two ranks one has {sizes[0]} elements, the other {sizes[1]})" if known else ""
+            why = how or ": the data of each rank decide it"
+            name = fact.name.removeprefix(PREFIX)
+            yield from violation_at(
+                script, reach, f"the tensors that {name} gets from the ranks differ in size{why}", 0.85
+            )
+    for reach, fact in run.of(*DDP_CLASSES):
+        model = argument(fact, 0, "module")
+        if model and reach.several and any(map(_is_layer_by_data, _layers(model))):
+            yield from violation_at(
+                script,
+                reach,
+                "a layer of this model has a size that the data of each rank decide: DDP needs the same parameters "
+                "on all ranks",
+                0.85,
+            )
+
+
+def is_sized_by_data(tensor: Key) -> bool:
+    """Return whether data of a rank decide the size of a tensor: how many different ones there are."""
+    if tensor.op != "call" or not tensor.spread & LOCAL or len(tensor.args) < 2:
+        return False
+    name, given = str(tensor.args[0]).removeprefix("torch."), tensor.args[1]
+    if tensor.args[0] in KEEPING or name in ("stack", "cat"):
+        return given.op == DISTINCT or (given.op == "built" and _counts_distinct(given.args[1 : 1 + given.args[0]]))
+    return name in SHAPED and any(_is_count(part) for part in parts(given))
+
+
+def _counts_distinct(held: tuple[Key, ...]) -> bool:
+    return any(
+        part.op == DISTINCT for each in held if each.op in (DISTINCT, "enumerate", "zip") for part in parts(each)
+    )
+
+
+def _is_count(key: Key) -> bool:
+    """Return whether a number is that of the different data of a rank."""
+    return key.op == "length" and any(part.op == DISTINCT for part in parts(key))
+
+
+def _layers(model: Value) -> Iterator[Key]:
+    """Yield the layers of a model, those of its parts included."""
+    pending, seen = [model], set[int]()
+    while pending:
+        each = pending.pop()
+        yield from (part for part in parts(each.key) if part.op == "call")
+        if isinstance(each.obj, Instance) and id(each.obj.cls) not in seen:
+            seen.add(id(each.obj.cls))
+            pending += [held for cls in each.obj.cls.ancestry() for held in cls.attributes.values()]
+
+
+def _is_layer_by_data(layer: Key) -> bool:
+    name = str(layer.args[0])
+    if not name.startswith("torch.nn.") or not LAYER.fullmatch(name.rpartition(".")[2]):
+        return False
+    sizes = [each for each in layer.args[1:] if isinstance(each, Key) and each.spread & DIFFERS]
+    return any(any(map(_is_count, parts(each))) or differ(each, number) for each in sizes)
+
+
+def _sent(run: Run, *names: str) -> Iterator[tuple[Reach, Noted, Value]]:
+    """Yield the collectives that all ranks reach in the group of all, with the tensor that each sends."""
+    for reach, fact in run.of(*(PREFIX + name for name in names)):
+        place, word, of_group = SENT[fact.name.removeprefix(PREFIX)]
+        given, group = argument(fact, place, word), argument(fact, of_group, "group")
+        if given and reach.several and (group is None or group.key is run.keys.none):
+            yield reach, fact, given
+
+
+def check_average(script: Script, run: Run) -> Iterator[Violation]:
+    """DW429: yield the means over unequal parts that are averaged over the ranks."""
+    for reach, fact, given in _sent(run, "all_reduce"):
+        summed = [each for each in parts(given.key) if each.grown and _is_unequal(each.grown)]
+        if summed and _is_mean(given.key) and _divides_by_ranks(script, fact):
+            yield from violation_at(
+                script,
+                _behind(reach, summed[0]),
+                "the ranks average means over parts of different sizes: reduce the sum and the number, then divide",
+                0.8,
+            )
+
+
+def _is_unequal(grown: Grown) -> bool:
+    return differ(grown.rounds, samples) or differ(grown.rounds, number)
+
+
+def _behind(reach: Reach, summed: Key) -> Reach:
+    """Return a fact as the first of the calls that lead to it behind the loop that sums something up."""
+    _, path, line, *_ = summed.args
+    calls = [(site.line, number) for number, site in enumerate(reach.calls) if site.path == path and site.line > line]
+    if not calls or (reach.fact.site.path == path and line < reach.fact.site.line < min(calls)[0]):
+        return reach
+    place = min(calls)[1]
+    return reach._replace(fact=reach.fact._replace(site=reach.calls[place]), calls=reach.calls[:place])
+
+
+def _is_mean(key: Key) -> bool:
+    """Return whether a value is something summed up in a loop, divided by a number."""
+    return any(
+        part.op == "binary" and part.args[0] == "Div" and any(inner.grown for inner in parts(part))
+        for part in parts(key)
+    )
+
+
+def _divides_by_ranks(script: Script, reduction: Noted) -> bool:
+    """Return whether the function around a reduction divides something by the number of ranks."""
+    op = argument(reduction, 1, "op")
+    if op and isinstance(op.obj, Library) and op.obj.name.endswith("AVG"):
+        return True
+    around = script.names.enclosing_function(reduction.node) or script.source.tree
+    for node in ast.walk(around):
+        match node:
+            case ast.BinOp(op=ast.Div(), right=number) | ast.AugAssign(op=ast.Div(), value=number):
+                divided = script.is_world_size(number)
+            case ast.Call(func=ast.Attribute(attr="div_" | "div"), args=[number, *_]):
+                divided = script.is_world_size(number)
+            case _:
+                divided = False
+        if divided:
+            return True
+    return False
+
+
+def check_padded(script: Script, run: Run) -> Iterator[Violation]:
+    """DW430: yield the DistributedSamplers that repeat samples of a test set over which all ranks sum something up."""
+    for reach, sampler in run.of(*SAMPLER_CLASSES):
+        if not reach.several or not _repeats(sampler, run):
+            continue
+        loaders = {
+            loader.result.key
+            for _, loader in run.of(*LOADER_CLASSES)
+            if (given := argument(loader, 3, "sampler")) and given.key is sampler.result.key
+        }
+        for _, reduction, given in _sent(run, "all_reduce"):
+            if any(_goes_over(each.grown, loaders) for each in parts(given.key) if each.grown):
+                yield from violation_at(
+                    script,
+                    reach,
+                    "this sampler repeats samples to give all ranks equally many, and the sum over the ranks "
+                    f"(line {reduction.site.line}) counts them twice",
+                    0.75,
+                    related=[
+                        RelatedPlace(path=reduction.site.path, line=reduction.site.line, message="summed up here")
+                    ],
+                )
+                break
+        for gather, collected, given in _sent(run, "all_gather", "all_gather_into_tensor", "gather"):
+            listed = [each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders)]
+            if listed and not _cuts_off(script):
+                yield from violation_at(
+                    script,
+                    _behind(gather, listed[0]),
+                    f"the sampler (line {sampler.site.line}) repeats samples to give all ranks equally many: what is "
+                    "gathered has them twice, and nothing cuts them off",
+                    0.75,
+                    related=[RelatedPlace(path=collected.site.path, line=collected.site.line, message="gathered here")],
+                )
+                break
+
+
+def _cuts_off(script: Script) -> bool:
+    """Return whether something in the script is cut to a length that it computes."""
+    slices = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Slice))
+    return any(node.lower is None and node.upper and not isinstance(node.upper, ast.Constant) for node in slices)
+
+
+def _repeats(sampler: Noted, run: Run) -> bool:
+    """Return whether a sampler for a test set gives a sample to two ranks, as their number does not divide the set."""
+    data, shuffle = argument(sampler, 0, "dataset"), argument(sampler, 3, "shuffle")
+    drops = argument(sampler, 5, "drop_last")
+    size = run.keys.sizes.get(data.key) if data else None
+    count = number(size, PAIR[0]) if size else length(data.key, PAIR[0]) if data else None
+    in_order = shuffle is not None and shuffle.key is run.keys.false
+    return in_order and drops is None and count is not None and bool(count % len(PAIR))
+
+
+def _goes_over(grown: Grown, loaders: set[Key]) -> bool:
+    return not loaders.isdisjoint(parts(grown.rounds))

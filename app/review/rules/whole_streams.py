@@ -1,0 +1,111 @@
+"""DW244: iterable datasets of which every rank reads all."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
+from ...training_script.model.sequences import Site
+from ...training_script.model.values import ClassRef, Instance
+from ...training_script.nodes import nodes_below, walk
+from ...training_script.rank_names import rank_kind
+from ...training_script.syntax import last_name
+from ...training_script.torch_classes import LOADER_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .loaders import iterates, trained_loops
+
+BASE = "IterableDataset"
+# What an iterable dataset may use to read a part of its own, or other samples than the other ranks.
+DIVIDES = re.compile(
+    r"rank|world|shard|process|worker|rand|seed|generator|shuffle|sample|socket|queue|time", re.IGNORECASE
+)
+MESSAGE = "every rank reads all of this dataset: its `__iter__` divides nothing by the rank"
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the iterable datasets of a training loop that know nothing of ranks."""
+    trained = trained_loops(run) if run.distributed else []
+    for reach, fact in run.of(*LOADER_CLASSES) if trained else ():
+        data = argument(fact, 0, "dataset")
+        if data is None or not isinstance(data.obj, Instance) or reach.ranks != ALL or reach.unsure:
+            continue
+        cls = data.obj.cls
+        held = [value for each in cls.ancestry() for value in each.attributes.values()]
+        plain = all(same_on_ranks(value.key) for value in held) and not any(map(_divides, cls.ancestry()))
+        if _is_stream(cls) and plain and any(iterates(key, fact.result.key) for key in trained):
+            place = _first_yield(cls) if cls.module.path == script.source.path else None
+            yield from violation_at(script, reach._replace(fact=fact._replace(site=place or fact.site)), MESSAGE, 0.8)
+
+
+def check_unused(script: Script) -> list[Violation]:
+    """Return the iterable datasets that keep the rank and never use it."""
+    if BASE not in script.source.text:
+        return []
+    found: list[Violation] = []
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.ClassDef) or not any(last_name(base) == BASE for base in node.bases):
+            continue
+        methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+        made, iterates_ = methods.get("__init__"), methods.get("__iter__")
+        if made is None or iterates_ is None or node.name in _bases(script.source.tree):
+            continue
+        kept = {name for name in _stored(made) if rank_kind(name)}
+        others = [each for each in node.body if each is not made]
+        used = any(DIVIDES.search(name) for each in others for name in _names(each))
+        place = _yields(iterates_) or iterates_
+        if kept and not used:
+            found.append(
+                Violation(
+                    line=place.lineno,
+                    column=place.col_offset + 1,
+                    end_line=place.lineno,
+                    message=f"{MESSAGE}, which it keeps as `{min(kept)}`",
+                    confidence=0.8,
+                )
+            )
+    return found
+
+
+def _stored(made: ast.FunctionDef) -> Iterator[str]:
+    """Yield the attributes of its object that a constructor sets."""
+    for node in walk(made):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+            case _:
+                pass
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute):
+            yield each.attr
+        elif isinstance(each, ast.Name):
+            yield each.id
+
+
+def _bases(tree: ast.Module) -> set[str]:
+    classes = (node for node in nodes_below(tree) if isinstance(node, ast.ClassDef))
+    return {last_name(base) for each in classes for base in each.bases}
+
+
+def _is_stream(cls: ClassRef) -> bool:
+    return any(base.endswith(BASE) for base in cls.library_bases())
+
+
+def _divides(cls: ClassRef) -> bool:
+    return any(DIVIDES.search(name) for name in _names(cls.node))
+
+
+def _first_yield(cls: ClassRef) -> Site | None:
+    found = cls.find("__iter__")
+    place = _yields(found[1]) if found else None
+    if place is None:
+        return None
+    return Site(cls.module.path, place.lineno, place.col_offset + 1, place.end_lineno or place.lineno)
+
+
+def _yields(method: ast.AST) -> ast.expr | None:
+    """Return the first place where a generator gives something."""
+    return next((each for each in walk(method) if isinstance(each, ast.Yield | ast.YieldFrom)), None)
