@@ -52,8 +52,8 @@ class TestCallWrapper:
         """
         check(tmp_path, *self.fix, before, before.replace("loss_of(net.module(x)", "loss_of(net(x)"))
 
-    def test_methods_evaluation_and_other_modules_stay(self, tmp_path: Path) -> None:
-        code = """
+    def test_gradients_of_a_method_are_averaged(self, tmp_path: Path) -> None:
+        before = """
             net = DDP(Net())
             for x, y in loader:
                 with torch.no_grad():
@@ -61,7 +61,19 @@ class TestCallWrapper:
                 net.module.loss(x).backward()
                 other.module(x)
         """
-        assert patched(tmp_path, *self.fix, code) is None
+        after = """
+            net = DDP(Net())
+            for x, y in loader:
+                with torch.no_grad():
+                    net.module(x)
+                net.module.loss(x).backward()
+                for parameter in net.parameters():
+                    if dist.is_initialized() and parameter.grad is not None:
+                        dist.all_reduce(parameter.grad)
+                        parameter.grad /= dist.get_world_size()
+                other.module(x)
+        """
+        check(tmp_path, *self.fix, before, after)
 
 
 class TestUnscaleBeforeClip:

@@ -501,4 +501,79 @@ best = mean(3.0) if rank == 0 else None
 assert rank or best == 3.0
 """,
     ),
+    "loaders_in_a_dictionary": Program(
+        "insert-set-epoch",
+        MODEL
+        + """
+train_sampler = DistributedSampler(data, world_size, rank)
+loaders = {"train": DataLoader(data, sampler=train_sampler), "test": DataLoader(data)}
+orders = []
+for epoch in range(3):
+    orders.append([])
+    for x in loaders["train"]:
+        orders[-1] += x.tolist()
+        model(x[:, None]).sum().backward()
+assert len(set(map(tuple, orders))) == 3
+""",
+        alone=False,
+    ),
+    "dataset_made_for_the_loader": Program(
+        "add-sampler",
+        MODEL
+        + """
+loader = DataLoader(list(range(8)), batch_size=2, shuffle=True)
+seen = []
+for epoch in range(1):
+    for x in loader:
+        seen += x.tolist()
+        model(x[:, None].float()).sum().backward()
+everything = [None] * world_size
+if distributed:
+    dist.all_gather_object(everything, seen)
+else:
+    everything = [seen]
+assert sorted(sum(everything, [])) == list(range(8))
+""",
+    ),
+    "batches_of_another_number": Program(
+        "join-uneven-inputs",
+        """
+from torch.utils.data import IterableDataset
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([torch.ones(1) for number in range(9) if number % world_size == rank])
+
+
+if distributed:
+    model = DDP(nn.Linear(1, 1))
+    for x in DataLoader(Stream()):
+        model(x).sum().backward()
+""",
+    ),
+    "part_of_the_inner_model": Program(
+        "average-gradients",
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(1, 1)
+
+    def features(self, x):
+        return self.body(x)
+
+    def forward(self, x):
+        return self.features(x)
+
+
+if distributed:
+    model = DDP(Net())
+    for step in range(2):
+        loss = model.module.features(torch.full((1, 1), rank + 1.0)).sum()
+        model.zero_grad()
+        loss.backward()
+        assert model.module.body.weight.grad.item() == 1.5
+""",
+    ),
 }

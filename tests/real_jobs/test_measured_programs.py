@@ -20,7 +20,6 @@ HANGS = ["--limit-s", "12", "--at-a-time", str(len(TRUTH))]
 # What the review does not find in them, or leaves to a person.
 WITHOUT_PATCH = {
     "accuracy_report",
-    "contrastive_encoder",
     "feature_statistics",
     "per_class_recall",
     "rank_correlation",
@@ -29,8 +28,6 @@ WITHOUT_PATCH = {
     "shared_queue",
     "signal_error",
     "speech_batches",
-    "spiral_classifier",
-    "stream_language_model",
     "token_throughput",
 }
 

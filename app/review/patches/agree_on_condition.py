@@ -10,6 +10,7 @@ from ...training_script.source import ScriptSource
 from ...training_script.syntax import FUNCTIONS, last_name
 from ...training_script.torch_classes import LOADER_CLASSES
 from ..rule_context import Patch, Script, no_patch
+from .join_loop import join_loop
 from .torch_names import distributed_module, free_name, import_line, tensor_device, torch_module
 
 CONDITION, ROUNDS = "agree-on-condition", "agree-on-rounds"
@@ -88,7 +89,8 @@ def agree_on_rounds(script: Script, loop: ast.For | ast.AsyncFor | ast.While) ->
         return no_patch(ROUNDS, flag)
     edits = _of_while(script.source, loop, flag) if isinstance(loop, ast.While) else _of_for(script, loop, flag)
     if edits is None:
-        return no_patch(ROUNDS, "the number of rounds is not known before the loop: give every rank the same number")
+        why = "the number of rounds is not known before the loop: give every rank the same number"
+        return join_loop(script, loop, why) if isinstance(loop, ast.For) else no_patch(ROUNDS, why)
     return Patch(
         id=ROUNDS,
         safety="unsafe",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ...training_script.collectives import POINT_TO_POINT
 from ...training_script.edits import Edit
+from ...training_script.model.sequences import Site
 from ...training_script.syntax import LOOPS, dotted_name, nodes_of_body
 from ..rank_bindings import differs_by_rank, is_under_rank_condition
 from ..rule_context import Patch, Script, no_patch
@@ -18,6 +19,7 @@ from ..side_effects import called_name, is_side_effect, writes_output
 from .guarded_writes import guarded_writes
 from .hoist_edits import BodyPiece, NoPatch, branch_edits
 from .names_in_code import asked_for, names_read, names_set, reads_any, touches
+from .writes_elsewhere import write_elsewhere
 
 FIX = "hoist-collective"
 LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
@@ -30,11 +32,16 @@ SAME_EVERYWHERE = re.compile(
 BLOCKS = (ast.For, ast.With, ast.If)
 
 
-def hoist_collective(script: Script, guard: ast.If, calls: Sequence[ast.Call], *, by_first: bool = False) -> Patch:
+def hoist_collective(
+    script: Script, guard: ast.If, calls: Sequence[ast.Call], way: Sequence[Site] = (), *, by_first: bool = False
+) -> Patch:
     """Return the patch that lets every rank reach ``calls``, all in the body of ``guard``; display-only if refused.
 
-    ``by_first``: the condition lets rank 0 through, and no other rank.
+    ``way``: the calls that lead to a collective, and its place. ``by_first``: the condition lets rank 0 through, and
+    no other rank.
     """
+    if found := write_elsewhere(script.source.path, way):
+        return no_patch(FIX, f"{found}() also writes, and would on every rank: move the collective out of it")
     try:
         return _Hoist(script, guard, calls, by_first=by_first).patch()
     except NoPatch as why:

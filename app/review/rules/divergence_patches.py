@@ -27,7 +27,8 @@ def divergence_patch(script: Script, rule: str, found: Divergence, deciding: Dec
     if deciding.guard is None or not nodes:
         call = _call_here(script, found)
         return call_on_every_rank(script, call) if call else no_patch(FIX, BY_HAND)
-    patch = hoist_collective(script, deciding.guard, nodes, by_first=deciding.who[0] == "rank 0")
+    way = (*found.calls, found.first.site)
+    patch = hoist_collective(script, deciding.guard, nodes, way, by_first=deciding.who[0] == "rank 0")
     if patch.edits:
         return patch
     text = with_extracted_calls(script, nodes)

@@ -3,11 +3,13 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
-from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
@@ -18,7 +20,7 @@ from ..patches.apply_edits import apply_edits, edits_between
 from ..patches.torch_names import distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
-from . import missing_set_epoch
+from . import missing_set_epoch, samplers
 
 BACKWARD = ("the backward pass", "the backward pass of DeepSpeed", "accelerator.backward", "fabric.backward")
 # With Accelerate: loaders are divided in another way, or each process draws numbers of its own.
@@ -61,7 +63,7 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
                 + (", in an order of its own" if shuffled and "generator" not in fact.named else ", in the same order"),
                 0.8 if shuffled else 0.6,
                 severity=None if shuffled else "warning",
-                patch=(lambda fact=fact: _add_sampler(script, fact.node))
+                patch=partial(_add_sampler, script, run, reach, fact)
                 if script.is_here(reach) and not prepares
                 else None,
             )
@@ -160,9 +162,12 @@ def _sampler_decides(script: Script, fact: Noted) -> Patch:
     )
 
 
-def _add_sampler(script: Script, loader: ast.Call) -> Patch:
+def _add_sampler(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     """Return the patch of one loader, with ``set_epoch`` where the loop over epochs is known."""
-    source = script.source
+    source, loader = script.source, fact.node
+    before = run.reached[: run.reached.index(reach)]
+    if not any(isinstance(each.fact, Noted) and each.name in SET_UP for each in before):
+        return no_patch(ADD, "make the process group in front of the loader, then a sampler")
     taken = {node.id for node in nodes_below(source.tree) if isinstance(node, ast.Name)}
     edits = sampler_edits(source, loader, distributed_module(script, loader), taken)
     if not edits:
@@ -178,7 +183,9 @@ def _add_sampler(script: Script, loader: ast.Call) -> Patch:
 
 def with_set_epoch(text: str, path: str) -> str:
     """Return the text with the patch of the rule for samplers whose epoch is not set, where it has one."""
-    for found in missing_set_epoch.check(Script(text, path)):
+    script = Script(text, path)
+    by_facts = (each for run in script.runs for each in samplers.check_epoch(script, run))
+    for found in (*missing_set_epoch.check(script), *by_facts):
         patch = found.patch() if found.patch else None
         if patch and patch.edits:
             return with_set_epoch(apply_edits(text, patch.edits), path)

@@ -5,14 +5,18 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
 
-from ...training_script.model.function_steps import Noted
+from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Instance, Value
+from ...training_script.nodes import node_at
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
+from ..epoch_loops import EpochLoop
 from ..patches.call_arguments import sample_own_part
-from ..rule_context import Script, Violation
+from ..patches.insert_set_epoch import FIX as SET_EPOCH
+from ..patches.insert_set_epoch import NO_SAMPLER, insert_set_epoch
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
 
@@ -105,7 +109,8 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
             for _, loader in run.of(*LOADER_CLASSES)
             if (given := argument(loader, 3, "sampler")) and fact.result.key in alternatives(given.key)
         }
-        trained = [each for each in run.reached if _trains_again(each, loaders)]
+        loops = [(each, found) for each in run.reached if (found := _loops_of_training(each, loaders))]
+        trained = [each for each, _ in loops]
         if trained and _is_nearest(reach, [other for other, each in made if each.site == fact.site], trained):
             known = known if known is not None else {found.line for found in missing_set_epoch.check(script)}
             site = script.place(reach)
@@ -115,6 +120,7 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
                     reach,
                     "the epoch of this sampler is not set in the loop over epochs: every epoch has the same order",
                     0.8,
+                    patch=partial(_set_epoch, script, fact, loops[0][1]) if script.is_here(reach) else None,
                 )
 
 
@@ -126,6 +132,16 @@ def _is_nearest(reach: Reach, made: list[Reach], trained: list[Reach]) -> bool:
         return max(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], way)) for way in ways)
 
     return near(reach) == max(map(near, made))
+
+
+def _set_epoch(script: Script, sampler: Noted, trains: tuple[Rounds, Rounds]) -> Patch:
+    """Return the patch for the loop over epochs around the one that trains, if both are in this script."""
+    sites = [each.site for each in trains if each.site.path == script.source.path]
+    match [node_at(script.source.tree, site.line, site.column, ast.For, ast.While) for site in sites]:
+        case [ast.For() | ast.While() as epochs, ast.For() as loop] if loop in ast.walk(epochs):
+            return insert_set_epoch(script, sampler.node, EpochLoop(epochs, loop.iter, loop))
+        case _:
+            return no_patch(SET_EPOCH, NO_SAMPLER)
 
 
 def _is_sampler(call: Noted, run: Run) -> bool:
@@ -148,12 +164,13 @@ def _changes(call: Noted) -> bool:
     return epoch is None or not epoch.key.is_constant
 
 
-def _trains_again(reach: Reach, loaders: set[Key]) -> bool:
-    """Return whether a backward pass is in a loop over one of the loaders, within one of more than one round."""
+def _loops_of_training(reach: Reach, loaders: set[Key]) -> tuple[Rounds, Rounds] | None:
+    """Return the loop over one of the loaders around a backward pass, behind that of more than one round around it."""
     if BACKWARD not in reach.name and reach.name != ".backward":
-        return False
+        return None
     inner = [number for number, loop in enumerate(reach.loops) if not loaders.isdisjoint(parts(loop.amount))]
-    return bool(inner) and any(not _runs_once(loop.amount) for loop in reach.loops[: inner[0]])
+    around = [loop for loop in reach.loops[: inner[0]] if not _runs_once(loop.amount)] if inner else []
+    return (around[-1], reach.loops[inner[0]]) if around else None
 
 
 def _runs_once(amount: Key) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.edits import Edit
 from ...training_script.model.definitions import gives_loss_to_trainer
@@ -10,7 +11,8 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import PAST_WRAPPER
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value
-from ..rule_context import Patch, Script, Violation, no_patch
+from ..patches.average_gradients import average_gradients
+from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
 
 REDUCED = {"graph", "reduced"}
@@ -30,7 +32,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     forwards = list(run.of(PAST_WRAPPER))
     if not forwards or script.mentions(BY_HAND):
         return
-    found: dict[int, tuple[Reach, Noted]] = {}
+    found: dict[int, tuple[Reach, Noted, Noted | None]] = {}
     last: list[tuple[Reach, Noted]] = []
     for reach, fact in run.of(PAST_WRAPPER, ".backward"):
         if fact.name == PAST_WRAPPER:
@@ -39,19 +41,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         losses = [fact.owner, argument(fact, 0, "loss")]
         if any(loss and _is_unreduced(loss) for loss in losses):
             latest = [each for each in last if together(each[0], reach)][-1:]
-            found |= {id(each[0]): each for each in latest}
+            found |= {id(each): (each, inner, fact) for each, inner in latest}
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
-        found |= {id(each[0]): each for each in forwards if "unreduced" in each[1].result.facts}
-    for reach, fact in found.values():
-        patch = (lambda call=fact.node: _through_wrapper(script, call)) if script.is_here(reach) else None
+        found |= {id(each): (each, fact, None) for each, fact in forwards if "unreduced" in fact.result.facts}
+    for reach, fact, backward in found.values():
+        patch = partial(_patch, script, fact.node, backward) if script.is_here(reach) else None
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
 
 
-def _through_wrapper(script: Script, call: ast.Call) -> Patch:
-    func = call.func
+def _patch(script: Script, call: ast.Call, backward: Noted | None) -> Patch:
+    source, func = script.source, call.func
     if not isinstance(func, ast.Attribute) or func.attr != "module":
-        return no_patch(FIX, "call the wrapped model here, and take from it what is needed of the inner one")
-    source = script.source
+        return average_gradients(script, func, backward.node if backward else None)
     edits = [Edit(source.end(func.value), source.end(func), "")]
     return Patch(id=FIX, safety="unsafe", why_unsafe="the outputs are those of forward, on every rank", edits=edits)
 

@@ -5,9 +5,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.review.file_review import review_file
 from helpers.measured_programs import path_of
 from helpers.patched_files import patch_program
-from helpers.review_snippets import refused, repaired
+from helpers.review_snippets import IMPORTS, KNOWLEDGE, refused, repaired
 
 START = """
 dist.init_process_group("gloo")
@@ -189,3 +190,17 @@ def test_module_whose_users_show_the_collective_is_reviewed_with_its_new_text(tm
     program = Path(shutil.copytree(path_of("broken", "progress_callbacks"), tmp_path / "program"))
     (done,) = patch_program(program)
     assert (done.rule, Path(done.path).name) == ("DW401", "hooks.py")
+
+
+@pytest.mark.parametrize(
+    ("also", "safety"), [("os.makedirs('states', exist_ok=True)", "unsafe"), ("os.remove('old.pt')", "display")]
+)
+def test_function_of_another_file_that_deletes_is_not_called_on_every_rank(
+    also: str, safety: str, tmp_path: Path
+) -> None:
+    (tmp_path / "states.py").write_text(f"{IMPORTS}\ndef share(value):\n    {also}\n    dist.all_reduce(value)\n")
+    script = tmp_path / "train.py"
+    script.write_text(f"{IMPORTS}from states import share\n{START}if rank == 0:\n    share(torch.ones(1))\n")
+    (found,) = review_file(script, KNOWLEDGE)
+    assert found.fix
+    assert (found.rule, found.fix.safety) == ("DW401", safety)
