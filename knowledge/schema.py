@@ -160,7 +160,8 @@ class Question(StrictStruct, frozen=True):
     ``heard``: for an answer, the clues (lists of terms, all close together) by which a text implies it. It is asked
     only if no better source is in the case: ``fits`` holds, for other questions, the answers with which it makes
     sense; ``answered_by`` the sources of evidence that answer it; ``pointless_after`` ids of evidence after which it
-    need not be asked. ``asked_first``: it comes before questions that tell more about the cause.
+    need not be asked. ``asked_first``: it comes before questions that tell more about the cause. ``general``: a
+    description tells it too, so that after one a more specific question is asked.
     """
 
     ask: str
@@ -171,6 +172,7 @@ class Question(StrictStruct, frozen=True):
     answered_by: list[Literal["log", "probe", "job", "review"]] = []
     pointless_after: list[str] = []
     asked_first: bool = False
+    general: bool = False
     cost_s: float = 5.0
 
 

@@ -1,4 +1,4 @@
-"""The question before a guess: where only words speak, ``diagnose`` asks what tells more than one bit."""
+"""The question before a guess: where only words speak, ``diagnose`` asks what tells most."""
 
 import shlex
 import sys
@@ -21,7 +21,7 @@ def ask_before_guess(case: Case, diagnose: Callable[[], Diagnosis]) -> Diagnosis
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return diagnosis
     for _ in range(MOST_ASKED):
-        question = question_before_guess(diagnosis)
+        question = question_before_guess(case, diagnosis)
         if not question:
             break
         case.answer(question, _ask(case.knowledge.questions[question]))
@@ -41,11 +41,11 @@ def _ask(question: Question) -> str:
 
 def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> None:
     """Print the question whose answer tells more than the words, and the options that answer it."""
-    question = question_before_guess(diagnosis)
+    question = question_before_guess(case, diagnosis)
     if not question:
         return
     spec = case.knowledge.questions[question]
-    print_line(f"Only words speak so far. An answer tells more: {spec.ask}")
+    print_line(f"No log shows the cause yet. An answer tells more: {spec.ask}")
     print_line(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}")
     print_line("  with one of these answers:")
     for answer, text in spec.answers.items():

@@ -16,7 +16,7 @@ SCRIPT_WHY = "The script answers several questions at once. It is read, not run.
 SURE = 0.9  # from this share on the wizard shows the diagnosis
 CLEAR = 0.97  # from this share on it asks nothing more
 MOST_QUESTIONS = 8
-LEAST_GAIN_BITS = 1.0  # of a question that is asked before a guess
+LEAST_GAIN_BITS = 0.5  # of a question that is asked before a guess
 
 
 def likelihood(confidence: float) -> str:
@@ -52,11 +52,18 @@ def next_question(case: Case, diagnosis: Diagnosis) -> str:
     return next((step.id for step in diagnosis.next if step.kind == "question"), "")
 
 
-def question_before_guess(diagnosis: Diagnosis) -> str:
-    """Return the id of the question to ask first: only words speak, and its answer tells more than a bit; else ""."""
-    if diagnosis.support != "words" or not diagnosis.in_scope or is_clear(diagnosis):
+def question_before_guess(case: Case, diagnosis: Diagnosis) -> str:
+    """Return the id of the question to ask first, or "".
+
+    It is asked about a description, as long as only words and answers speak and its answer tells enough. What a
+    description tells as well (``general``) is not asked.
+    """
+    described = any(item.source == "description" for item in diagnosis.evidence)
+    if diagnosis.support not in ("words", "answer") or not described or not diagnosis.in_scope or is_clear(diagnosis):
         return ""
-    questions = [step for step in diagnosis.next if step.kind == "question"]
+    questions = [
+        step for step in diagnosis.next if step.kind == "question" and not case.knowledge.questions[step.id].general
+    ]
     best = max(questions, key=lambda step: step.expected_gain, default=None)
     return best.id if best and best.expected_gain > LEAST_GAIN_BITS else ""
 

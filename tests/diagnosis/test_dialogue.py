@@ -58,19 +58,22 @@ def test_the_experiment_has_the_users_script_launcher_and_place():
 @pytest.mark.parametrize(
     ("support", "gain", "share", "asked"),
     [
-        ("words", 1.2, 0.4, "area"),
-        ("words", 0.6, 0.4, ""),
-        ("log", 1.2, 0.4, ""),
-        ("words", 1.2, 0.98, ""),
+        ("words", 0.6, 0.4, "rank-gated"),
+        ("answer", 0.6, 0.4, "rank-gated"),
+        ("words", 0.4, 0.4, ""),
+        ("log", 0.6, 0.4, ""),
+        ("words", 0.6, 0.98, ""),
     ],
 )
-def test_a_question_comes_before_a_guess_from_words_if_it_tells_more_than_a_bit(
-    support: Support, gain: float, share: float, asked: str
-):
+def test_specific_question_comes_before_a_guess_from_words(support: Support, gain: float, share: float, asked: str):
+    """The symptom and the area are not asked after a description, however much their answers would tell."""
     case = Case(KNOWLEDGE)
+    case.add([Evidence("words:wrong-nic", "description", "like it", where="x:1")])
     found = case.diagnosis()
     first = msgspec.structs.replace(found.causes[0], confidence=share)
-    steps = [NextStep("question", "symptom", "?", gain / 2), NextStep("question", "area", "?", gain)]
+    steps = [NextStep("question", "area", "?", 2.0), NextStep("question", "rank-gated", "?", gain)]
     diagnosis = msgspec.structs.replace(found, support=support, causes=[first], next=steps)
-    assert dialogue.question_before_guess(diagnosis) == asked
-    assert dialogue.question_before_guess(msgspec.structs.replace(diagnosis, in_scope=False)) == ""
+    assert dialogue.question_before_guess(case, diagnosis) == asked
+    undescribed = msgspec.structs.replace(diagnosis, evidence=[])
+    assert dialogue.question_before_guess(case, undescribed) == ""
+    assert dialogue.question_before_guess(case, msgspec.structs.replace(diagnosis, in_scope=False)) == ""
