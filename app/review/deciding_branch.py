@@ -81,7 +81,7 @@ class DecidingBranch:
             return None
         own = {call.site for call in self.calls}
         way = [site for site in (*self.found.calls, self.found.first.site) if site.path == path]
-        around = self._lines_of_function  # in a loop it may be before the condition: a call of the function is not it
+        around = self.lines_of_function  # in a loop it may be before the condition: a call of the function is not it
         way = [site for site in way if site.line in around] or way
         behind = [site for site in way if site.line >= self.found.decided.line]
         site = next((site for site in way if site in own), (behind or way or [None])[-1])
@@ -101,7 +101,7 @@ class DecidingBranch:
         return next((each for each in later if each.path == site.path), site)
 
     @cached_property
-    def _lines_of_function(self) -> range:
+    def lines_of_function(self) -> range:
         """The lines of the innermost function around the condition, or those of the file."""
         line = self.found.decided.line
         functions = (node for node in nodes_below(self.script.source.tree) if isinstance(node, FUNCTIONS))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
 from ...training_script.model.divergence import Divergence
-from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, parts
+from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
@@ -135,7 +135,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     elsewhere = found.first.site.path != script.source.path
     perhaps = found.rounds == "count" and not found.sure
     by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found)
-    if (elsewhere and (found.leaves or perhaps)) or by_both:
+    if (elsewhere and (found.leaves or perhaps)) or by_both or _is_lost_in_loop(script, found, deciding):
         return "info"  # other conditions may keep the ranks together
     if elsewhere or not found.first.sure or found.by & LOCAL or found.rounds == "count":
         return "warning"
@@ -152,6 +152,20 @@ def _keeps_one_out(script: Script, found: Divergence) -> bool:
     branch = script.branches.get(found.decided)
     keys = script.evaluated.keys
     return branch is not None and any(keys.specialise(branch.test, RANKS[rank]).is_constant for rank in found.ranks)
+
+
+def _is_lost_in_loop(script: Script, found: Divergence, deciding: DecidingBranch) -> bool:
+    """Return whether data of one rank decide only by what loops of other functions change.
+
+    Of what comes of it there nothing more is known than that it went in.
+    """
+    branch = script.branches.get(found.decided)
+    local = [each for each in parts(branch.test) if each.spread & LOCAL] if branch and found.by & LOCAL else []
+    sources = [each for each in local if not any(isinstance(arg, Key) and arg.spread & LOCAL for arg in each.args)]
+    return bool(sources) and all(
+        each.op == "altered" and not (each.args[1] == found.decided.path and each.args[2] in deciding.lines_of_function)
+        for each in sources
+    )
 
 
 def _sets_size_behind(script: Script, leaves: Site) -> bool:

@@ -98,17 +98,19 @@ def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
         model = argument(fact, 0, "model") if fact.name == CHECKPOINTING else fact.owner
         wrapped = (wraps[key] for key in alternatives(model.key) if key in wraps) if model else iter(())
         before = next((wrap for at, wrap in wrapped if together(reach, at)), None)
-        if before and not _without_reentry(fact):
+        here = before and script.source.path in (reach.fact.site.path, before.site.path)
+        if before and here and not _without_reentry(script, reach, fact):
             line = before.site.line
             message = f"FSDP wraps the model before (line {line}): checkpoint the activations first, then wrap"
             yield from violation_at(script, reach, message, 0.7)
 
 
-def _without_reentry(fact: Noted) -> bool:
-    """Return whether the checkpointing is the kind that works on wrapped modules as well."""
+def _without_reentry(script: Script, reach: Reach, fact: Noted) -> bool:
+    """Return whether the checkpointing may be the kind that works on wrapped modules as well."""
+    around = script.names.enclosing_function(fact.node) if script.is_here(reach) else None
     return any(
         "REENTRANT" in (each.id if isinstance(each, ast.Name) else each.attr).upper()
-        for each in ast.walk(fact.node)
+        for each in ast.walk(around or fact.node)
         if isinstance(each, ast.Name | ast.Attribute)
     )
 

@@ -1,6 +1,7 @@
 """DW421 to DW424: collectives whose result is lost or None, and tensors whose type or parts differ between ranks."""
 
 import ast
+import sys
 from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE
@@ -10,6 +11,7 @@ from ...training_script.model.lengths import PAIR, number
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
+from ..patches.move_statement import block_of
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -174,9 +176,18 @@ def _is_used(script: Script, call: ast.Call) -> bool:
     while around is not None and not isinstance(around, FUNCTIONS):
         around = script.source.parents.get(around)
     inside = nodes_below(around or script.source.tree)
+    later = block_of(script.source, parent)
+    later = later[later.index(parent) + 1 :]
+    last = next((stmt.end_lineno for stmt in later if _assigns(stmt, name)), None)
     reads = (node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
-    used = {type(script.source.parents.get(node)) for node in reads if node.id == name and node.lineno > parent.lineno}
+    lines = range(parent.lineno + 1, (last or sys.maxsize) + 1)  # until it has another value
+    used = {type(script.source.parents.get(node)) for node in reads if node.id == name and node.lineno in lines}
     return bool(used & {ast.Attribute, ast.BinOp, ast.Subscript, ast.Call, ast.Compare, ast.Return})
+
+
+def _assigns(stmt: ast.stmt, name: str) -> bool:
+    targets = stmt.targets if isinstance(stmt, ast.Assign) else []
+    return any(isinstance(each, ast.Name) and each.id == name for each in targets)
 
 
 def _is_of_two_types(script: Script, value: ast.expr) -> bool:

@@ -25,7 +25,13 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     text = script.source.text
     for reach, fact in run.of(INIT):
         rank, size = argument(fact, 3, "rank"), argument(fact, 2, "world_size")
-        fixed = rank and rank.key.is_constant and type(rank.key.value) is int and rank.key.value >= 0
+        fixed = (
+            not script.evaluated.is_single
+            and rank
+            and rank.key.is_constant
+            and type(rank.key.value) is int
+            and rank.key.value >= 0
+        )
         if fixed and rank and reach.several and not (size and size.key.is_constant and size.key.value == 1):
             message = f"every process passes {rank.key.value} as its rank: the others are waited for"
             yield from violation_at(script, reach, message, 0.8)

@@ -9,6 +9,7 @@ from ...training_script.model.noted_calls import MEETING_POINT
 from ...training_script.model.reach import Run, argument, together
 from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
+from ..side_effects import is_side_effect
 from ..types import RelatedPlace
 from ..violations import violation_at
 
@@ -69,9 +70,11 @@ def _variable(script: Script, node: ast.AST) -> str:
 def check_address(script: Script, run: Run) -> Iterator[Violation]:
     """DW113: yield the addresses and ports at which the ranks are to meet that each process has of its own."""
     later = list(run.of("torch.distributed.init_process_group")) if run.distributed else []
+    starts = any(each.started for each in run.reached)  # the ranks, which get what it has found
     for reach, fact in run.of(*(f".{name}" for name in MEETING_POINT)):
         given = fact.values[0].key
-        if given.spread & LOCAL and reach.several and any(together(reach, init) for init, _ in later):
+        own = given.spread & LOCAL and (reach.started or not starts)
+        if own and reach.several and any(together(reach, init) for init, _ in later):
             yield from violation_at(
                 script,
                 reach,
@@ -80,7 +83,7 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
             )
     for reach, fact in later:
         method = argument(fact, 1, "init_method")
-        if method and method.key.spread & LOCAL and reach.several and not reach.started:
+        if method and method.key.spread & LOCAL and reach.several and not starts:
             yield from violation_at(
                 script,
                 reach,
@@ -110,6 +113,8 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
         parent = script.source.parents.get(fact.node) if script.is_here(reach) else None
         given = fact.values[0] if fact.values and not _is_of_numbers(fact.node) else None
         rest = parent.right if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod) else None
+        if script.is_here(reach) and _is_shown(script, fact.node):
+            continue
         if rest and (script.is_world_size(rest) or _is_of_text(fact.node)) and given and given.key.op != "number":
             yield from violation_at(
                 script,
@@ -118,6 +123,16 @@ def check_hash(script: Script, run: Run) -> Iterator[Violation]:
                 "by none",
                 0.75,
             )
+
+
+def _is_shown(script: Script, node: ast.AST) -> bool:
+    """Return whether a value is only printed or logged."""
+    at = script.source.parents.get(node)
+    while at is not None and not isinstance(at, ast.stmt):
+        if isinstance(at, ast.Call) and is_side_effect(at):
+            return True
+        at = script.source.parents.get(at)
+    return False
 
 
 def _is_of_numbers(call: ast.Call) -> bool:

@@ -4,12 +4,14 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.collectives import collective_name
 from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.library_calls import GENERATORS
 from ...training_script.model.noted_calls import UNORDERED
-from ...training_script.model.reach import Run
+from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import nodes_below
+from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..patches.call_arguments import one_seed
 from ..rule_context import Script, Violation
@@ -23,7 +25,7 @@ def check_order(script: Script, run: Run) -> Iterator[Violation]:
     """DW233: yield the loops over sets in which ranks communicate, and the numbers that their elements get."""
     reported: set[Site] = set()
     for reach, fact in run.of(UNORDERED):
-        if not (reach.several and run.distributed) or fact.site in reported:
+        if not (reach.several and run.distributed) or fact.site in reported or not _matters(script, reach, fact.node):
             continue
         reported.add(fact.site)
         yield from violation_at(
@@ -37,6 +39,31 @@ def check_order(script: Script, run: Run) -> Iterator[Violation]:
                 *_made(fact.values[0].key),
             ],
         )
+
+
+def _matters(script: Script, reach: Reach, node: ast.AST) -> bool:
+    """Return whether ranks communicate in a loop, or elements get numbers that are kept by what they are."""
+    if not (isinstance(node, ast.Call) and last_name(node) == "enumerate"):
+        return True
+    parents = script.source.parents if script.is_here(reach) else {}
+    match parents.get(node):
+        case ast.comprehension() as part:
+            return isinstance(parents.get(part), ast.DictComp)
+        case ast.For(target=ast.Tuple(elts=[ast.Name(id=number), _]), body=body):
+            return any(_uses_order(script, each, number) for stmt in body for each in ast.walk(stmt))
+        case _:
+            return False
+
+
+def _uses_order(script: Script, node: ast.AST, number: str) -> bool:
+    """Return whether a step of a numbered loop communicates, or stores the number."""
+    match node:
+        case ast.Assign(value=ast.Name(id=stored)):
+            return stored == number
+        case ast.Call():
+            return bool(collective_name(node, script.names))
+        case _:
+            return False
 
 
 def _made(held: Key) -> Iterator[RelatedPlace]:

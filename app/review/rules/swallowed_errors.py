@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.function_steps import Branch, Item, Leave, kinds
+from ...training_script.model.function_steps import Branch, Called, Item, Leave, kinds
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
@@ -11,6 +11,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ..rule_context import Script, Violation
 
+FORWARD = "the forward pass"
 # Calls before a collective that raise on all ranks or on none.
 WITHOUT_ERRORS = ("dist.", "torch.distributed.", "print", "log", "time.", "len", "range", "enumerate", "torch.cuda.")
 
@@ -30,7 +31,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if _end(handler) == "raise" or reach.fact.kind in kinds(handler):
                 continue  # no rank goes on behind it, or in time for the others
             goes_on = _reaches_more(each, run.reached[at + 1 :])
-            if goes_on and _may_raise_before(script, reach, site, waits):
+            made_up = goes_on.startswith(BACKWARD) and goes_on in kinds(each.attempt.body)
+            if goes_on and not made_up and _may_raise_before(script, reach, site, waits):
                 seen.add(site)
                 yield Violation(
                     line=site.line,
@@ -53,7 +55,8 @@ def _reaches_more(each: Attempted, later: list[Reach]) -> str:
     if each.loops and not leaves_loop:
         return "the next round"
     behind = (fact for fact in later if all(other.attempt is not each.attempt for other in fact.attempts))
-    return next((fact.fact.kind for fact in behind if isinstance(fact.fact, Event)), "")
+    events = (fact.fact.kind for fact in behind if isinstance(fact.fact, Event))
+    return next((kind for kind in events if not kind.startswith(FORWARD)), "")
 
 
 def _last_leave(items: list[Item]) -> str:
@@ -65,6 +68,8 @@ def _end(items: list[Item]) -> str:
     for item in items:
         if isinstance(item, Leave):
             return item.kind
+        if isinstance(item, Called) and _end(item.summary.items) == "raise":
+            return "raise"
         if isinstance(item, Branch):
             arms = [item.then, item.other]
             ends = {_end(arm) for arm in ([arms[not item.test.value]] if item.test.is_constant else arms)}

@@ -29,14 +29,14 @@ MESSAGE = (
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the forward passes of inner models whose loss is all that the gradients are computed from."""
-    forwards = list(run.of(PAST_WRAPPER))
+    forwards = [(reach, fact) for reach, fact in run.of(PAST_WRAPPER) if not _is_of_self(fact)]
     if not forwards or script.mentions(BY_HAND):
         return
     found: dict[int, tuple[Reach, Noted, Noted | None]] = {}
     last: list[tuple[Reach, Noted]] = []
     for reach, fact in run.of(PAST_WRAPPER, ".backward"):
         if fact.name == PAST_WRAPPER:
-            last.append((reach, fact))
+            last += [] if _is_of_self(fact) else [(reach, fact)]
             continue
         losses = [fact.owner, argument(fact, 0, "loss")]
         if any(loss and _is_unreduced(loss) for loss in losses):
@@ -47,6 +47,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact, backward in found.values():
         patch = partial(_patch, script, fact.node, backward) if script.is_here(reach) else None
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
+
+
+def _is_of_self(call: Noted) -> bool:
+    """Return whether a model calls a method of its own: past the wrapper is the call that has led there, if any."""
+    match call.node.func:
+        case ast.Attribute(value=ast.Name(id="self")):
+            return call.owner is not None
+        case _:
+            return False
 
 
 def _patch(script: Script, call: ast.Call, backward: Noted | None) -> Patch:

@@ -1,12 +1,12 @@
 """Values that a condition chooses: one object on some ranks or ways, another on the others."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .collective_effects import is_received
 from .followed import is_followed
 from .function_steps import Branch, Item
-from .keys import BY_RANK, LOCAL, Key
+from .keys import BY_RANK, LOCAL, OF_BRANCHES, Key
 from .library_calls import OF_FILE
 from .names import MOST_NESTED
 from .object_methods import MethodEvaluator
@@ -128,3 +128,16 @@ class ChoiceEvaluator(MethodEvaluator):
         if not (is_followed(first) and is_followed(second)) or max(_depth(first), _depth(second)) >= MOST_NESTED:
             return None
         return Either(test, then, other, site)
+
+
+def arms_of(key: Key) -> Iterator[Key]:
+    """Yield what a value may be by the branches that were taken before."""
+    pending, seen = [key], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            inner = [arg for arg in each.args if isinstance(arg, Key)] if each.op in OF_BRANCHES else []
+            pending += inner[1:] if each.op == "if" else inner
+            if not inner:
+                yield each

@@ -8,11 +8,12 @@ from ..nodes import child_nodes
 from ..syntax import last_name
 from .amounts import is_of_data
 from .calls import CallEvaluator
+from .choices import arms_of
 from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS
 from .function_steps import Branch, Pause, Read, Rounds
 from .iterables import UNORDERED_FACT, is_of_batches
-from .keys import DIFFERS, LOCAL, Key, is_chosen_by
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
@@ -177,6 +178,8 @@ class ExpressionEvaluator(CallEvaluator):
         by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
         if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
+        if left.key.spread & BY_RANK and not test.is_constant and self.keys.none not in arms_of(left.key):
+            return self.unknown(node).key  # no side of a branch by the rank is known to be None
         return test
 
     def _is_none(self, key: Key) -> Key:

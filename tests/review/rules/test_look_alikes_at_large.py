@@ -1664,6 +1664,169 @@ PAIRS = {
         "in weights - special:",
         "DW233",
     ),
+    "a name for the result of a collective that gets another value at once": Pair(
+        """
+        def gathered(positions, parts):
+            positions = dist.all_gather(parts, positions)
+            positions = torch.cat(parts, dim=-1)
+            return positions + 1
+        """,
+        "            positions = torch.cat(parts, dim=-1)\n",
+        "",
+        "DW422",
+    ),
+    "an error behind which the rank makes the backward pass after all": Pair(
+        """
+        def train(model, batch, other):
+            model = DDP(model)
+            failed = False
+            try:
+                model(batch).sum().backward()
+            except RuntimeError:
+                failed = True
+            if failed:
+                model(other).sum().backward()
+        """,
+        "                model(other).sum().backward()\n",
+        "                dist.barrier()\n",
+        "DW411",
+    ),
+    "the address at which a parent meets the ranks that it starts": Pair(
+        """
+        import random
+        import torch.multiprocessing as mp
+        def work(number, port):
+            dist.init_process_group("nccl", f"tcp://localhost:{port}", rank=number, world_size=2)
+        def main():
+            port = random.randint(30000, 40000)
+            mp.start_processes(work, args=(port,), nprocs=1, join=False)
+            work(0, port)
+        if __name__ == "__main__":
+            main()
+        """,
+        "            mp.start_processes(work, args=(port,), nprocs=1, join=False)\n",
+        "",
+        "DW113",
+    ),
+    "the hash of a text that is only printed": Pair(
+        """
+        def describe(state):
+            dist.barrier()
+            print("state", hash(str(state)) % 10000)
+        """,
+        'print("state", hash(str(state)) % 10000)',
+        "return hash(str(state)) % 10000",
+        "DW414",
+    ),
+    "what a loop of another function makes of its batches": Pair(
+        """
+        def are_labelled(batches):
+            labelled = True
+            for batch in batches:
+                if batch.min().item() < 0:
+                    labelled = False
+            return labelled
+        def evaluate(batches, total):
+            if are_labelled(batches):
+                dist.all_reduce(total)
+        """,
+        "if are_labelled(batches):",
+        "if next(iter(DataLoader(batches))).min().item() < 0:",
+        "DW406",
+    ),
+    "checkpointing of the kind that works on wrapped layers": Pair(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+            CheckpointImpl, apply_activation_checkpointing, checkpoint_wrapper,
+        )
+        def prepare(model):
+            model = FSDP(model)
+            wrap = lambda layer: checkpoint_wrapper(layer, checkpoint_impl=CheckpointImpl.NO_REENTRANT)
+            apply_activation_checkpointing(model, checkpoint_wrapper_fn=wrap)
+        """,
+        "checkpoint_impl=CheckpointImpl.NO_REENTRANT",
+        "preserve_rng_state=True",
+        "DW304",
+    ),
+    "a value that every rank has, from another function on rank 0": Pair(
+        """
+        def choose(views, best):
+            chosen = torch.zeros(4)
+            if rank == 0:
+                chosen = best(views)
+            if chosen is not None:
+                dist.broadcast(chosen, 0)
+            dist.barrier()
+        """,
+        "chosen = torch.zeros(4)",
+        "chosen = None",
+        "DW401",
+    ),
+    "rows in the order of a set, of which the mean is taken": Pair(
+        """
+        def weights(model, words):
+            rows = torch.zeros(len(words), 4)
+            for number, word in enumerate(set(words)):
+                rows[number] = model(word)
+            dist.barrier()
+            return rows.mean()
+        """,
+        "rows[number] = model(word)",
+        "words[word] = number",
+        "DW233",
+    ),
+    "a step of a model that its own forward pass calls": Pair(
+        """
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(2, 2)
+            def forward(self, batch):
+                return self.loss(batch)
+            def loss(self, batch):
+                return self.inner(batch).sum()
+        class Trainer:
+            def __init__(self):
+                self.model = Net()
+                self.model = DDP(self.model)
+            def train(self, batches):
+                for batch in batches:
+                    self.model(batch).backward()
+        """,
+        "self.model(batch).backward()",
+        "self.model.module.loss(batch).backward()",
+        "DW207",
+    ),
+    "a part of a program that makes itself a job of one rank": Pair(
+        """
+        def calibrate():
+            os.environ["WORLD_SIZE"] = "1"
+            dist.init_process_group("nccl", init_method="env://", rank=0)
+        """,
+        '            os.environ["WORLD_SIZE"] = "1"\n',
+        "",
+        "DW105",
+    ),
+    "an error that ends the program in another function": Pair(
+        """
+        import sys
+        def give_up(error):
+            if rank == 0:
+                print(error)
+            sys.exit(1)
+        def train(model, batches):
+            model = DDP(model)
+            for batch in batches:
+                try:
+                    model(batch).sum().backward()
+                except RuntimeError as error:
+                    give_up(error)
+        """,
+        "            sys.exit(1)\n",
+        "",
+        "DW411",
+    ),
 }
 
 
