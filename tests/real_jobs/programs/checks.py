@@ -208,3 +208,82 @@ def per_class_recall(names: Names) -> None:
 def spiral_classifier(names: Names) -> None:
     seen = torch.cat(of_both_ranks(torch.tensor(names["seen_ids"])))
     assert seen.bincount().tolist() == [names["epochs"]] * 64
+
+
+def assert_seen_once(samples: Iterable[int], count: int) -> None:
+    """The ranks have seen each of so many samples once; one may be repeated to make their parts equal."""
+    seen = torch.cat(of_both_ranks(torch.tensor([*samples])))
+    assert seen.unique().tolist() == list(range(count))
+    assert len(seen) <= count + 1
+
+
+def mlp_epochs(names: Names) -> None:
+    assert len({tuple(order) for order in names["orders"]}) == len(names["orders"])
+
+
+def digits_ddp(names: Names) -> None:
+    assert_seen_once(names["seen"], 200)
+
+
+def manual_sync(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+    x, y, steps, lr = names["problem"]
+    reference = type(names["model"])()
+    with torch.no_grad():
+        for parameter, start in zip(reference.parameters(), names["start"], strict=True):
+            parameter.copy_(start)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=lr)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        functional.mse_loss(reference(x), y).backward()
+        optimizer.step()
+    assert_close(names["model"], reference)
+
+
+def accumulate_nosync(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+
+
+def report_accuracy(names: Names) -> None:
+    x, y = names["val_set"].tensors
+    with torch.no_grad():
+        expected = (names["model"](x).argmax(1) == y).float().mean().item()
+    assert abs(expected - names["accuracy"]) < 1e-5
+
+
+def linear_scaling(names: Names) -> None:
+    config = names["config"]
+    assert abs(names["lr"] / (names["per_rank_batch"] * 2) - config.lr / config.base_batch) < 1e-9
+
+
+def gradual_unfreeze(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+
+
+def feature_extractor(names: Names) -> None:
+    assert_same_on_both_ranks(names["trainer"].net)
+
+
+def fsdp_pretrain(names: Names) -> None:
+    assert names["losses"][-1] < 0.7 * names["losses"][0]
+
+
+def error_rate(names: Names) -> None:
+    x, y = names["val_set"].tensors
+    with torch.no_grad():
+        errors = ((names["model"](x).squeeze(1) > 0) != y.bool()).sum().item()
+    assert (errors, len(x)) == (names["wrong"], names["total"])
+
+
+def text_stream(names: Names) -> None:
+    assert_seen_once([int(line.split(":")[0].split()[1]) for line in names["consumed"]], 64)
+
+
+def split_and_train(names: Names) -> None:
+    trained, validated = (set[int](), set[int]())
+    for train, validation in zip(
+        *(of_both_ranks(torch.tensor(names[each].indices)) for each in ("train_set", "val_set")), strict=True
+    ):
+        trained |= set(train.tolist())
+        validated |= set(validation.tolist())
+    assert not trained & validated
