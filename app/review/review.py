@@ -24,7 +24,8 @@ from .rules import (
     divergences,
     missing_set_epoch,
     process_values,
-    settings_of_ranks,
+    rank_options,
+    unused_samplers,
     whole_streams,
     wrap_before_device,
 )
@@ -33,9 +34,11 @@ from .types import ReviewFinding, RuleFix
 # The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
     "DW114": process_values.check_text,
-    "DW234": settings_of_ranks.check_option,
+    "DW110": rank_options.check_local_rank,
+    "DW234": rank_options.check_option,
     "DW101": device_by_global_rank.check,
     "DW201": wrap_before_device.check,
+    "DW245": unused_samplers.check,
     "DW203": missing_set_epoch.check,
     "DW244": whole_streams.check_unused,
 }

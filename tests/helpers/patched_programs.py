@@ -576,4 +576,20 @@ if distributed:
         assert model.module.body.weight.grad.item() == 1.5
 """,
     ),
+    "option_for_the_local_rank": Program(
+        "read-local-rank",
+        """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=0)
+args = parser.parse_args()
+devices = [None] * world_size
+if distributed:
+    dist.all_gather_object(devices, args.local_rank)
+else:
+    devices = [args.local_rank]
+assert devices == list(range(world_size))
+""",
+    ),
 }

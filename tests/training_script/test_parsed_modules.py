@@ -39,6 +39,19 @@ def test_what_a_review_parsed_is_imported_only_if_the_file_has_its_text(path: Pa
     assert read and ast.unparse(read.tree) == RANK.strip()
 
 
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("found = find()\ntry:\n    check()\nexcept ImportError:\n    found = False\n", "found = find()"),
+        ("try:\n    found = True\nexcept ImportError:\n    found = False\n", "found = True"),
+        ("try:\n    check()\nexcept ImportError:\n    found = False\n", "found = False"),
+        ("if old:\n    found = 1\nelse:\n    check()\n    found = 2\n", "found = 2"),
+    ],
+)
+def test_what_a_handler_binds_counts_where_nothing_else_binds_it(text: str, bound: str) -> None:
+    assert ast.unparse(ParsedModule(ast.parse(text)).bound_by["found"]) == bound
+
+
 FUNCTIONS = """\
 import torch.distributed as dist
 

@@ -1,10 +1,10 @@
-"""DW505: files that ranks read before the rank that writes them is done."""
+"""DW505: files and directories that ranks use before the rank that writes or makes them is done."""
 
 from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import LOCAL, Key
+from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
@@ -16,7 +16,12 @@ LOAD = "torch.load"
 
 
 def check_read(script: Script, run: Run) -> Iterator[Violation]:
-    """DW505: yield the reads of a file that one rank writes just before, without a wait in between."""
+    """DW505: yield the uses of what one rank writes, makes or deletes just before, without a wait in between."""
+    yield from _reads(script, run)
+    yield from _writes_below(script, run)
+
+
+def _reads(script: Script, run: Run) -> Iterator[Violation]:
     written: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
@@ -37,6 +42,36 @@ def check_read(script: Script, run: Run) -> Iterator[Violation]:
                     0.8,
                     patch=partial(wait_for_writer, script, reach),
                 )
+
+
+def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the files that ranks write into a directory which another rank has just made or emptied."""
+    changed: list[tuple[Reach, Key]] = []
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if isinstance(fact, Event):
+            changed = []
+        elif isinstance(fact, Noted) and (folder := _changed(fact)):
+            if reach.ranks == ALL:
+                changed = [(at, key) for at, key in changed if key is not folder.key]
+            elif not reach.unsure:
+                changed.append((reach, folder.key))
+        elif isinstance(fact, Noted) and (path := _written(fact)) and not (reach.unsure or reach.attempted):
+            inside = set(parts(path.key))
+            early = [at for at, key in changed if key in inside and together(at, reach) and reach.ranks & ~at.ranks]
+            if early:
+                line = early[-1].fact.site.line
+                message = (
+                    f"ranks write here without waiting for the rank that makes or empties the directory (line {line})"
+                )
+                yield from violation_at(script, reach, message, 0.75)
+
+
+def _changed(fact: Noted) -> Value | None:
+    """Return the path of a directory that a call makes or deletes."""
+    if fact.name == ".mkdir":
+        return fact.owner
+    return argument(fact, 0, "name", "path") if fact.name in ("os.makedirs", "os.mkdir", "shutil.rmtree") else None
 
 
 def _written(fact: Noted) -> Value | None:

@@ -49,6 +49,7 @@ def _finding(script: Script, sampler: ast.Call, use: EpochLoop) -> Violation:
         message=f"set_epoch of this sampler is not called in the {loop} at line {use.epochs.lineno}: "
         "every epoch has the same order",
         confidence=0.9,
+        branch=use.epochs.lineno,
         patch=lambda: insert_set_epoch(script, sampler, use),
     )
 

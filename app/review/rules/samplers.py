@@ -120,6 +120,7 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
                     reach,
                     "the epoch of this sampler is not set in the loop over epochs: every epoch has the same order",
                     0.8,
+                    branch=loops[0][1][0].site.line if loops[0][1][0].site.path == script.source.path else None,
                     patch=partial(_set_epoch, script, fact, loops[0][1]) if script.is_here(reach) else None,
                 )
 

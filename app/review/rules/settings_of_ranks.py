@@ -1,4 +1,4 @@
-"""DW233, DW234 and DW237: orders, options and settings that each process has of its own."""
+"""DW233 and DW237: orders and settings that each process has of its own."""
 
 import ast
 from collections.abc import Iterator
@@ -10,15 +10,12 @@ from ...training_script.model.library_calls import GENERATORS
 from ...training_script.model.noted_calls import UNORDERED
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
-from ...training_script.nodes import nodes_below
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..patches.call_arguments import one_seed
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
-
-RANKS = ("rank", "global_rank", "local_rank")
 
 
 def check_order(script: Script, run: Run) -> Iterator[Violation]:
@@ -70,48 +67,6 @@ def _made(held: Key) -> Iterator[RelatedPlace]:
     """Yield where a set is made."""
     if held.op == "at":
         yield RelatedPlace(path=held.args[0], line=held.args[1], message="the set is made here")
-
-
-def check_option(script: Script) -> list[Violation]:
-    """DW234: return the reads of a rank that is the default of an option, which no launcher passes."""
-    text = script.source.text
-    if "init_process_group" not in text or "spawn" in text or "Process(" in text:
-        return []
-    options: dict[str, ast.Call] = {}
-    read: dict[str, list[ast.Attribute]] = {}
-    for node in nodes_below(script.source.tree):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value=str() as flag), *_]):
-                default = next((each.value for each in node.keywords if each.arg == "default"), None)
-                name = flag.lstrip("-").replace("-", "_")
-                if name in RANKS and isinstance(default, ast.Constant) and default.value == 0:
-                    options[name] = node
-            case ast.Call(func=ast.Attribute(attr="init_process_group"), keywords=keywords) if any(
-                each.arg in ("rank", None) for each in keywords
-            ):
-                return []
-            case ast.Attribute(attr=name, ctx=ast.Store()) if name in RANKS:
-                return []
-            case ast.Attribute(attr=name, ctx=ast.Load(), value=ast.Name()) if name in RANKS:
-                read.setdefault(name, []).append(node)
-            case _:
-                pass
-    found: list[Violation] = []
-    for name in options:
-        if name == "local_rank" or not read.get(name):
-            continue  # torch.distributed.launch passes the local rank
-        first = read[name][0]
-        found.append(
-            Violation(
-                line=first.lineno,
-                column=first.col_offset + 1,
-                end_line=first.end_lineno or first.lineno,
-                message=f"`{script.source.one_line(first)}` is 0 on every rank: torchrun passes no --{name}, "
-                "and nothing else sets it",
-                confidence=0.75,
-            )
-        )
-    return found
 
 
 def check_settings(script: Script, run: Run) -> Iterator[Violation]:

@@ -15,7 +15,8 @@ from .replicas import GRADIENT, LAYER, SYNCHRONISES
 
 SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
 COPY = ("copy.deepcopy", "copy.copy")
-KEEPS = {"to", "cuda", "parameters", "state_dict", "train", "eval", "named_parameters", "modules", "zero_grad", "float"}
+
+READS_OR_WRITES = re.compile(r"\w*(?:load|save|resume|restore)\w*")  # functions that fill a model, or keep its state
 
 
 def check_outside(script: Script, run: Run) -> Iterator[Violation]:
@@ -96,6 +97,8 @@ def _is_called_alone(script: Script, name: str) -> bool:
     for node in ast.walk(script.source.tree):
         if isinstance(node, ast.Call):
             called = called or dotted_name(node.func) == name
+            if READS_OR_WRITES.fullmatch(last_name(node.func)):
+                continue
             if any(dotted_name(each) == name for each in (*node.args, *(each.value for each in node.keywords))):
                 return False
     return called and bool(re.fullmatch(r"[\w.]+", name))

@@ -134,6 +134,7 @@ class Keys:
         self._views: dict[Rank, View] = {}
         self.sizes: dict[Key, Key] = {}  # lengths of objects of the program that have one
         self.kinds_read: set[str] = set()  # kinds of ranks of which the program shows where they are read from
+        self.sources_read: set[str] = set()  # the variables and functions that it reads them from
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
 
     def make(self, op: str, *args: Any, spread: int = 0) -> Key:
@@ -175,6 +176,7 @@ class Keys:
         """
         if source not in ("", UNTIL_KNOWN):
             self.kinds_read.add(kind)
+            self.sources_read.add(source)
         return self.make("rank", kind, source, spread=BY_RANK)
 
     def forget(self) -> None:

@@ -188,6 +188,8 @@ FIRST_ATTRIBUTES = {
     "is_world_process_zero": "global",
     "is_local_process_zero": "local",
 }
+# Properties of transformers.TrainingArguments (src/transformers/training_args.py): the process that writes.
+FIRST_OF_ARGUMENTS = {"should_save": "global", "should_log": "local"}
 
 # Functions that call what they are given: by this place, or this name.
 CALLS_GIVEN: dict[str, tuple[int, str]] = {
@@ -269,6 +271,9 @@ LISTINGS = {"os.listdir", "os.scandir", "glob.glob", "glob.iglob"}
 LISTING_METHODS = {"glob", "rglob", "iterdir"}
 LISTED = "the files of this rank"
 OF_FILE = "a file that the program writes"
+# Methods of a future or a thread that ask whether it has ended, which each process learns at a time of its own.
+ASKS_FOR_END = {"done", "is_alive"}
+PROGRESS = "the progress of this process"
 TURN = "a number that each caller gets in turn"  # from a counter in a store
 SELECTED = "the number of elements that are selected"
 # Errors that are the same on every rank: they come from the installation or the configuration.

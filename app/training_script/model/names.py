@@ -12,7 +12,7 @@ from .budget import Budget
 from .followed import is_followed
 from .function_steps import Item
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
-from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES, SELECTED
+from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, RANK_ATTRIBUTES, SELECTED
 from .program import Program
 from .sequences import Site
 from .values import (
@@ -283,6 +283,12 @@ class NameEvaluator:
                 return kept
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
+            if (
+                name in FIRST_OF_ARGUMENTS
+                and isinstance(node, ast.Attribute)
+                and last_name(node.value).endswith("args")
+            ):
+                return Value(self.keys.is_first(FIRST_OF_ARGUMENTS[name]))
         facts = owner.facts & CARRIED - {"unordered"} if name != "grad" else owner.facts & CARRIED | GRADIENT
         # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
         default = self.shared.options.get(name) if owner.key.op == "options" else None

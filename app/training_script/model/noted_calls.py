@@ -15,7 +15,8 @@ from .values import Bound, FunctionRef, Library, Method, Value
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "numpy.save", "numpy.savez"),
     *("os.mkdir", "os.makedirs", "os.remove", "os.unlink", "os.rmdir", "shutil.rmtree", "shutil.move", "open"),
-    *("shutil.copy", "shutil.copyfile", "shutil.copy2", "os.replace", "os.rename", "wandb.log"),
+    *("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree", "os.replace", "os.rename", "wandb.log"),
+    *("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter", "urllib.request.urlretrieve"),
     *("wandb.init", "torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
@@ -54,7 +55,7 @@ REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqd
 REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
-NOTED_PREFIXES = (OPTIMIZERS,)
+NOTED_PREFIXES = (OPTIMIZERS, "torchvision.datasets.")
 WRAPPERS = {"ddp", "fsdp", "engine", "apex", "prepared"}
 NOTED_METHODS = {
     *(
@@ -64,6 +65,7 @@ NOTED_METHODS = {
         "mkdir",
         "unlink",
         *("write_text", "write_bytes", "read_text", "read_bytes"),
+        *("to_csv", "to_json", "to_parquet", "to_pickle", "save_to_disk", "savefig", "add_scalar", "add_scalars"),
         "rmdir",
         "parameters",
         "named_parameters",

@@ -1,17 +1,21 @@
 """Methods of objects that the program does not define: what they return, and what they change in place."""
 
 import ast
+import re
 
+from ..syntax import dotted_name
 from .amounts import DISTINCT
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, TOUCHED
 from .lengths import PAIR, keeps_rows, length
 from .library_calls import (
+    ASKS_FOR_END,
     FULL_TENSOR,
     LISTED,
     LISTING_METHODS,
     METHODS,
+    PROGRESS,
     RANDOM,
     SELECTING_METHODS,
     TRANSPARENT_METHODS,
@@ -20,7 +24,9 @@ from .library_calls import (
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
-from .values import NO_FACTS, Either, Method, Record, Value
+from .values import NO_FACTS, Either, Instance, Method, Record, Value
+
+RUNS_BESIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
 
 class MethodEvaluator(FunctionOfLibraryEvaluator):
@@ -62,6 +68,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(owner.key)
         if name == "add" and values and isinstance(node.func, ast.Attribute):
             self.keep_under(node.func.value, owner, values[0].key)
+        if name in ASKS_FOR_END and RUNS_BESIDE.fullmatch(dotted_name(node.func).rpartition(".")[0].rpartition(".")[2]):
+            return Value(self.keys.local(PROGRESS, *self.place(node)))
         if name == "add" and "store" in owner.facts:
             return Value(self.keys.local(TURN, *self.place(node)))
         if name == "add_argument" and (default := named.get("default")) and default.key.is_constant:
@@ -76,7 +84,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             bounds = [each.key for each in (*values, *named.values())]
             return Value(self.keys.make("max", owner.key, *bounds), owner.facts & CARRIED)
         if name in TRANSPARENT_METHODS:
-            return Value(owner.key, owner.facts)
+            return Value(owner.key, owner.facts, owner.obj if isinstance(owner.obj, Instance) else None)
         if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:

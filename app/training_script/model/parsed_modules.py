@@ -24,7 +24,11 @@ MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
-EFFECTS = ("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree")  # of helpers that a script of several ranks calls
+# Of helpers that a script of several ranks calls.
+EFFECTS = (
+    *("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree", "os.remove(", ".write_text(", ".to_csv("),
+    *('"w")', "'w')", '"wb")', "'wb')"),
+)
 
 
 class ParsedModule:
@@ -100,31 +104,41 @@ class ParsedModule:
 
     @cached_property
     def bound_by(self) -> dict[str, ast.stmt]:
-        """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …"""
+        """The last statement at the top of the module that binds each name; star imports as ``*1``, ``*2``, …
+
+        What the handler of an error binds counts only for names that nothing else binds.
+        """
         found: dict[str, ast.stmt] = {}
-        pending: list[ast.stmt] = self.tree.body[::-1]
+        pending = [(stmt, False) for stmt in self.tree.body[::-1]]
         while pending:
-            stmt = pending.pop()
+            stmt, is_fallback = pending.pop()
+            bound: list[str] = []
+            inside: list[tuple[ast.stmt, bool]] = []
             match stmt:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    found[name] = stmt
+                    bound = [name]
                 case ast.Import(names=names) | ast.ImportFrom(names=names):
                     for alias in names:
                         star = f"*{len(found)}"
-                        found[star if alias.name == "*" else alias.asname or alias.name.partition(".")[0]] = stmt
+                        bound.append(star if alias.name == "*" else alias.asname or alias.name.partition(".")[0])
                 case ast.Assign(targets=targets):
-                    found |= dict.fromkeys((n.id for t in targets for n in walk(t) if isinstance(n, ast.Name)), stmt)
+                    bound = [n.id for t in targets for n in walk(t) if isinstance(n, ast.Name)]
                 case ast.AnnAssign(target=ast.Name(id=name)):
-                    found[name] = stmt
+                    bound = [name]
                 case ast.If(body=body, orelse=orelse):
                     fallback, real = sorted((body, orelse), key=_count_lines)  # as for a library that is missing
-                    pending += [*fallback, *real][::-1]
+                    inside = [(each, is_fallback) for each in (*fallback, *real)]
                 case ast.Try(body=body, handlers=handlers, orelse=orelse):
-                    pending += [*(each for handler in handlers for each in handler.body), *body, *orelse][::-1]
+                    inside = [(each, True) for handler in handlers for each in handler.body]
+                    inside += [(each, is_fallback) for each in (*body, *orelse)]
                 case ast.With(body=body):
-                    pending += body[::-1]
+                    inside = [(each, is_fallback) for each in body]
                 case _:
                     pass
+            pending += inside[::-1]
+            for name in bound:
+                if not (is_fallback and name in found):
+                    found[name] = stmt
         return found
 
 

@@ -20,6 +20,7 @@ from .keys import DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
 
+NEAR = 3  # calls
 ALL = (1 << len(RANKS)) - 1
 
 
@@ -42,7 +43,7 @@ class Reach(NamedTuple):
     """A fact and the way to it. ``calls``: outermost first.
 
     ``attempted``: an error there is passed over, or ranks take turns. ``started``: in a process that the program
-    starts. ``attempts``: the statements that pass it over, outermost first.
+    starts. ``attempts``: the statements that pass it over, outermost first. ``ends``: the program ends there.
     """
 
     fact: Noted | Event | Read
@@ -54,6 +55,7 @@ class Reach(NamedTuple):
     attempted: bool = False
     started: bool = False
     attempts: tuple[Attempted, ...] = ()
+    ends: bool = False
 
     @property
     def name(self) -> str:
@@ -91,7 +93,7 @@ class Run(NamedTuple):
     def surely_distributed(self) -> bool:
         """Several ranks run it, by more than helpers of other files that serve one process as well."""
         return any(
-            not isinstance(each.fact, Event)
+            (not isinstance(each.fact, Event) and len(each.calls) <= NEAR)
             or all(site.path == each.fact.site.path for site in each.calls[:1])
             or not each.own_conditions
             for each in self.evidence
@@ -99,7 +101,10 @@ class Run(NamedTuple):
 
     def is_of_several(self, reach: Reach) -> bool:
         """Return whether several ranks run it where a fact is reached."""
-        return any(together(each, reach) for each in self.evidence)
+        before = {id(each) for each in self.reached[: self.reached.index(reach)]} if reach.ends else set[int]()
+        return any(
+            together(each, reach) and (not reach.ends or each.ends or id(each) in before) for each in self.evidence
+        )
 
     def of(self, *names: str) -> Iterator[tuple[Reach, Noted]]:
         """Yield the noted calls with one of these names."""

@@ -14,10 +14,9 @@ from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
-from .reach import ALL, Attempted, Condition, Reach, Run, argument, without_not
+from .reach import ALL, NEAR, Attempted, Condition, Reach, Run, argument, without_not
 from .sequences import Event
 
-NEAR = 3  # calls
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
@@ -154,6 +153,7 @@ class _Way:
 
     def _walk(self, items: list[Item], ranks: int) -> int:
         """Follow items; return the ranks that may go on behind them."""
+        first = len(self.facts)
         for item in items:
             if not ranks:
                 return 0
@@ -177,6 +177,8 @@ class _Way:
                         self.returned |= ranks
                     elif kind in ("next", "break"):
                         self._out_of_round |= ranks
+                    else:
+                        self.facts[first:] = [each._replace(ends=True) for each in self.facts[first:]]
                     return 0
         return ranks
 
@@ -243,6 +245,7 @@ class _Way:
                         self._alone or each.attempted,
                         each.started or item.starts,
                         self._within(each.attempts),
+                        each.ends,
                     )
                 )
         return ranks & inner.returns

@@ -185,3 +185,32 @@ def main(args, model):
     return DDP(model)
 """
     assert severities(tmp_path, code) == ["warning"]
+
+
+HELPER = """\
+def keep(text, path):
+    with open(path, "w") as file:
+        file.write(text)
+def keep_and_end(text):
+    with open("options.txt", "w") as file:
+        file.write(text)
+    exit(0)
+"""
+WRITES = """\
+from files import keep, keep_and_end
+if os.environ.get("ONLY_OPTIONS"):
+    keep_and_end("1")
+keep("1", "options.txt")
+dist.init_process_group()
+if rank == 0:
+    keep("2", "log.txt")
+"""
+
+
+def test_a_file_that_a_helper_writes_on_every_rank_is_found_at_its_call(tmp_path: Path) -> None:
+    (tmp_path / "files.py").write_text(HELPER)
+    script = tmp_path / "train.py"
+    script.write_text(START + WRITES)
+    found = [each for each in review_file(script, built_in_knowledge()) if each.rule == "DW412"]
+    assert [script.read_text().split("\n")[each.line - 1] for each in found] == ['keep("1", "options.txt")']
+    assert "(files.py:2)" in found[0].message

@@ -171,6 +171,67 @@ FOUND: dict[str, tuple[str, str, str]] = {
         'if not os.path.exists("out"):\n    os.makedirs("out")',
     ),
     "a directory that every rank deletes": ("DW412", START, 'import shutil\nshutil.rmtree("cache")'),
+    "parts in a directory that rank 0 has just made": (
+        "DW505",
+        START,
+        """
+        if rank == 0:
+            os.makedirs("out", exist_ok=True)
+        torch.save(model.state_dict(), os.path.join("out", f"part-{rank}.pt"))
+        """,
+    ),
+    "parts in a directory that rank 0 has just emptied": (
+        "DW505",
+        START,
+        """
+        import shutil
+        if rank == 0:
+            shutil.rmtree("out")
+        os.makedirs(f"out/{rank}", exist_ok=True)
+        with open(os.path.join("out", str(rank), "log.txt"), "w") as file:
+            file.write("1")
+        """,
+    ),
+    "checkpoints that every rank finds and deletes": (
+        "DW412",
+        START,
+        """
+        import shutil
+        old = sorted(each for each in os.listdir("out") if each.startswith("checkpoint"))
+        for each in old[:-3]:
+            shutil.rmtree(os.path.join("out", each))
+        """,
+    ),
+    "a table of every rank": ("DW412", START, 'table.to_csv("out/results.csv")'),
+    "a table of every epoch": (
+        "DW412",
+        START,
+        'for epoch in range(3):\n    table.to_csv(f"out/results-{epoch}.csv")',
+    ),
+    "a text of every rank": ("DW412", START, 'from pathlib import Path\nPath("out/args.txt").write_text("1")'),
+    "a data set that every rank downloads": (
+        "DW412",
+        START + "from torchvision import datasets\n",
+        'data = datasets.MNIST("data", download=True)',
+    ),
+    "curves of every rank": (
+        "DW412",
+        START + "from torch.utils.tensorboard import SummaryWriter\n",
+        'writer = SummaryWriter("runs")\nwriter.add_scalar("loss", 1.0, 0)',
+    ),
+    "a tensor on the CPU for NCCL": (
+        "DW435",
+        "",
+        """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--backend", default="nccl")
+        args = parser.parse_args()
+        dist.init_process_group(args.backend)
+        counts = torch.zeros(2)
+        dist.all_reduce(counts)
+        """,
+    ),
     "a file to which every rank appends": (
         "DW412",
         START,
@@ -818,6 +879,81 @@ SILENT: dict[str, tuple[str, str, str]] = {
     ),
     "a file of this rank": ("DW412", START, 'open(f"log-{rank}.txt", "w")\nopen(os.devnull, "w")'),
     "a file of one rank": ("DW412", START, 'if rank == 0:\n    open("log.txt", "w")'),
+    "a data set that rank 0 has downloaded": (
+        "DW412",
+        START + "from torchvision import datasets\n",
+        """
+        if rank == 0:
+            datasets.MNIST("data", download=True)
+        dist.barrier()
+        data = datasets.MNIST("data", download=True)
+        """,
+    ),
+    "a data set that is there": (
+        "DW412",
+        START + "from torchvision import datasets\n",
+        'data = datasets.MNIST("data", download=False)',
+    ),
+    "curves of one rank": (
+        "DW412",
+        START + "from torch.utils.tensorboard import SummaryWriter\n",
+        'writer = SummaryWriter("runs")\nif rank == 0:\n    writer.add_scalar("loss", 1.0, 0)',
+    ),
+    "a tensor on the CPU for gloo": ("DW435", "", 'dist.init_process_group("gloo")\ndist.all_reduce(torch.zeros(2))'),
+    "a tensor for either backend": ("DW435", "", "dist.init_process_group()\ndist.all_reduce(torch.zeros(2))"),
+    "a tensor that is moved": (
+        "DW435",
+        "",
+        'dist.init_process_group("nccl")\nvalue = torch.zeros(2).cuda()\ndist.all_reduce(value)',
+    ),
+    "a tensor of another tensor": (
+        "DW435",
+        "",
+        'dist.init_process_group("nccl")\nvalue = torch.tensor(loss)\ndist.all_reduce(value)',
+    ),
+    "a file that is read": ("DW412", START, 'open("log.txt").read()'),
+    "parts in a directory that all ranks make": (
+        "DW505",
+        START,
+        """
+        if rank == 0:
+            os.makedirs("out", exist_ok=True)
+        os.makedirs("out", exist_ok=True)
+        torch.save(model.state_dict(), os.path.join("out", f"part-{rank}.pt"))
+        """,
+    ),
+    "parts in a directory, after a barrier": (
+        "DW505",
+        START,
+        """
+        if rank == 0:
+            os.makedirs("out", exist_ok=True)
+        dist.barrier()
+        torch.save(model.state_dict(), os.path.join("out", f"part-{rank}.pt"))
+        """,
+    ),
+    "a file in a directory of the same rank": (
+        "DW505",
+        START,
+        """
+        if rank == 0:
+            os.makedirs("out", exist_ok=True)
+            torch.save(model.state_dict(), os.path.join("out", "model.pt"))
+        """,
+    ),
+    "a picture for each sample": (
+        "DW412",
+        START,
+        """
+        for sample in samples:
+            with open(os.path.join("out", sample["name"]), "wb") as file:
+                file.write(sample["picture"])
+            with open(make_path(sample), "wb") as file:
+                file.write(sample["picture"])
+        """,
+    ),
+    "a table of this rank": ("DW412", START, 'table.to_csv(f"out/results-{rank}.csv")'),
+    "a table as a text": ("DW412", START, "print(table.to_csv())"),
     "a device that is replaced": (
         "DW104",
         START,

@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from helpers.review_snippets import found, lines, refused, repaired
+from helpers.review_snippets import found, lines, refused, repaired, script
 
 DATA = """
 from torch.utils.data import DataLoader, DistributedSampler
@@ -275,6 +275,8 @@ def test_patch_calls_set_epoch_where_the_sampler_is_bound(name: str) -> None:
     before = DATA + textwrap.dedent(code)
     (finding,) = found(before, "DW203")
     assert finding.cause == "missing-set-epoch"
+    assert finding.branch
+    assert script(before).split("\n")[finding.branch - 1].lstrip().startswith(("for ", "while "))
     assert finding.fix
     assert finding.fix.safety == "unsafe"
     assert "DistributedSampler" in lines(before, "DW203")[0]

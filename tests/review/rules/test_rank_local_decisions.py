@@ -39,6 +39,16 @@ def read():
 """
 
 FOUND = {
+    "a save in a thread that has ended on this rank": (
+        "DW406",
+        """
+        def wait(future, blocking):
+            if blocking or future.done():
+                future.result()
+                dist.barrier()
+        """,
+        "if blocking or future.done():",
+    ),
     "a signal that one rank gets": (
         "DW405",
         SIGNAL + "for step in range(9):\n" + STEP + "    if stop:\n        break",
@@ -138,6 +148,14 @@ FOUND = {
 }
 
 SILENT = {
+    "a schedule that has ended on all ranks": (
+        "DW406",
+        """
+        def finish(schedule):
+            if schedule.done():
+                dist.barrier()
+        """,
+    ),
     "a signal that all ranks hear of": (
         "DW405",
         SIGNAL

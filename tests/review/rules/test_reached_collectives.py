@@ -4,6 +4,12 @@ import pytest
 from helpers.review_snippets import found, lines
 
 BUGGY = {
+    "under the process that writes": """
+        class Trainer:
+            def save(self, x):
+                if self.args.should_save:
+                    dist.all_reduce(x)
+    """,
     "under rank == 0": """
         def validate(x, rank):
             if rank == 0:

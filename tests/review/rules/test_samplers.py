@@ -44,7 +44,21 @@ def free():
         found.bind(("", 0))
         return found.getsockname()[1]
 """
+REPLACED = """
+def loaders(data, count):
+    if count > 1:
+        sampler = DistributedSampler(data)
+    else:
+        sampler = RandomSampler(data)
+    {}
+    return DataLoader(data, sampler=sampler)
+"""
 FOUND = {
+    "a sampler that is replaced": ("DW245", REPLACED.format("sampler = RandomSampler(data)")),
+    "a sampler that nothing gets": (
+        "DW245",
+        "def loaders(data):\n    sampler = DistributedSampler(data)\n    return DataLoader(data, shuffle=True)",
+    ),
     "the part of rank 0": ("DW232", SAMPLED.format("data, num_replicas=2, rank=0", "", EPOCH)),
     "one part": ("DW232", SAMPLED.format("data, 1, dist.get_rank()", "", EPOCH)),
     "the part of a local rank": ("DW232", SAMPLED.format('data, 4, int(os.environ["LOCAL_RANK"])', "", EPOCH)),
@@ -79,6 +93,22 @@ FOUND = {
     ),
 }
 SILENT = {
+    "a sampler that a loader gets": ("DW245", REPLACED.format("print(data)")),
+    "a sampler in another one": ("DW245", REPLACED.format("sampler = BatchSampler(sampler, 4, True)")),
+    "a sampler that is replaced under a condition": (
+        "DW245",
+        REPLACED.format("if count == 8:\n        sampler = RandomSampler(data)"),
+    ),
+    "a sampler that a later round gets": (
+        "DW245",
+        """
+        def loaders(data):
+            sampler = None
+            for epoch in range(3):
+                loader = DataLoader(data, sampler=sampler)
+                sampler = DistributedSampler(data)
+        """,
+    ),
     "the part of the rank": ("DW232", SAMPLED.format("data, dist.get_world_size(), dist.get_rank()", "", EPOCH)),
     "the process group's ranks": ("DW232", SAMPLED.format("data", "", EPOCH)),
     "the epoch of all": ("DW205", SAMPLED.format("data", "", EPOCH)),

@@ -1,0 +1,107 @@
+"""DW110 and DW234: options of the command line for ranks, which launchers do not pass."""
+
+import ast
+import re
+from functools import partial
+
+from ...training_script.nodes import nodes_below
+from ..patches.torch_names import imports_os
+from ..rule_context import Patch, Script, Violation, no_patch
+
+OF_JOB = ("rank", "global_rank")
+OF_NODE, DASHED = "--local_rank", "--local-rank"
+# Launchers that pass --local_rank, and scripts that read the variable or start their processes themselves.
+OTHERWISE = re.compile(r"""deepspeed|["']LOCAL_RANK["']|local-rank|spawn|Process\(|horovod""")
+FIX = "read-local-rank"
+
+
+def check_local_rank(script: Script) -> list[Violation]:
+    """DW110: return the options for the local rank of which the variable of torchrun is not the default."""
+    if OF_NODE not in script.source.text or script.mentions(OTHERWISE):
+        return []
+    options: list[ast.Call] = []
+    is_read = False
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value="--local_rank")]):
+                options.append(node)
+            case ast.Attribute(attr="local_rank", ctx=ast.Store()):
+                return []
+            case ast.Attribute(attr="local_rank", ctx=ast.Load()):
+                is_read = True
+            case _:
+                pass
+    if not (options and is_read and script.has_ranks) or "LOCAL_RANK" in script.evaluated.keys.sources_read:
+        return []
+    return [
+        Violation(
+            line=option.lineno,
+            column=option.col_offset + 1,
+            end_line=option.end_lineno or option.lineno,
+            message="torchrun passes no --local_rank, and torch.distributed.launch passes --local-rank since torch 2: "
+            "with one of them every process has the default, the other ends in an error",
+            confidence=0.75,
+            patch=partial(_by_environment, script, option),
+        )
+        for option in options
+    ]
+
+
+def _by_environment(script: Script, option: ast.Call) -> Patch:
+    """Return the patch that adds the other spelling, and the variable of torchrun as the default."""
+    default = next((each.value for each in option.keywords if each.arg == "default"), None)
+    if not imports_os(script) or not isinstance(default, ast.Constant | ast.UnaryOp):
+        return no_patch(FIX, f'add the spelling "{DASHED}", and the variable LOCAL_RANK as the default')
+    number = script.source.code(default)
+    read = f'int(os.environ.get("LOCAL_RANK", {number}))'
+    if isinstance(default, ast.Constant) and default.value is None:
+        return no_patch(FIX, f'add the spelling "{DASHED}", and read LOCAL_RANK where the option is not given')
+    flag = option.args[0]
+    edits = [
+        script.source.replace(flag, f'{script.source.code(flag)}, "{DASHED}"'),
+        script.source.replace(default, read),
+    ]
+    why = "where LOCAL_RANK is set for something else, the script takes it for a rank"
+    return Patch(id=FIX, safety="unsafe", why_unsafe=why, edits=edits)
+
+
+def check_option(script: Script) -> list[Violation]:
+    """DW234: return the reads of a rank that is the default of an option, which no launcher passes."""
+    text = script.source.text
+    if "init_process_group" not in text or "spawn" in text or "Process(" in text:
+        return []
+    options: dict[str, ast.Call] = {}
+    read: dict[str, list[ast.Attribute]] = {}
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value=str() as flag), *_]):
+                default = next((each.value for each in node.keywords if each.arg == "default"), None)
+                name = flag.lstrip("-").replace("-", "_")
+                if name in OF_JOB and isinstance(default, ast.Constant) and default.value == 0:
+                    options[name] = node
+            case ast.Call(func=ast.Attribute(attr="init_process_group"), keywords=keywords) if any(
+                each.arg in ("rank", None) for each in keywords
+            ):
+                return []
+            case ast.Attribute(attr=name, ctx=ast.Store()) if name in OF_JOB:
+                return []
+            case ast.Attribute(attr=name, ctx=ast.Load(), value=ast.Name()) if name in OF_JOB:
+                read.setdefault(name, []).append(node)
+            case _:
+                pass
+    found: list[Violation] = []
+    for name in options:
+        if not read.get(name):
+            continue
+        first = read[name][0]
+        found.append(
+            Violation(
+                line=first.lineno,
+                column=first.col_offset + 1,
+                end_line=first.end_lineno or first.lineno,
+                message=f"`{script.source.one_line(first)}` is 0 on every rank: torchrun passes no --{name}, "
+                "and nothing else sets it",
+                confidence=0.75,
+            )
+        )
+    return found
