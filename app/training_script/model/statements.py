@@ -236,6 +236,8 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
         if isinstance(owner.obj, Instance | ClassRef):
+            if "ddp" in owner.facts:
+                self.env[f"{id(owner.key)}.{name}"] = value  # it is set on DDP, not on the model inside
             cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
             if self.is_made_here(owner):
                 self.stored |= {name: value} if len(self.path) == 1 else {}

@@ -941,6 +941,22 @@ SILENT: dict[str, tuple[str, str, str]] = {
             torch.save(model.state_dict(), os.path.join("out", "model.pt"))
         """,
     ),
+    "an attribute that is set on DDP": (
+        "DW218",
+        START + WRAP,
+        """
+        class Net(torch.nn.Module):
+            pass
+        def train(device, options):
+            net = Net().to(device)
+            if rank != -1:
+                net = DDP(net)
+            net.weights = [1.0]
+            for epoch in range(3):
+                if options.weighted:
+                    print(net.weights)
+        """,
+    ),
     "a picture for each sample": (
         "DW412",
         START,
