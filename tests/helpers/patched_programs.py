@@ -157,7 +157,7 @@ if rank == 0:
 """,
     ),
     "ranks_that_leave": Program(
-        "work-under-condition",
+        "hoist-collective",
         """
 def save(path):
     if rank != 0:

@@ -209,9 +209,8 @@ def _is_about_what_body_reads(stmt: ast.If) -> bool:
     if isinstance(stmt.body[-1], ast.Break | ast.Continue | ast.Return | ast.Raise):
         return False
     asked = {node.id for node in ast.walk(stmt.test) if isinstance(node, ast.Name)}
-    calls = (node for each in stmt.body for node in ast.walk(each) if isinstance(node, ast.Call))
-    given = (part for call in calls for part in (*call.args, *(each.value for each in call.keywords)))
-    return any(isinstance(node, ast.Name) and node.id in asked for part in given for node in ast.walk(part))
+    read = (node for each in stmt.body for node in ast.walk(each) if isinstance(node, ast.Name))
+    return any(node.id in asked and isinstance(node.ctx, ast.Load) for node in read)
 
 
 def _asks_for_file(test: ast.expr) -> bool:

@@ -4,13 +4,13 @@ import ast
 
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key
 from ...training_script.model.library_calls import BACKWARD, FORWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Patch, Script, no_patch
+from .torch_names import is_made_by
 from .work_under_condition import events_in
 
 FIX = "join-uneven-inputs"
@@ -39,14 +39,8 @@ def join_loop(script: Script, loop: ast.For, why: str) -> Patch:
 
 def _only_model(script: Script, loop: ast.For) -> str:
     """Return the code of the model that each forward pass in a loop calls, if that surely is one in DDP."""
-    found = [
-        (fact, run_wraps)
-        for run in script.runs
-        for run_wraps in [{fact.result.key for _, fact in run.of(*DDP_CLASSES)}]
-        for reach, fact in run.of(WRAPPED_FORWARD)
-        if _is_in(script, loop, reach)
-    ]
-    codes = {_model(script, loop, fact, wraps) for fact, wraps in found}
+    forwards = [each for run in script.runs for each in run.of(WRAPPED_FORWARD)]
+    codes = {_model(script, loop, fact) for reach, fact in forwards if _is_in(script, loop, reach)}
     return codes.pop() if len(codes) == 1 else ""
 
 
@@ -55,16 +49,12 @@ def _is_in(script: Script, loop: ast.For, reach: Reach) -> bool:
     return any(site.path == script.source.path and site.line in lines for site in (*reach.calls, reach.fact.site))
 
 
-def _model(script: Script, loop: ast.For, fact: Noted, wraps: set[Key]) -> str:
+def _model(script: Script, loop: ast.For, fact: Noted) -> str:
     """Return the code of the model that a forward pass calls, if it is named alike at the loop."""
     function = fact.node.func
-    here = fact.node in script.source.parents and dotted_name(function)
-    around = script.names.enclosing_function(loop)
-    if (
-        not here
-        or script.names.enclosing_function(fact.node) is not around
-        or script.evaluated.value(function) not in wraps
-    ):
+    here = dotted_name(function) if fact.node in script.source.parents else ""
+    is_local = script.names.enclosing_function(fact.node) is script.names.enclosing_function(loop)
+    if not here or not is_local or not is_made_by(script, function, DDP_CLASSES):
         return ""
     bound = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     return "" if here.partition(".")[0] in bound else here

@@ -1,7 +1,7 @@
 """The names of torch and its modules in a script, and names and devices for what a patch adds."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ...training_script.edits import Edit
 from ...training_script.reaching_values import Absent, values_at
@@ -36,6 +36,16 @@ def import_line(source: ScriptSource, code: str) -> Edit | None:
         if isinstance(stmt, (ast.Import, ast.ImportFrom)) and getattr(stmt, "module", "") != "__future__":
             return source.insert_line(stmt.lineno, code, "")
     return None
+
+
+def is_made_by(script: Script, node: ast.expr, classes: Collection[str]) -> bool:
+    """Return whether an object is one of some classes, in every call of the function around it."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    made = values_at(script.names, node, script.source.statement_of(node))
+    return bool(made) and all(
+        isinstance(each, ast.Call) and script.names.qualified(each.func) in classes for each in made
+    )
 
 
 def imports_os(script: Script) -> bool:

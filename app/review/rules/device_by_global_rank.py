@@ -174,10 +174,11 @@ def _read_like(script: Script, place: ast.expr, rank: Rank, variable: str) -> tu
             other = '"' if quote == "'" else "'"
             return local.replace(other, quote), None
     os_, edit = _os_module(script)
-    default = next((leaf for leaf in script.names.origins(place) if _is_number(leaf)), None)
-    if default is None:
+    default = next((ast.unparse(leaf) for leaf in script.names.origins(place) if _is_number(leaf)), "")
+    before = script.source.one_line(place)  # what a launcher without this variable has used so far
+    if not default and quote in before:
         return f"int({os_}.environ[{quote}{variable}{quote}])", edit
-    return f"int({os_}.environ.get({quote}{variable}{quote}, {ast.unparse(default)}))", edit
+    return f"int({os_}.environ.get({quote}{variable}{quote}, {default or before}))", edit
 
 
 def _key_of_read(value: ast.expr, variable: str) -> ast.expr | None:

@@ -76,11 +76,11 @@ def _select(script: Script, fact: Noted) -> Patch:
     given = {each.arg for each in fact.node.keywords}
     if not torch or not imports_os(script) or {"rank", "world_size"} & given or not source.alone(stmt):
         return no_patch(SELECT, "call torch.cuda.set_device with the local rank before the process group is made")
-    code = f'{torch}.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    code = f'{torch}.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))'
     return Patch(
         id=SELECT,
         safety="unsafe",
-        why_unsafe="a launcher that does not set LOCAL_RANK is not torchrun: the number is then to be taken elsewhere",
+        why_unsafe="a launcher that does not set LOCAL_RANK leaves every rank on GPU 0, as before",
         edits=[source.insert_line(stmt.lineno, code, source.indent(stmt.lineno))],
     )
 

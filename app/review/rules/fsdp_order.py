@@ -11,6 +11,7 @@ from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import is_optimizer
 from ..patches.move_statement import block_of, may_move_below, moved_below, statement_with
+from ..patches.torch_names import is_made_by
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -85,9 +86,7 @@ def check_clip(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 "clip_grad_norm_ of torch.nn.utils sees the shard of one rank only: the ranks clip by different norms",
                 0.85,
-                patch=(lambda fact=fact, listed=listed: _clip_by_fsdp(script, fact, listed))
-                if script.is_here(reach)
-                else None,
+                patch=partial(_clip_by_fsdp, script, fact, listed) if script.is_here(reach) else None,
             )
 
 
@@ -181,6 +180,8 @@ def _clip_by_fsdp(script: Script, fact: Noted, listed: Noted) -> Patch:
     call, inner = fact.node, listed.node
     if len(call.args) != 2 or call.keywords or inner is not call.args[0] or not hasattr(inner.func, "value"):
         return no_patch(CLIP, "call clip_grad_norm_ of the wrapped model instead")
+    if not is_made_by(script, inner.func.value, FSDP1):  # type: ignore[attr-defined]
+        return no_patch(CLIP, "call clip_grad_norm_ of the model where FSDP is around it: it is not always there")
     model = script.source.code(inner.func.value)  # type: ignore[attr-defined]
     code = f"{model}.clip_grad_norm_({script.source.code(call.args[1])})"
     return Patch(id=CLIP, safety="safe", edits=[script.source.replace(call, code)])

@@ -5,13 +5,12 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Value
-from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.use_inner_model import inner_model
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import in_function_of, violation_at
@@ -47,7 +46,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"this state is saved {saving} DDP around the model; here each name of the model {name}",
                 0.75,
                 related=[_place(fact, "the state is loaded here"), *saving_places],
-                patch=_patch(script, reach, fact, states, wraps, wrapped),
+                patch=_patch(script, reach, fact, states, wrapped),
             )
 
 
@@ -86,34 +85,23 @@ def _names(path: Value) -> set[str]:
 
 
 def _patch(
-    script: Script,
-    reach: Reach,
-    load: Noted,
-    states: list[tuple[Reach, Noted]],
-    wraps: dict[Key, Key],
-    wrapped: bool,
+    script: Script, reach: Reach, load: Noted, states: list[tuple[Reach, Noted]], wrapped: bool
 ) -> Callable[[], Patch] | None:
     """Return the patch of the load into a model with DDP around it, or else of the place that takes its state."""
     if wrapped:
-        return partial(_inner, script, load, wraps) if script.is_here(reach) else None
+        why = "save and load the state of the same model: model.module where DDP is around it"
+        return partial(_of_inner, script, load, FIX, why) if script.is_here(reach) else None
     nodes = {id(fact.node): fact for taken, fact in states if script.is_here(taken)}
-    return partial(_of_inner, script, *nodes.values(), wraps) if len(nodes) == 1 == len(states) else None
+    why = "save the state of model.module"
+    return partial(_of_inner, script, *nodes.values(), SAVE, why) if len(nodes) == 1 == len(states) else None
 
 
-def _of_inner(script: Script, taken: Noted, wraps: dict[Key, Key]) -> Patch:
-    """Return the patch that saves the state of the model inside DDP."""
-    func = taken.node.func
-    if not isinstance(func, ast.Attribute) or not dotted_name(func.value) or taken.owner is None:
-        return no_patch(SAVE, "save the state of model.module")
-    model = script.source.code(func.value)
-    code = f"{model}.module" if taken.owner.key in wraps else f'getattr({model}, "module", {model})'
-    edits = [script.source.replace(func.value, code)]
-    return Patch(id=SAVE, safety="unsafe", why_unsafe="files of earlier runs have the prefix", edits=edits)
-
-
-def _inner(script: Script, fact: Noted, wraps: dict[Key, Key]) -> Patch:
-    call = fact.node
-    if fact.owner is None or fact.owner.key not in wraps or not isinstance(call.func, ast.Attribute):
-        return no_patch(FIX, "save and load the state of the same model: model.module where DDP is around it")
-    at = script.source.end(call.func.value)
-    return Patch(id=FIX, safety="unsafe", why_unsafe="older files may have the prefix", edits=[Edit(at, at, ".module")])
+def _of_inner(script: Script, fact: Noted, id_: str, why: str) -> Patch:
+    """Return the patch that takes or loads the state of the model inside DDP."""
+    func = fact.node.func
+    model = func.value if isinstance(func, ast.Attribute) else None
+    code = inner_model(script, model) if isinstance(model, ast.Name | ast.Attribute) else ""
+    if model is None or not code:
+        return no_patch(id_, why)
+    reason = "the names in files of earlier runs are the others"
+    return Patch(id=id_, safety="unsafe", why_unsafe=reason, edits=[script.source.replace(model, code)])

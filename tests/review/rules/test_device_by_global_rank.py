@@ -91,7 +91,7 @@ def test_every_form_of_a_device_number_is_found_and_fixed(use: str) -> None:
     code = f"rank = dist.get_rank()\n{USE[use]}\n"
     assert lines(code, "DW101") == [USE[use]]
     quote = "'" if 'f"' in USE[use] else '"'
-    local = f"int(os.environ[{quote}LOCAL_RANK{quote}])"
+    local = f"int(os.environ.get({quote}LOCAL_RANK{quote}, rank))"
     changed = USE[use].replace("rank", local) if "rank" in USE[use] else USE[use]
     assert repaired(code, "DW101") == f"rank = dist.get_rank()\n{changed}\n"
 
@@ -249,7 +249,7 @@ def test_patch_reads_the_local_rank_of_the_launcher_that_gives_the_rank() -> Non
         dist.init_process_group("nccl", rank=int(os.environ["SLURM_PROCID"]), world_size=8)
         torch.cuda.set_device(dist.get_rank())
     """
-    assert 'set_device(int(os.environ["SLURM_LOCALID"]))' in repaired(code, "DW101")
+    assert 'set_device(int(os.environ.get("SLURM_LOCALID", dist.get_rank())))' in repaired(code, "DW101")
 
 
 def test_no_patch_if_the_rank_comes_from_nowhere_known() -> None:
@@ -268,7 +268,7 @@ def test_patch_does_not_use_a_variable_that_may_be_unbound() -> None:
                 early = int(os.environ["LOCAL_RANK"])
             local_rank = int(os.environ["LOCAL_RANK"])
     """
-    assert 'set_device(int(os.environ["LOCAL_RANK"]))' in repaired(code, "DW101")
+    assert 'set_device(int(os.environ.get("LOCAL_RANK", dist.get_rank())))' in repaired(code, "DW101")
 
 
 def test_patch_imports_os_if_it_is_missing() -> None:
@@ -277,7 +277,7 @@ def test_patch_imports_os_if_it_is_missing() -> None:
         "torch.cuda.set_device(dist.get_rank())\nmodel.to(dist.get_rank())\n"
     )
     after, _ = apply_fixes(before, None, ["unsafe"])
-    local = 'int(os.environ["LOCAL_RANK"])'
+    local = 'int(os.environ.get("LOCAL_RANK", dist.get_rank()))'
     assert after == before.replace("\nimport torch\n", "\nimport os\nimport torch\n").replace("dist.get_rank()", local)
 
 
@@ -286,7 +286,7 @@ def test_patch_uses_the_alias_of_os() -> None:
         "import os as system\nimport torch\nimport torch.distributed as dist\ntorch.cuda.set_device(dist.get_rank())\n"
     )
     after, _ = apply_fixes(before, None, ["unsafe"])
-    assert 'set_device(int(system.environ["LOCAL_RANK"]))' in after
+    assert 'set_device(int(system.environ.get("LOCAL_RANK", dist.get_rank())))' in after
 
 
 def test_patch_uses_local_process_index_of_accelerate() -> None:

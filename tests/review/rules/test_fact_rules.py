@@ -1416,7 +1416,7 @@ REPAIRED = {
     "the norm of one shard": "model.clip_grad_norm_(1.0)",
     "a method of the model": "print(model.module.in_features)",
     "tensors on one GPU": "torch.ones(2, 2).to(f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\")",
-    "a GPU that no rank selects": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\ndist.init_process_group(',
+    "a GPU that no rank selects": 'set_device(int(os.environ.get("LOCAL_RANK", 0)))\ndist.init_process_group(',
     "one round too late": "    if not ((number + 1) % accumulated == 0):\n        with model.no_sync():",
     "a batch for the GPUs of a node": "batch_size //= dist.get_world_size()",
     "no sampler": """
