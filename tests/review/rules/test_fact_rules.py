@@ -192,6 +192,26 @@ FOUND: dict[str, tuple[str, str, str]] = {
             file.write("1")
         """,
     ),
+    "a model that every rank uploads": ("DW412", START, 'model.push_to_hub("me/model")'),
+    "a run of MLflow for each rank": ("DW412", START, "import mlflow\nmlflow.start_run()"),
+    "a directory that every rank moves": ("DW412", START, 'import shutil\nshutil.move("out", "old")'),
+    "an archive that every rank unpacks": (
+        "DW412",
+        START,
+        'import shutil\nshutil.unpack_archive("data.zip", "data")',
+    ),
+    "numbers for the run of rank 0, from the first rank of each node": (
+        "DW412",
+        START,
+        """
+        import wandb
+        if rank == 0:
+            wandb.init(project="x")
+        for step in range(3):
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                wandb.log({"step": step})
+        """,
+    ),
     "checkpoints that every rank finds and deletes": (
         "DW412",
         START,
@@ -202,7 +222,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
             shutil.rmtree(os.path.join("out", each))
         """,
     ),
-    "a table of every rank": ("DW412", START, 'table.to_csv("out/results.csv")'),
+    "a table of every rank": ("DW412", START, 'table.to_csv("out/results.csv")\nprint(rank)'),
     "a table of every epoch": (
         "DW412",
         START,
@@ -399,7 +419,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
         """,
     ),
     "a method of the model": ("DW218", START + WRAP, "print(model.in_features)"),
-    "a file of every rank": ("DW412", START, 'with open("log.txt", "w") as log:\n    print(1, file=log)'),
+    "a file of every rank": ("DW412", START, 'with open("log.txt", "w") as log:\n    print(1, file=log)\nprint(rank)'),
     "tensors on one GPU": ("DW104", START + WRAP, 'x = torch.ones(2, 2).to("cuda:0")'),
     "a model on one GPU": (
         "DW104",
@@ -941,6 +961,19 @@ SILENT: dict[str, tuple[str, str, str]] = {
             torch.save(model.state_dict(), os.path.join("out", "model.pt"))
         """,
     ),
+    "a model that rank 0 uploads": ("DW412", START, 'if rank == 0:\n    model.push_to_hub("me/model")'),
+    "numbers for the run of rank 0": (
+        "DW412",
+        START,
+        """
+        import wandb
+        if rank == 0:
+            wandb.init(project="x")
+        for step in range(3):
+            if rank == 0:
+                wandb.log({"step": step})
+        """,
+    ),
     "an attribute that is set on DDP": (
         "DW218",
         START + WRAP,
@@ -1402,6 +1435,14 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 
 
 REPAIRED = {
+    "a file of every rank": """
+if not dist.is_initialized() or dist.get_rank() == 0:
+    with open("log.txt", "w") as log:
+        print(1, file=log)
+if dist.is_initialized():
+    dist.barrier()
+""",
+    "a table of every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    table.to_csv(",
     "a save on every rank": "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(",
     "a load onto the GPU of rank 0": 'torch.load("last.pt", map_location="cpu")',
     "a state saved without DDP and loaded into it": "model.module.load_state_dict(torch.load(",

@@ -1,0 +1,172 @@
+"""DW412: files, downloads and curves of every rank."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from ....knowledge.schema import Severity
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import RANKS, Key, Keys, parts
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.values import Value
+from ..patches.guard_statement import guard_statement
+from ..rule_context import Patch, Script, Violation
+from ..violations import violation_at
+
+WRITE = "write-on-rank-0"
+# What replaces a file: the place of its path among the arguments and the names it has; -1: the object of the method.
+REPLACES: dict[str, tuple[int, str]] = {
+    "open": (0, "file"),
+    **dict.fromkeys(("numpy.save", "numpy.savez"), (0, "file")),
+    "shutil.copytree": (1, "dst"),
+    **dict.fromkeys((".write_text", ".write_bytes"), (-1, "")),
+    **dict.fromkeys((".to_csv", ".to_json", ".to_parquet", ".to_pickle"), (0, "path_or_buf")),
+    ".save_to_disk": (0, "dataset_path"),
+    ".savefig": (0, "fname"),
+}
+FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
+WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
+DATASETS = "torchvision.datasets."
+# Functions that download or unpack: the place and the name of the argument for the path.
+PLACES = {
+    "urllib.request.urlretrieve": (1, "filename"),
+    "wget.download": (1, "out"),
+    "shutil.unpack_archive": (1, "extract_dir"),
+}
+COUNTS = ("range", "sequence", "constant", "enumerate")  # whose elements are the same on all ranks
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the files that all ranks write at one place."""
+    yield from _curves(script, run)
+    yield from _downloads(script, run)
+    yield from _files(script, run)
+    yield from _appended(script, run)
+
+
+def _curves(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the writers for TensorBoard of all ranks that all of them write to."""
+    logs = [fact.owner.key for reach, fact in run.of(".add_scalar", ".add_scalars") if by_all(reach) and fact.owner]
+    for reach, fact in run.of(*WRITERS):
+        folder = argument(fact, 0, "log_dir", "logdir")
+        shared = by_all(reach) and (folder is None or same_on_ranks(folder.key))
+        if shared and any(fact.result.key in parts(each) for each in logs):
+            message = (
+                f"every rank writes events for TensorBoard to this directory{elsewhere(script, reach)}: each curve "
+            )
+            message += "is there once for each rank"
+            yield from violation_at(script, reach, message, 0.65, severity=severity_of(script, run, reach))
+
+
+def _downloads(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the downloads of all ranks to one place, which nothing has downloaded before."""
+    before: set[str] = set()
+    for reach in run.reached:
+        fact = reach.fact
+        if not isinstance(fact, Noted):
+            continue
+        to = argument(fact, *(PLACES.get(fact.name) or (0, "root")))
+        if fact.name.startswith(DATASETS):
+            given = argument(fact, -1, "download")
+            if given is None or given.key is not run.keys.true:
+                continue
+        elif fact.name not in PLACES:
+            continue
+        if not by_all(reach):
+            before.add(fact.name)
+        elif to and same_on_ranks(to.key) and fact.name not in before and run.is_of_several(reach):
+            message = (
+                f"every rank downloads to this place{elsewhere(script, reach)}: one may read what another is still "
+            )
+            message += "writing"
+            yield from violation_at(script, reach, message, 0.65, severity=severity_of(script, run, reach))
+
+
+def _files(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of(*REPLACES):
+        path = _replaced(fact)
+        if path is None or not (by_all(reach) and same_on_ranks(path.key) and run.is_of_several(reach)):
+            continue
+        if _is_device(path.key) or _is_of_data(path.key, reach):
+            continue
+        message = f"every rank writes this file{elsewhere(script, reach)}: the last one to open it empties what the "
+        message += "others have written"
+        severity = None if run.surely_distributed else "info"
+        patch = partial(_write_once, script, reach, fact) if script.is_here(reach) else None
+        yield from violation_at(script, reach, message, 0.65, severity=severity, patch=patch)
+
+
+def _write_once(script: Script, reach: Reach, fact: Noted) -> Patch:
+    """Return the patch that lets rank 0 write a file; the others wait where all of them surely come there."""
+    apart = [each.test for each in reach.conditions] + [each.amount for each in reach.loops]
+    return guard_statement(script, fact.node, WRITE, others_wait=all(same_on_ranks(key) for key in apart))
+
+
+def severity_of(script: Script, run: Run, reach: Reach) -> Severity | None:
+    """Return the lowest severity for what a helper does that may serve one process as well, None for the usual one."""
+    surely = script.is_here(reach) or (run.surely_distributed and run.is_of_several(reach))
+    return None if surely else "info"
+
+
+def _replaced(fact: Noted) -> Value | None:
+    """Return the path of the file that a call replaces, None if it replaces none."""
+    place, name = REPLACES[fact.name]
+    if fact.name == "open":
+        mode = argument(fact, 1, "mode")
+        if not (mode and mode.key.is_constant and str(mode.key.value).startswith("w")):
+            return None
+    return fact.owner if place < 0 else argument(fact, place, name)
+
+
+def _is_of_data(path: Key, reach: Reach) -> bool:
+    """Return whether a path is made of an element of data, or in a loop over data: those of ranks are not the same."""
+    loops = [loop.site for loop in reach.loops if not any(part.op == "range" for part in parts(loop.amount))]
+    return any(
+        (part.op == "element" and part.args[0].op not in COUNTS)
+        or (part.op == "at" and any(part.args[0] == at.path and part.args[1] > at.line for at in loops))
+        for part in parts(path)
+    )
+
+
+def _is_device(path: Key) -> bool:
+    return any(
+        (part.op == "library" and str(part.args[0]).endswith("devnull"))
+        or (part.is_constant and str(part.value).startswith("/dev/"))
+        for part in parts(path)
+    )
+
+
+def elsewhere(script: Script, reach: Reach) -> str:
+    """Return the place of a fact in brackets, if it is in another file."""
+    site = reach.fact.site
+    return "" if script.is_here(reach) else f" ({site.path.rpartition('/')[2]}:{site.line})"
+
+
+def _appended(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of("open"):
+        path, mode = argument(fact, 0, "file"), argument(fact, 1, "mode")
+        if not path or not mode or not mode.key.is_constant or reach.attempted or not reach.several:
+            continue
+        if str(mode.key.value).startswith("a") and (sharing := _sharing(path.key, reach.ranks, run.keys)):
+            who = "every rank appends to" if sharing == ALL else "several ranks append to"
+            message = f"{who} one file{elsewhere(script, reach)}: what should be there once is there several times"
+            yield from violation_at(script, reach, message, 0.65, severity="info")
+
+
+def _sharing(path: Key, ranks: int, keys: Keys) -> int:
+    """Return the ranks, as bits, that have one path in common with another rank; 0 if none surely have."""
+    shared = 0
+    seen: dict[Key, int] = {}
+    for bit, rank in enumerate(RANKS):
+        if ranks & (1 << bit):
+            own = keys.specialise(path, rank)
+            if _is_device(own) or not same_on_ranks(own):
+                continue
+            if own in seen:
+                shared |= 1 << bit | 1 << seen[own]
+            seen.setdefault(own, bit)
+    return shared if shared & ~FIRST_OF_NODES else 0
+
+
+def by_all(reach: Reach) -> bool:
+    """Return whether all ranks surely reach a fact, and not one after the other."""
+    return reach.several and reach.ranks == ALL and not reach.attempted
