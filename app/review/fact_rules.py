@@ -7,6 +7,7 @@ from .rule_context import Script, Violation
 from .rules import (
     accumulation,
     averages,
+    checkpoint_loads,
     checkpoints,
     collective_arguments,
     device_choice,
@@ -116,7 +117,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW435": tensor_devices.check,
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
-    "DW504": checkpoints.check_load,
+    "DW504": checkpoint_loads.check,
     "DW505": early_reads.check_read,
 }
 

@@ -1,4 +1,4 @@
-"""DW501, DW502 and DW504: checkpoints that several ranks write, or load onto one device."""
+"""DW501 and DW502: checkpoints that several ranks write."""
 
 import ast
 import re
@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
+from ...training_script.model.keys import RANKS, Key, parts
 from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, last_name
 from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
 from ..patches.writer_of_all import write_on_global_rank
@@ -30,12 +29,8 @@ CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
-OF_NUMBERS = re.compile(
-    r"sched|scaler|sampler|loader|trt", re.IGNORECASE
-)  # objects whose states hold numbers or an engine, not tensors
 SHARDS = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 GUARD = "guard-save"
-TO_CPU = "load-to-cpu"
 
 
 def check_race(script: Script, run: Run) -> Iterator[Violation]:
@@ -90,90 +85,6 @@ def _later(run: Run, reach: Reach, other: Reach) -> bool:
     return together(reach, other) and run.reached.index(other) > run.reached.index(reach)
 
 
-def check_load(script: Script, run: Run) -> Iterator[Violation]:
-    """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
-    loads = list(run.of(LOAD))
-    if not loads or _saves_from_cpu(script):
-        return
-    distributed = run.distributed or any(each.distributed for each in script.runs)
-    only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
-    given = [
-        (reach, fact.values[0])
-        for reach, fact in run.of(".load_state_dict")
-        if fact.values and not _is_of_numbers(fact.node.func)
-    ]
-    for reach, fact in loads:
-        if not fact.values or len(fact.values) > 1 or {"map_location", "**"} & fact.named.keys():
-            continue
-        if not script.is_here(reach) and len(reach.calls) > 1:
-            continue  # it is a finding of the file between
-        where = _unused_map_location(script, reach, fact)
-        own = fact.values[0].key.spread & BY_RANK  # a file of each rank, whose tensors return to the rank's own GPU
-        if where or (
-            distributed
-            and not own
-            and reach.several
-            and reach.ranks & ~FIRST_OF_NODES
-            and not _on_cpu(run)
-            and any(_is_loaded(fact, state, at.calls == reach.calls and at.calls in only) for at, state in given)
-        ):
-            yield from violation_at(
-                script,
-                reach,
-                "map_location is not passed on: these tensors are loaded onto the GPU that they were saved from"
-                if where
-                else "without map_location every rank loads these tensors onto the GPU that they were saved from",
-                0.85 if where else 0.8,
-                patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
-            )
-
-
-def _is_of_numbers(method: ast.expr) -> bool:
-    """Return whether the object of a method has a state without tensors, by its name."""
-    return isinstance(method, ast.Attribute) and bool(OF_NUMBERS.search(last_name(method.value)))
-
-
-def _saves_from_cpu(script: Script) -> bool:
-    """Return whether the parts of what the script saves are moved to the CPU before, where it saves a model."""
-    if "save" not in script.source.text or ".cpu()" not in script.source.text:
-        return False
-    saving = [
-        any(_moves_parts(node) for node in nodes_below(function))
-        for function in script.names.scope_of
-        if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in nodes_below(function))
-    ]
-    return any(saving)
-
-
-def _moves_parts(node: ast.AST) -> bool:
-    """Return whether each part of a mapping is moved to the CPU, or a model with all its parts."""
-    match node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="cpu"), args=[], keywords=[])):
-            return True
-        case ast.DictComp(value=value) | ast.Assign(targets=[ast.Subscript()], value=value):
-            return isinstance(value, ast.Call) and last_name(value.func) == "cpu"
-    return False
-
-
-def _is_save(script: Script, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and script.names.qualified(node.func) == "torch.save"
-
-
-def _is_loaded(load: Noted, state: Value, only: bool) -> bool:
-    """Return whether a state is what ``load`` returns, or made of it as the ``only`` load of a function."""
-    return load.result.key in parts(state.key) or (only and "checkpoint" in state.facts)
-
-
-def _unused_map_location(script: Script, reach: Reach, load: Noted) -> str:
-    """Return the parameter of the function around a load that says where to load to, if nothing reads it."""
-    function = script.names.enclosing_function(load.node) if script.is_here(reach) else None
-    if function is None or isinstance(function, ast.Lambda):
-        return ""
-    given = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
-    read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
-    return "map_location" if "map_location" in given and "map_location" not in read else ""
-
-
 def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
     if not run.distributed:
         return
@@ -220,12 +131,6 @@ def _is_of_node(path: Key) -> bool:
     return any(part.op == "attribute" and "local" in str(part.args[1]).lower() for part in parts(path))
 
 
-def _on_cpu(run: Run) -> bool:
-    """Return whether the backend of the process group is one for CPUs."""
-    backends = [argument(fact, 0, "backend") for _, fact in run.of("torch.distributed.init_process_group")]
-    return any(each and each.key.is_constant and each.key.value in ("gloo", "mpi") for each in backends)
-
-
 def _guarded(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     inside = range(fact.site.line, fact.site.end_line + 1)
     waits = any(isinstance(each.fact, Event) and each.fact.site.line in inside for each in run.reached)
@@ -258,15 +163,3 @@ def _is_read_next(run: Run, write: Reach, fact: Noted) -> bool:
             if path and read and read.key is path.key and reach.several:
                 return True
     return False
-
-
-def _load_to(script: Script, fact: Noted, where: str) -> Patch:
-    edit = script.source.add_argument(fact.node, f"map_location={where}" if where else 'map_location="cpu"')
-    if edit is None:
-        return no_patch(TO_CPU, "pass map_location to this call")
-    return Patch(
-        id=TO_CPU,
-        safety="safe" if where else "unsafe",
-        why_unsafe="" if where else "what is used directly from the checkpoint is then on the CPU",
-        edits=[edit],
-    )

@@ -212,6 +212,16 @@ FOUND: dict[str, tuple[str, str, str]] = {
                 wandb.log({"step": step})
         """,
     ),
+    "the one load of a function that does not say where to": (
+        "DW504",
+        "",
+        """
+        def restore(model, optimizer, folder, device):
+            model.load_state_dict(torch.load(folder + "/model.pt", map_location=device))
+            state = torch.load(folder + "/optimizer.pt")
+            optimizer.load_state_dict(state)
+        """,
+    ),
     "checkpoints that every rank finds and deletes": (
         "DW412",
         START,
@@ -974,6 +984,15 @@ SILENT: dict[str, tuple[str, str, str]] = {
                 wandb.log({"step": step})
         """,
     ),
+    "the load of a schedule, which has no tensors": (
+        "DW504",
+        "",
+        """
+        def restore(model, scheduler, folder, device):
+            model.load_state_dict(torch.load(folder + "/model.pt", map_location=device))
+            scheduler.load_state_dict(torch.load(folder + "/scheduler.pt"))
+        """,
+    ),
     "an attribute that is set on DDP": (
         "DW218",
         START + WRAP,
@@ -1435,6 +1454,7 @@ def test_what_looks_like_it_is_not(name: str) -> None:
 
 
 REPAIRED = {
+    "the one load of a function that does not say where to": '"/optimizer.pt", map_location=device)',
     "a file of every rank": """
 if not dist.is_initialized() or dist.get_rank() == 0:
     with open("log.txt", "w") as log:

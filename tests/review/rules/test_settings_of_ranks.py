@@ -132,7 +132,23 @@ for epoch in range(3):
 model.load_state_dict(state)
 """
 )
+COUNTED = """
+class Accuracy:
+    def __init__(self):
+        self.right = torch.zeros(1)
+    def __call__(self, found, wanted):
+        {}
+        self.right += (found == wanted).sum()
+        {}
+"""
 FOUND = {
+    "a total that is reduced in each call": ("DW436", COUNTED.format("", "dist.all_reduce(self.right)")),
+    "a copy of a total that is kept": (
+        "DW436",
+        COUNTED.format(
+            "", "right = torch.tensor(self.right)\n        dist.all_reduce(right)\n        self.right = right.item()"
+        ),
+    ),
     "a collective for each of a set": (
         "DW233",
         "parameters = {each for model in models for each in model.parameters()}\n"
@@ -174,6 +190,25 @@ FOUND = {
     "an average of whole numbers": ("DW426", STATE.format("pass")),
 }
 SILENT = {
+    "a total that begins anew": ("DW436", COUNTED.format("self.right = 0", "dist.all_reduce(self.right)")),
+    "a total of which a copy is reported": (
+        "DW436",
+        COUNTED.format("", "right = self.right.clone()\n        dist.all_reduce(right)\n        print(right)"),
+    ),
+    "a total that is emptied": (
+        "DW436",
+        COUNTED.format("", "dist.all_reduce(self.right)\n        print(self.right)\n        self.right.zero_()"),
+    ),
+    "a total behind the loop that adds to it": (
+        "DW436",
+        """
+        class Accuracy:
+            def of(self, batches):
+                for found, wanted in batches:
+                    self.right += (found == wanted).sum()
+                dist.all_reduce(self.right)
+        """,
+    ),
     "a collective for each of a sorted set": (
         "DW233",
         "for each in sorted({model.name for model in models}):\n    dist.all_reduce(torch.ones(1))",

@@ -1,0 +1,87 @@
+"""DW436: totals over all calls that each call sums up over the ranks again."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.collectives import collective_name
+from ...training_script.nodes import walk
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+
+SUM, RESET = "all_reduce", "self.reset"
+
+
+def check(script: Script) -> list[Violation]:
+    """DW436: return the attributes that a method adds to, sums over the ranks and keeps for its next call."""
+    if SUM not in script.source.text or "+=" not in script.source.text:
+        return []
+    return [
+        violation
+        for function in script.names.scope_of
+        if isinstance(function, FUNCTIONS)
+        for violation in _of_function(script, function)
+    ]
+
+
+def _of_function(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
+    nodes = [*walk(function)]
+    set_at = {(dotted_name(target), node.lineno): node.value for node, target in _assigned(nodes)}
+    for node in nodes:
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+            continue
+        total = dotted_name(node.target)
+        emptied = any(
+            isinstance(each, ast.Call) and dotted_name(each.func) in (f"{total}.zero_", RESET) for each in nodes
+        )
+        if (
+            emptied
+            or not total.startswith("self.")
+            or any(name == total and line < node.lineno for name, line in set_at)
+        ):
+            continue  # it begins anew in each call
+        for call in nodes:
+            if not isinstance(call, ast.Call) or call.lineno < node.lineno or not _is_sum(script, call):
+                continue
+            summed = dotted_name(call.args[0])
+            if not summed or _loop_around(script, call) is not _loop_around(script, node):
+                continue
+            made = next(
+                (value for (name, line), value in set_at.items() if name == summed and line < call.lineno), None
+            )
+            of_total = summed == total or (made is not None and _mentions(made, total))
+            kept = [value for (name, line), value in set_at.items() if name == total and line >= call.lineno]
+            if of_total and ((summed == total and not kept) or any(_mentions(value, summed) for value in kept)):
+                yield Violation(
+                    line=call.lineno,
+                    column=script.source.column(call),
+                    end_line=call.end_lineno or call.lineno,
+                    message=f"`{total}` has the sum of all ranks after one call: the next one sums it up again",
+                    confidence=0.8,
+                    related=[
+                        RelatedPlace(path=script.source.path, line=node.lineno, message="each call adds to it here")
+                    ],
+                )
+
+
+def _loop_around(script: Script, node: ast.AST) -> ast.AST | None:
+    """Return the innermost loop around a node, in its function."""
+    parent = script.source.parents.get(node)
+    while parent is not None and not isinstance(parent, (*LOOPS, *FUNCTIONS)):
+        parent = script.source.parents.get(parent)
+    return parent if isinstance(parent, LOOPS) else None
+
+
+def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[ast.Assign, ast.expr]]:
+    return ((node, target) for node in nodes if isinstance(node, ast.Assign) for target in node.targets)
+
+
+def _is_sum(script: Script, call: ast.Call) -> bool:
+    """Return whether a call sums up its first argument over the ranks."""
+    op = next((dotted_name(each.value) for each in call.keywords if each.arg == "op"), "SUM")
+    op = dotted_name(call.args[1]) if len(call.args) > 1 else op
+    return bool(call.args) and collective_name(call, script.names) == SUM and op.endswith("SUM")
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(each, ast.Name | ast.Attribute) and dotted_name(each) == name for each in ast.walk(node))
