@@ -201,6 +201,7 @@ CALLS_GIVEN: dict[str, tuple[int, str]] = {
 }
 CALLING_METHODS = {"submit": 0, "apply_async": 0, "run_in_executor": 1, "call_later": 1, "callback": 0}
 
+BUFFERS = ("io.BytesIO", "io.StringIO")
 # Results that differ between ranks, with what they are.
 LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), "the time"),
@@ -208,7 +209,7 @@ LOCAL_RESULTS: dict[str, str] = {
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), "a name of this process or host"),
     "socket.socket": "a port of this process",
-    **dict.fromkeys(("io.BytesIO", "io.StringIO"), "memory of this process"),
+    **dict.fromkeys(BUFFERS, "memory of this process"),
     **dict.fromkeys(("tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory"), "a temporary file"),
     **dict.fromkeys(("tempfile.NamedTemporaryFile", "tempfile.TemporaryFile"), "a temporary file"),
 }

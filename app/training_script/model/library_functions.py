@@ -11,6 +11,7 @@ from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .library_calls import (
+    BUFFERS,
     FUNCTIONS,
     GENERATORS,
     LISTED,
@@ -75,6 +76,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name == "dict" and named and not values and "**" not in named:
             pairs = (each for text, value in named.items() for each in (self.keys.constant(text), value.key))
             return Value(self.keys.make("mapping", *pairs), obj=Record(named))
+        if name in BUFFERS and values:
+            return self.unknown(node, *values)  # to read what it is made of
         if name in LOCAL_RESULTS:
             if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not self._is_seeded_by_rank(name):
                 return self.unknown(node)

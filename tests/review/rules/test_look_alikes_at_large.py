@@ -1827,6 +1827,21 @@ PAIRS = {
         "",
         "DW411",
     ),
+    "what all ranks read of a file through a buffer": Pair(
+        """
+        import io, json, random
+        def read(path):
+            with open(path) as file, io.StringIO(file.read()) as text:
+                return json.loads(text.getvalue())
+        def load(path, name):
+            address = read(path)[name]
+            if address.startswith("https"):
+                dist.barrier()
+        """,
+        'address.startswith("https")',
+        "random.random() > 0.5",
+        "DW406",
+    ),
 }
 
 
