@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from helpers import run_on_two_ranks
-from helpers.measured_programs import CHECKS, PROGRAMS, Truth, path_of, read_truth
+from helpers.measured_programs import CHECKS, PROGRAMS, WITHOUT_PATCH, Truth, path_of, read_truth
 from helpers.patched_files import patch_program
 
 pytestmark = pytest.mark.jobs
@@ -17,34 +17,6 @@ pytestmark = pytest.mark.jobs
 TRUTH = read_truth()
 # Programs that hang use no processor: all of them run at once, and only they end at the limit.
 HANGS = ["--limit-s", "12", "--at-a-time", str(len(TRUTH))]
-# What the review does not find in them, or leaves to a person.
-WITHOUT_PATCH = {
-    "accumulate_nosync",
-    "accuracy_report",
-    "aux_head",
-    "callback_trainer",
-    "error_rate",
-    "feature_extractor",
-    "feature_statistics",
-    "file_queue",
-    "finetune_resume",
-    "gradual_unfreeze",
-    "linear_scaling",
-    "load_pretrained",
-    "manual_sync",
-    "per_class_recall",
-    "rank_correlation",
-    "rank_logger",
-    "rank_zero_only",
-    "report_accuracy",
-    "review_classifier",
-    "rollout_collector",
-    "shared_queue",
-    "signal_error",
-    "speech_batches",
-    "text_stream",
-    "token_throughput",
-}
 
 
 class Ran(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.training_script.source import BOM
 from helpers.command import ddpwizard
+from helpers.measured_programs import WITHOUT_PATCH, path_of, read_truth
 from helpers.patched_programs import PROGRAMS
 from helpers.review_snippets import apply_fixes
 
@@ -40,7 +41,11 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "latin-1": lambda text: (text + "\n").replace("utf-8", "latin-1").encode("latin-1"),
 }
 # The other patches, in a form that has it all: a byte order mark, CRLF and tabs.
-OTHERS = {name: HEAD + program.text for name, program in PROGRAMS.items()}
+OTHERS = {name: HEAD + program.text for name, program in PROGRAMS.items()} | {
+    row.name: path_of("broken", row.name).read_text()
+    for row in read_truth()
+    if row.name not in WITHOUT_PATCH and path_of("broken", row.name).is_file()
+}
 
 
 def all_in_one(text: str) -> bytes:

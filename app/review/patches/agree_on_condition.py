@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 from ...training_script.edits import Edit
+from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.reaching_values import Absent, values_at
 from ...training_script.source import ScriptSource
 from ...training_script.syntax import FUNCTIONS, last_name
@@ -189,19 +190,33 @@ def reduction_at(script: Script, stmt: ast.stmt, names: tuple[str, ...]) -> Flag
     if OTHER_LIBRARIES.search(script.source.text):
         return "the ranks communicate by another library: reduce the decision with its allreduce"
     if _may_end_apart(script, stmt):
-        return "ranks may end the loop around it at different times (join, or a generator): decide in front of it"
+        return "ranks may end the loop around it at different times (join, a generator, other data): decide before it"
     device = tensor_device(script, stmt, torch)
     return NO_DEVICE if device is None else Flag(distributed, torch, name, device)
 
 
 def _may_end_apart(script: Script, stmt: ast.stmt) -> bool:
-    """Return whether ranks need not come here equally often: in ``with model.join()`` and in generators."""
-    at: ast.AST | None = stmt
+    """Return whether ranks need not come here equally often.
+
+    That is so in ``with model.join()``, in generators, and in loops of another number of rounds on each rank.
+    """
+    at: ast.AST | None = script.source.parents.get(stmt)
     while at is not None and not isinstance(at, FUNCTIONS):
         if isinstance(at, ast.With) and any(last_name(item.context_expr) in ("join", "Join") for item in at.items):
             return True
+        if isinstance(at, ast.For) and _rounds_differ(script, at):
+            return True
         at = script.source.parents.get(at)
     return at is not None and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(at))
+
+
+def _rounds_differ(script: Script, loop: ast.For) -> bool:
+    """Return whether the number of rounds of a loop depends on the rank or on its data."""
+    place = script.source.path, loop.lineno, loop.col_offset + 1
+    amounts = {
+        each.amount for run in script.runs for fact in run.reached for each in fact.loops if each.site[:3] == place
+    }
+    return any(amount.spread & (BY_RANK | LOCAL) for amount in amounts)
 
 
 def _is_about_what_body_reads(stmt: ast.If) -> bool:

@@ -18,6 +18,8 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
     """Return the patch after which the ranks of a divergence stay together; display-only if none is known."""
     stmt = _statement(script, found)
     if isinstance(stmt, ast.For | ast.AsyncFor | ast.While) and found.rounds == "count":
+        if not found.sure and found.first.site.path != script.source.path:
+            return no_patch(BY_HAND, "whether the other file communicates in each round is not known: look there first")
         return agree_on_rounds(script, stmt)
     if found.first.kind.endswith(WITH_MODEL) and not found.by & LOCAL and not found.rounds and stmt:
         return use_inner_model(script, found, stmt)

@@ -3,17 +3,18 @@
 import ast
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL
+from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.reach import ALL, Reach
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import node_at
 from ...training_script.syntax import call_argument, dotted_name
 from ..rule_context import Patch, Script, no_patch
-from .agree_on_condition import reduction_at
+from .agree_on_condition import OF_FILES, reduction_at
 from .torch_names import distributed_module, free_name
 
 MEAN, SEND, WAIT = "average-over-ranks", "broadcast-after-load", "wait-for-writer"
 MEANS = ("mean", "mean_of_ranks", "averaged")
+FILES = {*OF_FILES, "listdir", "scandir", "iterdir", "glob", "rglob", "iglob"}
 PARTS = ("part", "tensor", "held")
 
 
@@ -71,13 +72,19 @@ def wait_for_writer(script: Script, reach: Reach) -> Patch:
     found = (node for node in source.parents if isinstance(node, ast.expr) and site and _is_at(node, site))
     stmt = next((source.statement_of(node) for node in found), None)
     module = distributed_module(script, stmt) if stmt else ""
-    apart = any(loop.amount.spread & (BY_RANK | LOCAL) for loop in reach.loops)
+    apart = any(loop.amount.spread & (BY_RANK | LOCAL) or _asks_for_files(loop.amount) for loop in reach.loops)
+    apart = apart or any(_asks_for_files(each.test) for each in reach.conditions)  # ranks may see other files there
     if stmt is None or not module or reach.ranks != ALL or apart or not source.alone(stmt):
         return no_patch(WAIT, "call barrier() on every rank, behind the write and before the read")
     indent = source.indent(stmt.lineno)
     lines = [f"if {module}.is_initialized():", f"{source.one_level(indent)}{module}.barrier()"]
     edits = [source.insert_line(stmt.lineno, line, indent) for line in lines]
     return Patch(id=WAIT, safety="unsafe", why_unsafe="every rank has to come there", edits=edits)
+
+
+def _asks_for_files(key: Key) -> bool:
+    """Return whether a value comes from a question for the files that there are."""
+    return any(part.op == "call" and str(part.args[0]).rpartition(".")[2] in FILES for part in parts(key))
 
 
 def _is_at(node: ast.expr, site: Site) -> bool:

@@ -95,8 +95,7 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
 
 def _delete_once(script: Script, reach: Reach, fact: Noted) -> Patch:
     """Return the patch that lets rank 0 delete a path; the others wait where all of them surely come there."""
-    apart = [each.test for each in reach.conditions] + [each.amount for each in reach.loops]
-    waits = all(same_on_ranks(key) for key in apart)
+    waits = not reach.conditions and not reach.loops  # ranks that ask for the path find it gone
     why = OTHER_DISKS if waits else "what another rank writes there next may be deleted"
     return guard_statement(script, fact.node, DELETE, others_wait=waits, why=why)
 
