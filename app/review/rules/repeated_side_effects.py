@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
+from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
@@ -56,9 +57,15 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
                 f"every rank makes this directory{elsewhere(script, reach)}: for all but the first it exists already, "
                 "or appears in between",
                 0.75,
-                severity=severity_of(script, run, reach),
+                severity=_severity(script, run, reach, path.key),
                 patch=(lambda fact=fact: _allow_existing(script, fact)) if script.is_here(reach) else None,
             )
+
+
+def _severity(script: Script, run: Run, reach: Reach, path: Key) -> Severity | None:
+    """Return the lowest severity where a helper first asks for the path: what else makes or deletes it is not known."""
+    asks = any(part is path for each in reach.conditions for part in parts(each.test))
+    return "info" if asks and not script.is_here(reach) else severity_of(script, run, reach)
 
 
 def _is_made(run: Run, reach: Reach, path: Key) -> bool:
@@ -89,7 +96,7 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
             message = f"every rank {does} this{elsewhere(script, reach)}: one of them finds it gone, or deletes what "
             message += "another has just written"
             patch = partial(_delete_once, script, reach, fact) if script.is_here(reach) else None
-            severity = severity_of(script, run, reach)
+            severity = _severity(script, run, reach, path.key)
             yield from violation_at(script, reach, message, 0.75, severity=severity, patch=patch)
 
 

@@ -1886,6 +1886,28 @@ def test_a_helper_of_distributed_scripts_makes_none_of_several_ranks(
     assert [each.rule for each in results if each.rule == "DW501"] == rules
 
 
+MAKES_FOLDER = """
+import os
+def prepare(folder):
+    {}os.makedirs(folder)
+"""
+USES_FOLDER = """
+import torch.distributed as dist
+from folders import prepare
+dist.init_process_group("nccl")
+prepare("results")
+"""
+
+
+@pytest.mark.parametrize(("asks", "severity"), [("if not os.path.isdir(folder): ", "info"), ("", "warning")])
+def test_a_helper_that_asks_for_a_directory_may_find_it(asks: str, severity: str, tmp_path: Path) -> None:
+    (tmp_path / "folders.py").write_text(MAKES_FOLDER.format(asks))
+    script = tmp_path / "train.py"
+    script.write_text(USES_FOLDER)
+    results = review_file(script, built_in_knowledge())
+    assert [each.severity for each in results if each.rule == "DW412"] == [severity]
+
+
 def shown(code: str, rule: str) -> list[ReviewFinding]:
     """Return the errors and warnings of a rule."""
     return [each for each in found(code, rule) if each.severity != "info"]
