@@ -7,6 +7,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
@@ -82,12 +83,17 @@ def _downloads(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _files(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the files that all ranks open to write, those of a helper at the first call that leads there."""
+    known: set[Site] = set()
     for reach, fact in run.of(*REPLACES):
         path = _replaced(fact)
+        if fact.site in known:
+            continue
         if path is None or not (by_all(reach) and same_on_ranks(path.key) and run.is_of_several(reach)):
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
+        known.add(fact.site)
         message = f"every rank writes this file{elsewhere(script, reach)}: the last one to open it empties what the "
         message += "others have written"
         severity = None if run.surely_distributed else "info"

@@ -1908,6 +1908,28 @@ def test_a_helper_that_asks_for_a_directory_may_find_it(asks: str, severity: str
     assert [each.severity for each in results if each.rule == "DW412"] == [severity]
 
 
+WRITES_LOG = """
+def note(text):
+    with open("log.txt", "w") as file:
+        file.write(text)
+"""
+CALLS_LOG = """
+import torch.distributed as dist
+from log import note
+dist.init_process_group("nccl")
+note("begin")
+note("end")
+"""
+
+
+def test_a_file_of_a_helper_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "log.py").write_text(WRITES_LOG)
+    script = tmp_path / "train.py"
+    script.write_text(CALLS_LOG)
+    results = review_file(script, built_in_knowledge())
+    assert [CALLS_LOG.splitlines()[each.line - 1] for each in results if each.rule == "DW412"] == ['note("begin")']
+
+
 def shown(code: str, rule: str) -> list[ReviewFinding]:
     """Return the errors and warnings of a rule."""
     return [each for each in found(code, rule) if each.severity != "info"]
