@@ -8,7 +8,7 @@ from ...knowledge.schema import NATS, Knowledge, Weight
 from ..evidence import answer_id, clue_id, confirmed_id, signature_id, similar_text_id, typical_words_id, verdict_id
 
 VERDICT_NATS = NATS["decisive"]  # the verdict of a triage names this cause
-WORDS_NATS = NATS["decisive"]  # a text that can be about this cause only
+WORDS_NATS = NATS["decisive"]  # a text that can be about this cause only, or about another subject only
 SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 UNMENTIONED_NATS = -1.0  # an answer that does not name a cause known by this question
 NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
@@ -17,7 +17,8 @@ NONE_ANSWER = "none"
 
 # The classes of evidence whose multipliers are fitted.
 ROOT_SIGNATURE, SYMPTOM_SIGNATURE, LOG_FINDING = "root signature", "symptom signature", "log finding"
-TYPICAL_WORDS, LIKENESS, ANSWER = "typical words", "likeness", "answer"
+TYPICAL_WORDS, OTHER_WORDS = "typical words", "words of another subject"
+LIKENESS, ANSWER = "likeness", "answer"
 CLUES: dict[Weight, str] = {
     "decisive": "decisive clue",
     "strong": "strong clue",
@@ -25,7 +26,16 @@ CLUES: dict[Weight, str] = {
     "weak": "weak clue",
     "against": "clue against",
 }
-CLASSES = (ROOT_SIGNATURE, SYMPTOM_SIGNATURE, LOG_FINDING, TYPICAL_WORDS, LIKENESS, ANSWER, *CLUES.values())
+CLASSES = (
+    ROOT_SIGNATURE,
+    SYMPTOM_SIGNATURE,
+    LOG_FINDING,
+    TYPICAL_WORDS,
+    OTHER_WORDS,
+    LIKENESS,
+    ANSWER,
+    *CLUES.values(),
+)
 
 Weights = Mapping[str, Mapping[str, float]]  # evidence id -> cause id -> nats
 

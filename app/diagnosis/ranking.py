@@ -33,7 +33,7 @@ from ..evidence import (
     shows_unrelated,
     verdict_id,
 )
-from .evidence_weights import Weights
+from .evidence_weights import OTHER_WORDS, WORDS_NATS, Weights
 
 COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
@@ -47,7 +47,6 @@ UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for 
 ONE_PROCESS_NATS = 11.0
 ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
 DOCUMENTED_TEMPERATURE = 0.65  # where none is fitted
-OTHER_SUBJECT_NATS = 4.0  # a text that can be about something else only
 TEXT_SOURCES = ("log", "description")
 SUPPORT_OF_SOURCE: Mapping[Source, Support] = {
     "log": "log",
@@ -80,7 +79,8 @@ def rank_causes(
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
     around: dict[str, list[ReasonLine]] = defaultdict(list)
     items = _once(evidence)
-    unrelated = _unrelated_nats(knowledge, items)
+    measured = calibration or built_in_calibration()
+    unrelated = _unrelated_nats(knowledge, items, measured)
     is_shown = any(_shows_fault(item, knowledge) for item in items)
     inspected = [item for item in items if _is_of_hung_job(item)]
     for item in items:
@@ -109,7 +109,7 @@ def rank_causes(
             scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS)
     order = sorted(scores, key=lambda i: (-scores[i], i))
     support = _support(reasons[order[0]]) if order else "words"
-    temperature = temperature_of(support, calibration or built_in_calibration())
+    temperature = temperature_of(support, measured)
     shares, other = softmax_with_other(scores, unrelated, temperature)
     both = _two_at_once(knowledge, order, reasons)
     for id_, second in zip(both, reversed(both), strict=True):
@@ -256,7 +256,7 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
             lines.append(ReasonLine(source, why, "", STEPS_BACK_NATS if seen else STEPS_BACK_NATS / 2))
 
 
-def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
+def _unrelated_nats(knowledge: Knowledge, items: list[Evidence], measured: Calibration) -> float:
     """Return the nats for "none of these": an error message of a single process, no mention of several ranks.
 
     Only if all evidence is text: answers and probes imply a job of several ranks. Or a job that is still starting.
@@ -267,7 +267,7 @@ def _unrelated_nats(knowledge: Knowledge, items: list[Evidence]) -> float:
         return 0.0
     other_subject = max((item.strength for item in items if item.id == OTHER_SUBJECT), default=0.0)
     return (
-        OTHER_SUBJECT_NATS * other_subject
+        WORDS_NATS * measured.multipliers.get(OTHER_WORDS, 1.0) * other_subject
         + UNRELATED_NATS * shows_unrelated(knowledge, items)
         + ONE_PROCESS_NATS * any(item.id == ONE_PROCESS for item in items)
     )
