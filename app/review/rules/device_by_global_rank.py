@@ -1,7 +1,7 @@
 """DW101: a CUDA device chosen by the global rank.
 
-Only if the script shows that the number is the global rank (RANK, ``dist.get_rank()``, ``process_index``), not if only
-a name suggests it. Silent in scripts for one node: there both numbers are the same.
+Only if the script shows that the number is the global rank (RANK, ``dist.get_rank()``, ``process_index``), or its name
+says so (``global_rank``). Silent in scripts for one node: there both numbers are the same.
 """
 
 import ast
@@ -16,14 +16,17 @@ from ...training_script.model.keys import UNTIL_KNOWN, rank_in
 from ...training_script.name_resolution import Names
 from ...training_script.nodes import nodes_below
 from ...training_script.scopes import Scope
-from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
 from ..one_node import is_for_one_node
+from ..patches.os_import import os_module
 from ..rule_context import Patch, Script, Violation, no_patch
 
 FIX = "use-local-rank"
 WHY_UNSAFE = "other code may rely on the device having the number of the global rank"
 DEVICE_NAMES = {"device", "device_id", "current_device", "cuda_device", "device_index", "gpu_id"}
 NUMBER_OF_DEVICE = ("torch.cuda.set_device", "torch.cuda.device")
+OF_ALL = re.compile(r"_?(?:global|world)_rank")
+OF_ACCELERATOR = ("set_device", "device_name", "device")  # of DeepSpeed's get_accelerator(), by a number
 OF_DEVICE = re.compile(r"cuda|device|DataParallel|\.to\(")
 OF_RANK = re.compile(rf"""["'](?:{"|".join(name for name, scope in RANK_SCOPES.items() if scope == "global")})["']""")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
@@ -41,7 +44,7 @@ def check(script: Script) -> list[Violation]:
     text = script.source.text
     if not OF_DEVICE.search(text) or not (script.has_ranks or OF_RANK.search(text)):
         return []
-    if "global" not in script.evaluated.keys.kinds_read:
+    if "global" not in script.evaluated.keys.kinds_read and not script.mentions(OF_ALL):
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in _device_places(script):
@@ -106,7 +109,7 @@ def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
         given += listed.elts if isinstance(listed, (ast.List, ast.Tuple)) else []
     elif full.endswith("distributed.init_process_group"):
         given = [call_argument(call, "device_id")]
-    elif method == "set_device" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+    elif method in OF_ACCELERATOR and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
         of_library = names.qualified(call.func.value.func).endswith("accelerator.get_accelerator")
         given = call.args[:1] if of_library else []  # type: ignore[assignment]
     elif method in ("to", "cuda") and not full:
@@ -173,7 +176,7 @@ def _read_like(script: Script, place: ast.expr, rank: Rank, variable: str) -> tu
             local = f"{code[:at]}{quote}{variable}{quote}{code[at + len(script.source.code(key)) :]}"
             other = '"' if quote == "'" else "'"
             return local.replace(other, quote), None
-    os_, edit = _os_module(script)
+    os_, edit = os_module(script)
     default = next((ast.unparse(leaf) for leaf in script.names.origins(place) if _is_number(leaf)), "")
     before = script.source.one_line(place)  # what a launcher without this variable has used so far
     if not default and quote in before:
@@ -244,10 +247,13 @@ def _spawn_index(script: Script, at: ast.arg) -> Rank | None:
 
 
 def _rank(script: Script, expr: ast.expr) -> Rank | None:
-    """Return the rank that an expression is, if the script shows where it comes from; that of a spawn is local."""
+    """Return the rank that an expression is, if the script shows where it comes from; that of a spawn is local.
+
+    A name that says of all nodes, such as ``global_rank``, is enough.
+    """
     value = script.evaluated.value(expr)
     rank = rank_in(value) if value else None
-    if rank is None or rank.args[1] in ("", UNTIL_KNOWN):
+    if rank is None or rank.args[1] == UNTIL_KNOWN or not (rank.args[1] or OF_ALL.fullmatch(last_name(expr))):
         return None
     kind, source = rank.args
     return Rank("local" if kind == "spawned" else kind, source)
@@ -277,28 +283,3 @@ def _holds_at(script: Script, at: ast.AST, place: ast.expr, scope: Scope) -> boo
         return False
     inside_function = scope.node is script.source.tree and script.names.enclosing_function(place) is not None
     return inside_function or (at.end_lineno or at.lineno) < place.lineno
-
-
-def _os_module(script: Script) -> tuple[str, Edit | None]:
-    """Return the name of the module ``os``, and the edit that imports it if it is missing."""
-    for name, bindings in script.names.module.bindings.items():
-        for binding in bindings:
-            if isinstance(binding.at, ast.Import) and any(
-                a.name == "os" and (a.asname or "os") == name for a in binding.at.names
-            ):
-                return name, None
-    return "os", _import_edit(script, "import os")
-
-
-def _import_edit(script: Script, code: str) -> Edit:
-    """Return the edit that inserts an import before the first other import, behind ``__future__``."""
-    body = script.source.tree.body
-    for stmt in body:
-        if isinstance(stmt, (ast.Import, ast.ImportFrom)) and getattr(stmt, "module", "") != "__future__":
-            return script.source.insert_line(stmt.lineno, code, "")
-    first = next((s for s in body if not isinstance(s, (ast.Import, ast.ImportFrom)) and not _docstring(s)), body[0])
-    return script.source.insert_line(script.source.first_line_with_comments(first, first.lineno - 1), code, "")
-
-
-def _docstring(stmt: ast.stmt) -> bool:
-    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant) and isinstance(stmt.value.value, str)

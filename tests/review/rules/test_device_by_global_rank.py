@@ -14,6 +14,14 @@ RANK = {
     "Slurm": 'rank = int(os.environ["SLURM_PROCID"])',
 }
 OBJECTS = {
+    "an attribute named after all nodes": """
+        from deepspeed.accelerator import get_accelerator
+        class Trainer:
+            def __init__(self, config):
+                self.global_rank = config.global_rank
+            def device(self):
+                return torch.device(get_accelerator().device_name(self.global_rank))
+    """,
     "an attribute that is None first": """
         class Optimizer:
             def __init__(self):
