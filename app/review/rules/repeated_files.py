@@ -6,7 +6,7 @@ from functools import partial
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, parts
-from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, NEAR, Reach, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value
 from ..patches.guard_statement import guard_statement
@@ -86,9 +86,9 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the files that all ranks open to write, those of a helper at the first call that leads there."""
     known: set[Site] = set()
     for reach, fact in run.of(*REPLACES):
+        if fact.site in known or _is_far(script, reach):
+            continue  # a helper of helpers, such as a log, mostly names its files by the rank in a way of its own
         path = _replaced(fact)
-        if fact.site in known:
-            continue
         if path is None or not (by_all(reach) and same_on_ranks(path.key) and run.is_of_several(reach)):
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
@@ -99,6 +99,12 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         severity = None if run.surely_distributed else "info"
         patch = partial(_write_once, script, reach, fact) if script.is_here(reach) else None
         yield from violation_at(script, reach, message, 0.65, severity=severity, patch=patch)
+
+
+def _is_far(script: Script, reach: Reach) -> bool:
+    """Return whether a fact is several calls away from the script."""
+    here = [number for number, site in enumerate(reach.calls) if site.path == script.source.path]
+    return not script.is_here(reach) and len(reach.calls) - (here[-1] if here else 0) > NEAR
 
 
 def _write_once(script: Script, reach: Reach, fact: Noted) -> Patch:

@@ -321,6 +321,8 @@ class NameEvaluator:
     def item(self, owner: Value, index: Key, node: ast.AST) -> Value:
         """Return an element of a sequence or a mapping."""
         place = index.value if index.is_constant else None
+        if place is None and self.qualified(owner) == "os.environ":
+            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # which may be that of a rank
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key

@@ -7,7 +7,7 @@ from .amounts import DISTINCT
 from .conditions import ConditionEvaluator
 from .function_steps import Rounds
 from .iterables import is_of_batches
-from .keys import BY_RANK, LOCAL, NEVER_NONE, Grown, Key
+from .keys import BY_RANK, LOCAL, NEVER_NONE, TOUCHED, Grown, Key
 from .sequences import Site
 from .values import Value
 
@@ -84,7 +84,7 @@ class RoundsEvaluator(ConditionEvaluator):
             return after
         spread = value.key.spread | after.key.spread
         op = "changing" if may_become_none(after.key, value.key) else "altered"
-        key = self.keys.make(op, name, *loop, spread=spread & 2)
+        key = self.keys.make(op, name, *loop, spread=spread & (LOCAL | TOUCHED))
         if spread & 1:
             op = "counted" if counts_on(value.key, after.key) else "changing"
             key = self.keys.make(op, name, *loop, value.key, after.key)

@@ -1009,6 +1009,18 @@ SILENT: dict[str, tuple[str, str, str]] = {
                     print(net.weights)
         """,
     ),
+    "a file named by a variable of some launcher": (
+        "DW412",
+        START,
+        """
+        number = "0"
+        for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK"):
+            if name in os.environ:
+                number = os.environ[name]
+        with open(f"log-{number}.txt", "w") as file:
+            file.write("1")
+        """,
+    ),
     "a picture for each sample": (
         "DW412",
         START,
