@@ -14,17 +14,13 @@ CHECKS = PROGRAMS / "checks.py"
 WITHOUT_PATCH = {
     "accumulate_nosync",
     "accuracy_report",
-    "aux_head",
     "callback_trainer",
     "error_rate",
-    "feature_extractor",
     "feature_statistics",
     "file_queue",
     "finetune_resume",
     "gradual_unfreeze",
-    "linear_scaling",
     "load_pretrained",
-    "manual_sync",
     "per_class_recall",
     "rank_correlation",
     "rank_logger",
@@ -36,7 +32,6 @@ WITHOUT_PATCH = {
     "signal_error",
     "speech_batches",
     "text_stream",
-    "token_throughput",
 }
 
 

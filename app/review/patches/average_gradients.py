@@ -2,13 +2,26 @@
 
 import ast
 
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import call_argument, dotted_name
 from ..rule_context import Patch, Script, no_patch
 from .torch_names import distributed_module, free_name
 
-FIX = "average-gradients"
+FIX, SUM = "average-gradients", "divide-the-sum"
+SMALLER = "the steps are smaller: a learning rate may have been chosen for the sum"
 PARAMETERS = ("parameter", "param", "weight")
 BY_HAND = "call the wrapped model here, and take from it what is needed of the inner one"
+
+
+def divide_sum(script: Script, reduce: ast.Call) -> Patch:
+    """Return the patch that divides a gradient by the number of ranks behind the call that sums it up."""
+    source, stmt = script.source, script.source.statement_of(reduce)
+    given, module = call_argument(reduce, "tensor", 0), dotted_name(reduce.func).rpartition(".")[0]
+    last, tensor = stmt.end_lineno or stmt.lineno, dotted_name(given) if given is not None else ""
+    alone = isinstance(stmt, ast.Expr) and stmt.value is reduce and source.alone(stmt) and last < len(source.starts)
+    if not alone or not module or not tensor or call_argument(reduce, "async_op", 3) is not None:
+        return no_patch(SUM, "divide the gradients by the number of ranks")
+    line = source.insert_line(last + 1, f"{tensor} /= {module}.get_world_size()", source.indent(stmt.lineno))
+    return Patch(id=SUM, safety="unsafe", why_unsafe=SMALLER, edits=[line])
 
 
 def average_gradients(script: Script, called: ast.expr, backward: ast.Call | None) -> Patch:

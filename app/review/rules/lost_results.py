@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
@@ -10,12 +11,14 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.lengths import PAIR, number
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, last_name
+from ...training_script.syntax import FUNCTIONS, call_argument, last_name
 from ..patches.move_statement import block_of
-from ..rule_context import Script, Violation
+from ..patches.torch_names import torch_module
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 PREFIX = "torch.distributed."
+FLOATS = "same-type-on-all"
 IN_PLACE = {
     "all_reduce": "tensor",
     "broadcast": "tensor",
@@ -74,6 +77,7 @@ def check_type(script: Script, run: Run) -> Iterator[Violation]:
                 f"`{total.args[0]}` is still the whole number of its start on a rank whose part of the data is empty, "
                 f"a float on the others: {name} of both fails, or gives nonsense",
                 0.8,
+                patch=partial(_as_floats, script, fact, name),
             )
         given = _argument(fact, 0, IN_PLACE[name])
         for made in script.names.origins(given) if given is not None else ():
@@ -88,7 +92,23 @@ def check_type(script: Script, run: Run) -> Iterator[Violation]:
                     f"`{script.source.one_line(made.args[0])}`, floats on the others: {name} of both fails, or gives "
                     "nonsense",
                     0.8,
+                    patch=partial(_as_floats, script, fact, name),
                 )
+
+
+def _as_floats(script: Script, fact: Noted, name: str) -> Patch:
+    """Return the patch that makes the tensor of a collective one of floats on every rank."""
+    given, torch = _argument(fact, 0, IN_PLACE[name]), torch_module(script, fact.node)
+    made = script.names.origins(given) if given is not None else []
+    call = made[0] if len(made) == 1 else None
+    is_tensor = isinstance(call, ast.Call) and last_name(call.func) == "tensor"
+    if not torch or not isinstance(call, ast.Call) or not is_tensor or call_argument(call, "dtype"):
+        return no_patch(FLOATS, "give the tensor a dtype")
+    added = script.source.add_argument(call, f"dtype={torch}.float32")
+    if added is None:
+        return no_patch(FLOATS, "give the tensor a dtype")
+    reason = "whole numbers above 16 million are rounded"
+    return Patch(id=FLOATS, safety="unsafe", why_unsafe=reason, edits=[added])
 
 
 def _total_of_some(tensor: Key) -> Key | None:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.function_steps import Noted
@@ -12,9 +13,11 @@ from ...training_script.model.values import Library
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, is_optimizer
-from ..rule_context import Script, Violation
+from ..patches.average_gradients import divide_sum
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 
+ONE_RATE = "keep-learning-rate"
 ALL_REDUCE = "torch.distributed.all_reduce"
 SUMMED_LOSS = re.compile(r"""reduction\s*=\s*["']sum|\.sum\(\)""")
 
@@ -30,12 +33,13 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
     names = {dotted_name(fact.node.args[0]).partition(".")[0] for _, fact in sums if fact.node.args}
     if any(_may_average(script, node, names) for node in nodes_below(script.source.tree)):
         return
-    for reach, _ in sums[:1]:
+    for reach, fact in sums[:1]:
         yield from violation_at(
             script,
             reach,
             "the gradients of all ranks are summed and divided by nothing: each step is larger by the number of ranks",
             0.8,
+            patch=partial(divide_sum, script, fact.node) if len(sums) == 1 else None,
         )
 
 
@@ -88,7 +92,18 @@ def check_rate(script: Script, run: Run) -> Iterator[Violation]:
                 "the learning rate is multiplied by the number of ranks, and the batch of all ranks together has the "
                 "same size for any number: it is divided by them",
                 0.75,
+                patch=partial(_without_ranks, script, made) if made else None,
             )
+
+
+def _without_ranks(script: Script, made: ast.AST) -> Patch:
+    """Return the patch that takes the number of ranks out of a product."""
+    sides = [made.left, made.right] if isinstance(made, ast.BinOp) else []
+    others = [each for each in sides if not script.is_world_size(each)]
+    if not isinstance(made, ast.BinOp) or len(others) != 1:
+        return no_patch(ONE_RATE, "keep the learning rate, or the size of the batch of each rank")
+    edits = [script.source.replace(made, script.source.code(others[0]))]
+    return Patch(id=ONE_RATE, safety="unsafe", why_unsafe="which of the two is meant is not known", edits=edits)
 
 
 def _is_shared(size: Key) -> bool:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import Key
 from ...training_script.model.lengths import PAIR, truth
@@ -10,6 +11,7 @@ from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.nodes import walk
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.call_arguments import find_unused
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .chosen_layers import ALLOWS_UNUSED
@@ -37,6 +39,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     f"no loss uses output {place} of this model, for which alone it has `{min(layers)}`: DDP waits for "
                     "its gradients",
                     0.8,
+                    patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
                 )
 
 

@@ -11,6 +11,8 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import PAST_WRAPPER
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value
+from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.average_gradients import average_gradients
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
@@ -45,7 +47,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
         found |= {id(each): (each, fact, None) for each, fact in forwards if "unreduced" in fact.result.facts}
     for reach, fact, backward in found.values():
-        patch = partial(_patch, script, fact.node, backward) if script.is_here(reach) else None
+        patch = partial(_patch, script, run, fact.node, backward) if script.is_here(reach) else None
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
 
 
@@ -58,12 +60,30 @@ def _is_of_self(call: Noted) -> bool:
             return False
 
 
-def _patch(script: Script, call: ast.Call, backward: Noted | None) -> Patch:
+def _patch(script: Script, run: Run, call: ast.Call, backward: Noted | None) -> Patch:
     source, func = script.source, call.func
+    if wrapper := _wrapper(script, run, func):
+        edits = [source.replace(func, wrapper)]
+        return Patch(id=FIX, safety="unsafe", why_unsafe="the forward pass then needs every rank", edits=edits)
     if not isinstance(func, ast.Attribute) or func.attr != "module":
         return average_gradients(script, func, backward.node if backward else None)
     edits = [Edit(source.end(func.value), source.end(func), "")]
     return Patch(id=FIX, safety="unsafe", why_unsafe="the outputs are those of forward, on every rank", edits=edits)
+
+
+def _wrapper(script: Script, run: Run, called: ast.expr) -> str:
+    """Return the attribute of the same object that holds DDP around the model that is called, or ""."""
+    names, model = script.names, script.evaluated.value(called)
+    for reach, fact in run.of(*DDP_CLASSES):
+        given = argument(fact, 0, "module")
+        stmt = script.source.statement_of(fact.node) if script.is_here(reach) else None
+        if given is None or given.key is not model or not isinstance(stmt, ast.Assign) or stmt.value is not fact.node:
+            continue
+        target, owner = dotted_name(stmt.targets[0]), names.enclosing_class(names.scope_of[called])
+        same = owner is not None and names.enclosing_class(names.scope_of[fact.node]) is owner
+        if same and len(stmt.targets) == 1 and target.startswith("self.") and dotted_name(called).startswith("self."):
+            return target
+    return ""
 
 
 def _is_unreduced(loss: Value) -> bool:
