@@ -40,7 +40,11 @@ class ProjectImports:
 
     def find(self, name: str, level: int, importer: Path) -> Path | None:
         """Return the file of the module that an import in ``importer`` names, or None if it is none of the project."""
-        return next((each for each in self.candidates(name, level, importer) if _exists(each)), None)
+        return next(self.existing(name, level, importer), None)
+
+    def existing(self, name: str, level: int, importer: Path) -> Iterator[Path]:
+        """Yield the files that may be the module of an import in ``importer``, the first choice first."""
+        return (each for each in self.candidates(name, level, importer) if _exists(each))
 
     def _roots_with(self, name: str) -> list[Path]:
         if name not in self._roots_of:

@@ -4,36 +4,45 @@ from collections.abc import Iterable
 from typing import Any
 
 from .followed import is_followed
-from .keys import DIFFERS, TOUCHED
+from .keys import DIFFERS, TOUCHED, Key
 from .values import Bound, Either, FunctionRef, Instance, Library, Method, Partial, Record, Value, is_elements
 
 
 def kind(value: Value) -> tuple[Any, ...]:
-    obj = value.obj
-    identity: object = len(obj) if is_elements(obj) else obj if isinstance(obj, Library) else id(obj)
-    if isinstance(obj, Instance):
-        identity = id(obj.cls)
-    elif isinstance(obj, FunctionRef):
-        identity = obj.node
-    elif isinstance(obj, Bound):
-        identity = (obj.function.node, id(obj.owner.key))
-    elif isinstance(obj, Method):
-        identity = "method"
-    elif isinstance(obj, Either):
-        identity = (id(obj.test), kind(obj.then), kind(obj.other))
-    elif isinstance(obj, Partial):
-        identity = (kind(obj.function), *map(kind, obj.values), *map(kind, obj.named.values()))
-    elif is_elements(obj) and is_followed(obj):
-        identity = tuple(map(kind, obj))
-    elif isinstance(obj, Record):
-        identity = tuple([(name, kind(field)) for name, field in obj.fields.items()])
-    key = value.key if value.key.spread & DIFFERS or value.key.is_constant or value.key.op == "world" else None
-    return id(key) if key else None, bool(value.key.spread & TOUCHED), value.facts, identity
+    key, obj = value.key, value.obj
+    known = key if key.spread & DIFFERS or key.is_constant or key.op == "world" else None
+    return known, key.spread & TOUCHED, value.facts, obj if obj is None else _identity(obj)
 
 
-def flags_of(values: Iterable[Value]) -> list[Any]:
+def _identity(obj: object) -> object:
+    """Return what tells one object that a function may get from another, for what the function does."""
+    match obj:
+        case Instance(cls):
+            return id(cls)
+        case Method():
+            return "method"
+        case Library():
+            return obj
+        case FunctionRef():
+            return obj.node
+        case Bound(function, owner):
+            return function.node, id(owner.key)
+        case Either(test, then, other):
+            return id(test), kind(then), kind(other)
+        case Partial(function, _, values, named):
+            return kind(function), *map(kind, values), *map(kind, named.values())
+        case Record(fields=fields):
+            return tuple([(name, kind(field)) for name, field in fields.items()])
+        case _ if is_elements(obj):
+            return tuple(map(kind, obj)) if is_followed(obj) else len(obj)
+        case _:
+            return id(obj)
+
+
+def flags_of(values: Iterable[Value]) -> tuple[Any, ...]:
     """Return which arguments are True, False or None: they decide what a function does more than others."""
-    return [
-        (value.key.value,) if value.key.is_constant and isinstance(value.key.value, bool | None) else ()
-        for value in values
-    ]
+    return tuple([(value.key.value,) if _is_flag(value.key) else () for value in values])
+
+
+def _is_flag(key: Key) -> bool:
+    return key.is_constant and isinstance(key.value, bool | None)

@@ -18,7 +18,7 @@ from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
 MOST_STEPS = 150_000  # expressions and statements evaluated
-MOST_ABROAD = 40_000  # of these, in other files
+MOST_ABROAD = 30_000  # of these, in other files
 OF_SEVERAL = re.compile(
     r"distrib|rank|ddp|launch|world_?size|accelerat|deepspeed|horovod|hvd|slurm|nccl|gloo|fabric|fsdp|spawn|mpi|trainer",
     re.IGNORECASE,
@@ -75,7 +75,7 @@ class Evaluated:
     @property
     def is_cut(self) -> bool:
         """True if a function of another file was not followed to its end."""
-        return self._whole.cut
+        return bool(self._whole.unfinished)
 
     @property
     def is_single(self) -> bool:

@@ -35,7 +35,7 @@ class Evaluation(SharedFunctions):
         self.depth = 0
         self.script: Module | None = None
         self.abroad = False  # in a function of another file, which may take a share of the steps
-        self.cut = False  # such a share was not enough
+        self.unfinished: set[ast.AST] = set()  # functions for which such a share was not enough
         self.contexts: Counter[Any] = Counter()
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
@@ -91,20 +91,16 @@ class Evaluation(SharedFunctions):
         self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
     ) -> Summary:
         """Return what a function does with such arguments; ``called``: they are all that a call passes."""
-        node = function.node, *self._closure(function)
+        node = function.node, self._closure(function)
         signature = (
-            *node,
+            node,
             called,
-            *(kind(value) for value in values),
-            *((name, kind(value)) for name, value in named.items()),
+            tuple(map(kind, values)),
+            tuple([(name, kind(value)) for name, value in named.items()]),
         )
         if signature in self.summaries:
             return self.summaries[signature]
-        flags = (
-            *node,
-            *flags_of(values),
-            *((name, flag) for name, flag in zip(named, flags_of(named.values()), strict=True)),
-        )
+        flags = node, flags_of(values), tuple(named), flags_of(named.values())
         if self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS:
             alike = self.alike.get(flags) or self.alike.get(node)
             if alike:
@@ -113,7 +109,7 @@ class Evaluation(SharedFunctions):
         self.contexts[node] += 1
         made = self.summaries[signature] = Summary()
         self.results[id(made)] = Value(self.keys.make("recursive", id(function.node)))
-        if self.depth >= MOST_DEPTH:
+        if self.depth >= MOST_DEPTH or function.node in self.unfinished:
             return made
         self.depth += 1
         self.evaluated[function.node] = function
@@ -142,7 +138,7 @@ class Evaluation(SharedFunctions):
             with outside.part_abroad() as self.budget:
                 yield
         except OverBudget:
-            self.cut = True
+            self.unfinished.add(function.node)
         finally:
             self.abroad, self.budget = False, outside
 

@@ -53,8 +53,7 @@ class ExpressionEvaluator(CallEvaluator):
         if node is None:
             return self.constant(None)
         self.budget.spend()
-        method = getattr(self, METHOD_NAMES[type(node)], None)
-        if method is not None:
+        if method := getattr(self, METHOD_NAMES[type(node)], None):
             value = method(node)
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]

@@ -45,7 +45,6 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "RShift": operator.rshift,
 }
 WITH_SIZES = {"world", "range", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
-SIMPLIFIED = {"not", "one of", "if", "and", "or", "item", "min", "max", "compare", "binary"}
 
 
 NEVER_NONE = {
@@ -142,7 +141,7 @@ class Keys:
         identity = op, spread, args
         made = self._made.get(identity)
         if made is None:
-            simpler = self._simplify(op, args) if op in SIMPLIFIED else None
+            simpler = SIMPLER[op](self, *args) if op in SIMPLER else None
             made = self._made[identity] = simpler or self._new(op, args, spread)
         return made
 
@@ -203,59 +202,71 @@ class Keys:
             view = self._views[rank] = View(self, rank)
         return view
 
-    def _simplify(self, op: str, args: tuple[Any, ...]) -> Key | None:
-        match op, args:
-            case "not", (Key(op="constant") as inner,):
-                return self.true if not inner.value else self.false
-            case "not", (Key(op="not", args=(inner,)),):
-                return inner
-            case "one of", (left, right) if left is right:
-                return left
-            case "if", (Key(op="constant") as test, then, other):
-                return then if test.value else other
-            case "if", (test, then, other):
-                if then is other:
-                    return then
-                if then is self.true and other is self.false:
-                    return test
-                return self.make("not", test) if then is self.false and other is self.true else None
-            case (("and" | "or"), (left, right)):
-                if left.is_constant:
-                    return right if bool(left.value) == (op == "and") else left
-                if right.is_constant and bool(right.value) != (op == "and"):
-                    return right  # false and true decide; what is evaluated before has no effect here
-                return left if right.is_constant or left is right else None
-            case "item", (Key(op="sequence") as held, Key(op="constant") as at) if type(at.value) is int and -len(
-                held.args
-            ) <= at.value < len(held.args):
-                return held.args[at.value]
-            case "item", (Key(op="mapping") as held, Key(op="constant") as at, *rest):
-                pairs = dict(zip(held.args[::2], held.args[1::2], strict=True))
-                return pairs.get(at) or (rest[0] if rest else None)
-            case "min" | "max", (Key(op="constant") as left, Key(op="constant") as right):
-                return self._computed(min if op == "min" else max, left.value, right.value)
-            case "compare", ("In" | "NotIn" as name, Key(op="constant") as left, Key(op="range", args=bounds)) if (
-                all(each.is_constant and type(each.value) is int for each in bounds) and 0 < len(bounds) < 4
-            ):
-                return self._computed(COMPARE[name], left.value, range(*(each.value for each in bounds)))
-            case "compare", (name, Key(op="constant") as left, Key(op="constant") as right):
+    def _not(self, inner: Key) -> Key | None:
+        if inner.op == "constant":
+            return self.false if inner.args[0] else self.true
+        return inner.args[0] if inner.op == "not" else None
+
+    def _one_of(self, first: Key, *others: Key) -> Key | None:
+        return first if len(others) == 1 and others[0] is first else None
+
+    def _if(self, test: Key, then: Key, other: Key) -> Key | None:
+        if test.op == "constant":
+            return then if test.args[0] else other
+        if then is other:
+            return then
+        if then is self.true and other is self.false:
+            return test
+        return self.make("not", test) if then is self.false and other is self.true else None
+
+    def _and(self, left: Key, right: Key, *, decides: bool = False) -> Key | None:
+        if left.op == "constant":
+            return left if bool(left.args[0]) == decides else right
+        if right.op == "constant":  # false and true decide; what is evaluated before has no effect here
+            return right if bool(right.args[0]) == decides else left
+        return left if left is right else None
+
+    def _or(self, left: Key, right: Key) -> Key | None:
+        return self._and(left, right, decides=True)
+
+    def _item(self, held: Key, at: Key, *default: Key) -> Key | None:
+        if at.op != "constant":
+            return None
+        if held.op == "sequence" and not default and type(at.value) is int:
+            return held.args[at.value] if -len(held.args) <= at.value < len(held.args) else None
+        if held.op == "mapping":
+            pairs = dict(zip(held.args[::2], held.args[1::2], strict=True))
+            return pairs.get(at) or (default[0] if default else None)
+        return None
+
+    def _least(self, *of: Key) -> Key | None:
+        return self._computed(min, of[0].value, of[1].value) if _are_two_constants(of) else None
+
+    def _greatest(self, *of: Key) -> Key | None:
+        return self._computed(max, of[0].value, of[1].value) if _are_two_constants(of) else None
+
+    def _compare(self, name: str, left: Key, right: Key) -> Key | None:
+        if left.op == "constant":
+            if right.op == "constant":
                 return self._computed(COMPARE.get(name), left.value, right.value)
-            case "compare", (
-                name,
-                Key(op="world", args=("global",)) | Key(op="devices"),
-                Key(op="constant", args=(0 | 1 | 2 as number,)),
-            ) if (name, number) in OF_SEVERAL:
-                return self.constant(OF_SEVERAL[name, number])
-            case "compare", ("Is" | "IsNot" as name, Key(op=made), Key(op="constant", args=(None,))) if (
-                made in NEVER_NONE
-            ):
+            if name in ("In", "NotIn") and right.op == "range":
+                bounds = [each.value if each.is_constant else None for each in right.args]
+                if 0 < len(bounds) < 4 and all(type(each) is int for each in bounds):
+                    return self._computed(COMPARE[name], left.value, range(*bounds))
+        elif right.op == "constant":
+            if right is self.none and left.op in NEVER_NONE and name in ("Is", "IsNot"):
                 return self.constant(name == "IsNot")
-            case "compare", (name, Key(op=op) as left, Key(op="constant") as right) if op in OF_BRANCHES:
+            if left.op == "devices" or (left.op == "world" and left.args == ("global",)):
+                if (name, right.value) in OF_SEVERAL:
+                    return self.constant(OF_SEVERAL[name, right.value])
+            elif left.op in OF_BRANCHES:
                 return self._compared(name, left, right)
-            case "compare", ("Eq" | "Is" as name, left, right) if left is right and not left.spread & LOCAL:
-                return self.true
-            case "binary", (name, Key(op="constant") as left, Key(op="constant") as right):
-                return self._computed(ARITHMETIC.get(name), left.value, right.value)
+        same = left is right and name in ("Eq", "Is") and not left.spread & LOCAL
+        return self.true if same else None
+
+    def _binary(self, name: str, left: Key, right: Key) -> Key | None:
+        if left.op == "constant" and right.op == "constant":
+            return self._computed(ARITHMETIC.get(name), left.value, right.value)
         return None
 
     def _compared(self, name: str, left: Key, right: Key) -> Key | None:
@@ -283,6 +294,25 @@ class Keys:
         except (TypeError, ValueError, ZeroDivisionError, OverflowError):
             return None
         return self.constant(value) if not isinstance(value, int) or abs(value) < LARGEST else None
+
+
+# Expressions that may be a simpler one, and what returns it.
+SIMPLER: dict[str, Callable[..., Key | None]] = {
+    "not": Keys._not,
+    "one of": Keys._one_of,
+    "if": Keys._if,
+    "and": Keys._and,
+    "or": Keys._or,
+    "item": Keys._item,
+    "min": Keys._least,
+    "max": Keys._greatest,
+    "compare": Keys._compare,
+    "binary": Keys._binary,
+}
+
+
+def _are_two_constants(of: tuple[Key, ...]) -> bool:
+    return len(of) == 2 and of[0].is_constant and of[1].is_constant
 
 
 class View:

@@ -44,11 +44,16 @@ class _Imports(NamedTuple):
 
 
 class _Project(NamedTuple):
-    """The imports of the scripts of one directory. ``reaching``: whether such a library is reached from a module."""
+    """The imports of the scripts of one directory.
+
+    ``reaching``: whether such a library is reached from a module. ``places``: the files that may be a module, by its
+    name, the number of dots before it, and the directory that these refer to.
+    """
 
     imports: ProjectImports
     files: dict[tuple[Path | None, _Import], list[Path]]
     reaching: dict[Path, bool]
+    places: dict[tuple[Path | None, str, int], list[Path]]
 
 
 class LibrariesInUse:
@@ -92,9 +97,17 @@ class LibrariesInUse:
         files = (path for each in self._of_file(module).found for path in _files(project, module, each))
         return any(self._of_file(path).uses for path in files)
 
+    def places(self, name: str, level: int, importer: Path, script: Path) -> list[Path]:
+        """Return the files that may be the module of an import in the program of a script, the first choice first."""
+        project = self._project(script)
+        key = importer.parent if level else None, name, level
+        if key not in project.places:
+            project.places[key] = [*project.imports.existing(name, level, importer)]
+        return project.places[key]
+
     def _project(self, script: Path) -> _Project:
         if script.parent not in self._projects:
-            self._projects[script.parent] = _Project(ProjectImports(script), {}, {})
+            self._projects[script.parent] = _Project(ProjectImports(script), {}, {}, {})
         return self._projects[script.parent]
 
     def _of_file(self, path: Path) -> _Imports:

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Callable
 from pathlib import Path
 
-from ..project_imports import ProjectImports
 from .libraries_in_use import libraries_in_use
 from .library_calls import LIBRARIES
 from .parsed_modules import PARSED_MODULES, ParsedModule, parse_again
@@ -20,7 +19,6 @@ class Program:
         """``known`` gives the trees of modules that are not read from their files."""
         self._known = known
         self._script = script.absolute()
-        self._imports = ProjectImports(script)
         self._libraries = libraries_in_use()
         self._imported: dict[tuple[str, str], Module | None] = {}
         self._modules: dict[Path, Module | None] = {}
@@ -31,7 +29,7 @@ class Program:
         key = (importer.path if level else "", "." * level + name)
         if key not in self._imported:
             is_library = not level and name.partition(".")[0] in LIBRARIES
-            places = () if is_library else self._imports.candidates(name, level, Path(importer.path))
+            places = () if is_library else self._libraries.places(name, level, Path(importer.path), self._script)
             self._imported[key] = next((module for each in places if (module := self._read(each))), None)
         return self._imported[key]
 

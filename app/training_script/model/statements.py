@@ -20,6 +20,17 @@ OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backb
 OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
 
 
+class _MethodNames(dict[type[ast.stmt], str]):
+    """The methods that evaluate each kind of statement, those of outlines included."""
+
+    def __missing__(self, kind: type[ast.stmt]) -> str:
+        self[kind] = name = f"_{kind.__name__}_statement"
+        return name
+
+
+METHOD_NAMES = _MethodNames()
+
+
 class StatementEvaluator(ExpressionEvaluator):
     """Evaluation of the simple statements in one function."""
 
@@ -76,7 +87,7 @@ class StatementEvaluator(ExpressionEvaluator):
         """Evaluate statements; return whether the block leaves in any case."""
         for stmt in stmts:
             self.budget.spend()
-            method = getattr(self, f"_{type(stmt).__name__}_statement", None)
+            method = getattr(self, METHOD_NAMES[type(stmt)], None)
             if method is None:
                 for child in child_nodes(stmt):
                     if isinstance(child, ast.expr):
@@ -90,7 +101,7 @@ class StatementEvaluator(ExpressionEvaluator):
     def has_ended(self) -> bool:
         """Return whether the last step ends the program or raises an error."""
         last = self.items[-1] if self.items else None
-        return isinstance(last, Leave) and last.kind in ("exit", "raise")
+        return type(last) is Leave and last.kind in ("exit", "raise")
 
     def _FunctionDef_statement(self, stmt: ast.FunctionDef) -> None:
         self._define(stmt)
