@@ -163,6 +163,15 @@ def test_expression_that_is_too_deep_to_be_parsed_is_a_user_error() -> None:
         review.review_text(script(f"x = {'1+' * 50_000}1\n"), "t.py", KNOWLEDGE)
 
 
+def test_set_of_elements_as_deep_as_a_value_may_be() -> None:
+    code = "".join(
+        f"def made_{deep}(a, b):\n" + "    a = a + b\n" * deep + "    return {each + a for each in b}\n"
+        f"made_{deep}(1, dist)\n"
+        for deep in range(30, 45)
+    )
+    assert review.review_text(script(code), "t.py", KNOWLEDGE) == []
+
+
 def test_expression_that_is_too_deep_to_be_followed_is_left_out() -> None:
     findings, complete = review.review_script(script(f"x = {'1+' * 2000}1\n"), "t.py", KNOWLEDGE)
     assert (findings, complete) == ([], False)

@@ -364,7 +364,7 @@ class ExpressionEvaluator(CallEvaluator):
 
     def _SetComp(self, node: ast.SetComp) -> Value:
         made = self._comprehension(node, [node.elt])
-        if is_of_data(made.key.args[-1]):
+        if is_of_data(made.key.args[-1] if made.key.op == "built" else made.key):
             return Value(self.distinct(node), UNORDERED_FACT)
         return self.unknown(node, made, facts=UNORDERED_FACT)
 

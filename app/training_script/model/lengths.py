@@ -141,7 +141,7 @@ def length(key: Key, rank: Member) -> int | None:
             return _of_call(name, given, rank)
         case "if", (test, then, other):
             return _of_sides(length, test, then, other, rank)
-        case "item", (Key(op="pieces", args=(*_, whole, count)), place):
+        case "item", (Key(op="pieces", args=(*_, Key() as whole, count)), place):
             return _of_piece(length(whole, rank), number(count, rank), number(place, rank))
         case _:
             return _of_list(key.grown, rank) if key.grown else None
