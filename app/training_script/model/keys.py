@@ -250,8 +250,8 @@ class Keys:
             if right.op == "constant":
                 return self._computed(COMPARE.get(name), left.value, right.value)
             if name in ("In", "NotIn") and right.op == "range":
-                bounds = [each.value if each.is_constant else None for each in right.args]
-                if 0 < len(bounds) < 4 and all(type(each) is int for each in bounds):
+                bounds = [each.value for each in right.args if each.is_constant and type(each.value) is int]
+                if 0 < len(bounds) < 4 and len(bounds) == len(right.args):
                     return self._computed(COMPARE[name], left.value, range(*bounds))
         elif right.op == "constant":
             if right is self.none and left.op in NEVER_NONE and name in ("Is", "IsNot"):
