@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 from ....knowledge.schema import Severity
-from ...training_script.model.function_steps import Noted
+from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
+from ...training_script.model.noted_calls import TO_FILE
 from ...training_script.model.reach import ALL, NEAR, Reach, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value
+from ...training_script.syntax import last_name
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
@@ -33,6 +36,11 @@ PLACES = {
     "wget.download": (1, "out"),
     "shutil.unpack_archive": (1, "extract_dir"),
 }
+LOSES = "the last one to open it empties what the others have written"
+EXISTS = "for all but the first it exists already"
+# Functions that write what they are given to an open file, and nothing else.
+WRITES = ("write", "writelines", "writerow", "writerows", "writeheader", "print", "dump", "safe_dump", "save", "writer")
+WRITES += ("DictWriter", "close", "flush")
 COUNTS = ("range", "sequence", "constant", "enumerate")  # whose elements are the same on all ranks
 
 
@@ -94,11 +102,48 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
         known.add(fact.site)
-        message = f"every rank writes this file{elsewhere(script, reach)}: the last one to open it empties what the "
-        message += "others have written"
-        severity = None if run.surely_distributed else "info"
+        copies = fact.name == "shutil.copytree"
+        alike = not copies and not _is_asked_for(path.key, reach) and all(map(_is_alike, _written(run, reach, fact)))
+        message = f"every rank writes this {'directory' if copies else 'file'}{elsewhere(script, reach)}: "
+        message += EXISTS if copies else "one of them would do" if alike else LOSES
+        severity = None if run.surely_distributed and not alike else "info"
         patch = partial(_write_once, script, reach, fact) if script.is_here(reach) else None
         yield from violation_at(script, reach, message, 0.65, severity=severity, patch=patch)
+
+
+class _Content(NamedTuple):
+    """Something that is written to a file, and the rounds in which it is. ``known``: it is all that is written."""
+
+    values: list[Value]
+    rounds: tuple[Rounds, ...]
+    known: bool
+
+
+def _written(run: Run, reach: Reach, fact: Noted) -> Iterator[_Content]:
+    """Yield what a call writes to the file that it opens, or what is written to it later."""
+    values = [*fact.values, *fact.named.values()]
+    if fact.name != "open":
+        yield _Content([*values, *([fact.owner] if fact.owner else [])], (), fact.name != ".savefig")
+        return
+    files = {fact.result.key}
+    for later, write in run.of(TO_FILE):
+        given = [*write.values, *write.named.values(), *([write.owner] if write.owner else [])]
+        if not any(value.key in files for value in given):
+            continue
+        files.add(write.result.key)
+        name = last_name(write.node.func)
+        yield _Content(given, later.loops[len(reach.loops) :], name in WRITES)
+
+
+def _is_alike(content: _Content) -> bool:
+    """Return whether all ranks write the same: what they write at once is then what one of them would have written."""
+    keys = [*(value.key for value in content.values), *(each.amount for each in content.rounds)]
+    return content.known and all(same_on_ranks(key) for key in keys)
+
+
+def _is_asked_for(path: Key, reach: Reach) -> bool:
+    """Return whether a file is only written if it is missing: ranks then read what another is still writing."""
+    return any(part is path for each in reach.conditions for part in parts(each.test))
 
 
 def _is_far(script: Script, reach: Reach) -> bool:

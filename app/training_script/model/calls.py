@@ -9,7 +9,19 @@ from .function_steps import Called, Noted, Rounds
 from .keys import BY_RANK, Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
 from .names import GRADIENT, Named, Values
-from .noted_calls import INIT, OF_GROUP, REPORT, is_past_wrapper, is_report, noted_device, noted_name, owner_of
+from .noted_calls import (
+    INIT,
+    LINES_TO_FILE,
+    OF_GROUP,
+    REPORT,
+    TO_FILE,
+    is_opened_to_write,
+    is_past_wrapper,
+    is_report,
+    noted_device,
+    noted_name,
+    owner_of,
+)
 from .values import (
     Bound,
     ClassRef,
@@ -100,11 +112,32 @@ class CallEvaluator(ChoiceEvaluator):
         if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
         self.shared.has_group |= name == INIT
+        if (name == "open" and is_opened_to_write(values, named)) or self._writes(callee, values, named):
+            self._note_file(name, callee, node, values, named, outcome)
         if name in OF_GROUP and not self.shared.has_group:
             self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
         if self.path[-1].spread & BY_RANK and is_report(callee):
             self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
+
+    def _writes(self, callee: Value, values: Values, named: Named) -> bool:
+        """Return whether a call that is not followed gets a file that was opened to write."""
+        files = self.shared.files
+        if not files or is_followed(callee.obj):
+            return False
+        owner = owner_of(callee)
+        return (owner is not None and owner.key in files) or any(
+            value.key in files for value in (*values, *named.values())
+        )
+
+    def _note_file(
+        self, name: str, callee: Value, node: ast.Call, values: Values, named: Named, outcome: Value
+    ) -> None:
+        """Remember a file that is opened to write, or what gives it lines; note what is written."""
+        if name in ("open", *LINES_TO_FILE):
+            self.shared.files.add(outcome.key)
+        if name != "open":
+            self.items.append(Noted(TO_FILE, self.site(node), node, owner_of(callee), values, named, outcome))
 
     def _super(self) -> Value | None:
         function = self.function

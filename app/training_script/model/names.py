@@ -84,6 +84,7 @@ class Shared:
         self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
         self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made
         self.has_group = False  # the process group has been made
+        self.files: set[Key] = set()  # that the program has opened to write
         self.is_single = False  # the program makes itself a job of one rank
         self.is_one_rank = False  # the program makes itself a rank with a number of its own
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last

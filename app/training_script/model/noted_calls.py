@@ -55,6 +55,8 @@ OF_GROUP = ("torch.distributed.get_rank", "torch.distributed.get_world_size")  #
 REPORT = "a report"  # of one rank
 REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}
 REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
+TO_FILE = "a write to a file"  # that the program has opened to write
+LINES_TO_FILE = ("csv.writer", "csv.DictWriter")
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
 NOTED_PREFIXES = (OPTIMIZERS, "torchvision.datasets.")
@@ -118,6 +120,12 @@ def is_report(callee: Value) -> bool:
     return (isinstance(obj, Library) and obj.name in REPORTS) or (
         isinstance(obj, Method) and obj.name in REPORTING_METHODS
     )
+
+
+def is_opened_to_write(values: list[Value], named: dict[str, Value]) -> bool:
+    """Return whether a call of ``open`` with these arguments surely empties the file."""
+    mode = named.get("mode") or (values[1] if len(values) > 1 else None)
+    return mode is not None and mode.key.is_constant and str(mode.key.value).startswith("w")
 
 
 def is_wrapped_forward(callee: Value) -> bool:

@@ -1,0 +1,55 @@
+"""Files that every rank opens to write: harmless if all write the same, lost if each writes something of its own."""
+
+import pytest
+from helpers.review_snippets import found
+
+START = """
+import csv, json
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+data = torch.ones(8, 2)
+loader = DataLoader(data, sampler=DistributedSampler(data))
+model = DDP(torch.nn.Linear(2, 1))
+"""
+OF_ALL = {
+    "settings": 'with open("config.json", "w") as file:\n    json.dump({"lr": 0.1}, file)',
+    "settings in a file without a name": 'json.dump({"lr": 0.1}, open("config.json", "w"))',
+    "a line for each epoch": 'log = open("log.txt", "w")\nfor epoch in range(3):\n    log.write(f"{epoch}")',
+    "a number that all ranks have": """
+total = torch.tensor(float(rank))
+dist.all_reduce(total)
+with open("total.txt", "w") as file:
+    file.write(str(total.item()))
+""",
+}
+OF_EACH = {
+    "the rank": 'with open("rank.txt", "w") as file:\n    print(rank, file=file)',
+    "losses": """
+log = csv.writer(open("log.csv", "w"))
+for batch in loader:
+    loss = model(batch).sum()
+    loss.backward()
+    log.writerow([loss.item()])
+""",
+    "a line for each batch": 'log = open("log.txt", "w")\nfor batch in loader:\n    log.write(str(model(batch)))',
+    "what is not known": 'with open("scores.txt", "w") as file:\n    scores.report(file)',
+    "what is read as soon as it is there": """
+if not os.path.exists("cache.json"):
+    with open("cache.json", "w") as file:
+        json.dump({"lr": 0.1}, file)
+""",
+    "a copy of a directory": 'import shutil\nshutil.copytree("src", "out/src")',
+}
+
+
+@pytest.mark.parametrize("code", OF_ALL.values(), ids=OF_ALL)
+def test_what_all_ranks_write_alike_is_a_remark(code: str) -> None:
+    assert [each.severity for each in found(START + code, "DW412")] == ["info"]
+
+
+@pytest.mark.parametrize("code", OF_EACH.values(), ids=OF_EACH)
+def test_what_ranks_write_over_each_other_is_a_warning(code: str) -> None:
+    assert [each.severity for each in found(START + code, "DW412")] == ["warning"]
