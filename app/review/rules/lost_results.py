@@ -16,6 +16,7 @@ from ..patches.move_statement import block_of
 from ..patches.torch_names import torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
+from . import unread_results
 
 PREFIX = "torch.distributed."
 FLOATS = "same-type-on-all"
@@ -34,7 +35,8 @@ SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
 
 
 def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
-    """DW421: yield the collectives that write their result into a tensor nothing refers to."""
+    """DW421: yield the collectives that write their result into a tensor nothing refers to, or nothing reads."""
+    yield from unread_results.check(script, run)
     for reach, fact, name in _here(script, run, IN_PLACE):
         given = _argument(fact, 0, IN_PLACE[name])
         if not reach.several:

@@ -11,7 +11,7 @@ from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 from . import partial_steps
 
 
@@ -20,22 +20,41 @@ def check_ready(script: Script, run: Run) -> Iterator[Violation]:
     yield from partial_steps.check_twice(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         unused = fact.named.get("find_unused_parameters")
-        if unused is None or unused.key is not run.keys.true or not reach.several:
+        static = fact.named.get("static_graph")  # DDP then learns in the first step when each gradient is ready
+        if unused is None or unused.key is not run.keys.true or not reach.several or static:
             continue
         model = argument(fact, 0, "module")
         trees = [(script.source.tree, script.source.path)]
         if model and isinstance(model.obj, Instance):
             trees.append((model.obj.cls.module.parsed.tree, model.obj.cls.module.path))
-        places = [(path, node.lineno) for tree, path in trees for node in _repeating(tree)]
-        if places:
-            yield from violation_at(
-                script,
-                reach,
-                f"find_unused_parameters does not work with checkpoint(use_reentrant=True) (line {places[0][1]}): its "
-                "gradients are ready twice",
-                0.85,
-                related=[RelatedPlace(path=path, line=line, message="checkpointing") for path, line in places],
-            )
+        places = [(path, node) for tree, path in trees for node in _repeating(tree)]
+        if not places:
+            continue
+        path, call = places[0]
+        needed = path == script.source.path and model and isinstance(model.obj, Instance) and _chooses(model.obj.cls)
+        related = [(each, node.lineno, "checkpointing") for each, node in places]
+        if needed:
+            related = [(fact.site.path, fact.site.line, "find_unused_parameters")]
+        yield from violation_at(
+            script,
+            at_node(script, reach, call) if needed else reach,
+            f"find_unused_parameters (line {fact.site.line}) does not work with checkpoint(use_reentrant=True) (line "
+            f"{call.lineno}): its gradients are ready twice",
+            0.85,
+            related=[RelatedPlace(path=each, line=line, message=what) for each, line, what in related],
+        )
+
+
+def _chooses(cls: ClassRef) -> bool:
+    """Return whether a condition in the forward pass decides which layers it uses: DDP has to look for the others."""
+    forward = cls.methods.get("forward")
+    choices = (node for node in ast.walk(forward) if isinstance(node, ast.If | ast.IfExp)) if forward else ()
+    return any(_layers_in(node.body) != _layers_in(node.orelse) for node in choices)
+
+
+def _layers_in(arm: ast.expr | list[ast.stmt]) -> set[str]:
+    nodes = (node for part in (arm if isinstance(arm, list) else [arm]) for node in ast.walk(part))
+    return {dotted_name(node) for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def check_mode(script: Script, run: Run) -> Iterator[Violation]:

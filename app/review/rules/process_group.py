@@ -1,4 +1,4 @@
-"""DW105 and DW409: process groups that are made or destroyed in a way that leaves ranks waiting."""
+"""DW105, DW115, DW117 and DW409: process groups that are made or destroyed in a way that leaves ranks waiting."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.noted_calls import INIT, OF_GROUP
+from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
@@ -16,8 +16,9 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 FIX, END = "rank-from-environment", "end-on-every-rank"
+STARTS = re.compile(r"spawn|Process\(|Popen|fork|subprocess")
+RANK_VARIABLES = ("RANK", "LOCAL_RANK")
 ASKS = re.compile(r"is_initialized|is_available|\btry:")
-DESTROY = "torch.distributed.destroy_process_group"
 
 
 def check_rank(script: Script, run: Run) -> Iterator[Violation]:
@@ -47,13 +48,29 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(script, reach, message, 0.85, patch=patch)
 
 
+def check_number(script: Script, run: Run) -> Iterator[Violation]:
+    """DW117: yield the process groups for a number of ranks that is written out, where the launcher gives the rank."""
+    if script.evaluated.is_single or any(reach.started for reach in run.reached) or script.mentions(STARTS):
+        return
+    for reach, fact in run.of(INIT):
+        rank, size = argument(fact, 3, "rank"), argument(fact, 2, "world_size")
+        launched = rank is None or (rank.key.op == "rank" and rank.key.args[1] in RANK_VARIABLES)
+        count = size.key.value if size and size.key.is_constant else None
+        if launched and type(count) is int and count > 1 and reach.several:
+            message = (
+                f"the process group waits for {count} ranks, however many the launcher starts: take WORLD_SIZE, or "
+                "leave it out"
+            )
+            yield from violation_at(script, reach, message, 0.8)
+
+
 def check_early(script: Script, run: Run) -> Iterator[Violation]:
     """DW115: yield the questions for the rank that come before the process group is made."""
     made = next((number for number, each in enumerate(run.reached) if each.name == INIT), None)
     for reach in run.reached[:made] if made is not None else ():
         later = run.reached[made or 0]
         asked = reach.name in OF_GROUP and reach.several and not reach.attempted and together(reach, later)
-        if asked and not later.started and not _asks_for_group(script, reach):
+        if asked and not later.started and not asks_for_group(script, reach):
             name = reach.name.rpartition(".")[2]
             yield from violation_at(
                 script,
@@ -72,7 +89,7 @@ def _called_before(script: Script, reach: Reach, later: Reach) -> Reach:
     return reach._replace(fact=reach.fact._replace(site=reach.calls[at]), calls=reach.calls[:at])
 
 
-def _asks_for_group(script: Script, reach: Reach) -> bool:
+def asks_for_group(script: Script, reach: Reach) -> bool:
     """Return whether the functions on the way, as far as they are known, ask whether there is a group."""
     for site in (*reach.calls, reach.fact.site):
         if site.path != script.source.path:

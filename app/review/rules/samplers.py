@@ -20,6 +20,11 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
 
+OTHER_RANKS = {
+    "local": "the local rank is passed as the rank: each node takes the same parts",
+    "node": "the rank of the node is passed as the rank: all ranks of a node take the same part",
+}
+
 
 def check_seed(script: Script, run: Run) -> Iterator[Violation]:
     """DW205: yield the samplers that shuffle by a seed or an epoch of each rank."""
@@ -50,8 +55,8 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
             problem = f"every rank takes part {rank.key.value} of the data"
         elif count and count.key.is_constant and count.key.value == 1:
             problem = "every rank takes all of the data"
-        elif rank and rank.key.op == "rank" and rank.key.args[:1] == ("local",) and rank.key.args[1]:
-            problem = "the local rank is passed as the rank: each node takes the same parts"
+        elif rank and rank.key.op == "rank" and rank.key.args[1] and rank.key.args[0] in OTHER_RANKS:
+            problem = OTHER_RANKS[rank.key.args[0]]
         elif count and (count.key.op == "devices" or (count.key.op == "world" and count.key.args[0] == "local")):
             problem = "the number of GPUs of a node is passed as the number of ranks: each node takes the same parts"
         if problem:

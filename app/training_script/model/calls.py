@@ -5,11 +5,12 @@ import ast
 from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
-from .function_steps import Called, Noted, Rounds
+from .function_steps import Branch, Called, Noted, Rounds
 from .keys import BY_RANK, Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
 from .names import GRADIENT, Named, Values
 from .noted_calls import (
+    DESTROY,
     INIT,
     LINES_TO_FILE,
     OF_GROUP,
@@ -37,6 +38,7 @@ from .values import (
     is_elements,
 )
 
+AT_EXIT = "atexit.register"
 MEASURES = {
     "norm",
     "vector_norm",
@@ -111,7 +113,8 @@ class CallEvaluator(ChoiceEvaluator):
             outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
         if named_call := noted_name(callee) or noted_device(callee, values, named):
             self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
-        self.shared.has_group |= name == INIT
+        if name in (INIT, DESTROY):
+            self.shared.has_group = name == INIT
         if (name == "open" and is_opened_to_write(values, named)) or self._writes(callee, values, named):
             self._note_file(name, callee, node, values, named, outcome)
         if name in OF_GROUP and not self.shared.has_group:
@@ -221,7 +224,12 @@ class CallEvaluator(ChoiceEvaluator):
         given = named["args"].obj if "args" in named else tuple(values[place + 1 :])
         rest = {text: value for text, value in named.items() if text not in (word, "args", "kwargs", "daemon", "name")}
         call = ast.copy_location(ast.Call(node.func, [], []), node)
-        return self._invoked(function, call, [*given] if is_elements(given) else [], rest)
+        before = len(self.items)
+        result = self._invoked(function, call, [*given] if is_elements(given) else [], rest)
+        if name == AT_EXIT or (isinstance(callee.obj, Method) and callee.obj.name == "callback"):
+            later = self.keys.make("later", *self.place(node))  # it has not run where the text goes on
+            self.items[before:] = [Branch(later, self.site(node), self.items[before:], [])]
+        return result
 
     def _mapped(self, node: ast.Call, values: Values) -> Value:
         """Return what a function gives for the elements of sequences: it is called in a loop."""

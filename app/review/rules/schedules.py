@@ -1,0 +1,76 @@
+"""DW247: learning rate schedules that are counted in the samples of all ranks and stepped by each rank's batches."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Run, alternatives, argument
+from ...training_script.model.values import FunctionRef, Value
+from ...training_script.nodes import nodes_below, walk
+from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES, SCHEDULERS
+from ..rule_context import Script, Violation
+from ..violations import at_node, violation_at
+
+SCHEDULES = (SCHEDULERS, "transformers.get_", "transformers.optimization.get_")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """DW247: yield the schedules whose length does not shrink with the part of the data that a rank gets."""
+    sampled = {fact.result.key: data for _, fact in run.of(*SAMPLER_CLASSES) if (data := argument(fact, 0, "dataset"))}
+    loaders = {
+        fact.result.key
+        for _, fact in run.of(*LOADER_CLASSES)
+        if (given := argument(fact, 3, "sampler")) and given.key in sampled
+    }
+    lengths = {run.keys.make("length", data.key) for data in sampled.values()}
+    lengths |= {size for data in sampled.values() if (size := run.keys.sizes.get(data.key)) and not size.is_constant}
+    for reach in run.reached if loaders else ():
+        fact = reach.fact
+        if not isinstance(fact, Noted) or not fact.name.startswith(SCHEDULES) or not reach.several:
+            continue
+        counted = next((key for key in _given(fact) if _counts_all(key, lengths)), None)
+        if counted and _is_stepped_by_batches(run, fact.result.key, loaders):
+            yield from violation_at(
+                script,
+                at_node(script, reach, _made(script, counted, lengths)),
+                "the schedule is as long as the samples of all ranks make it, and each rank steps it for its part "
+                "alone: the learning rate ends half-way with two ranks",
+                0.8,
+            )
+
+
+def _given(schedule: Noted) -> Iterator[Key]:
+    """Yield the values that a schedule is made with, those that its function reads from around it included."""
+    for value in (*schedule.values, *schedule.named.values()):
+        yield value.key
+        yield from (each.key for each in _read_by(value))
+
+
+def _read_by(value: Value) -> list[Value]:
+    """Return what a function that is passed reads from the function around it."""
+    if not isinstance(value.obj, FunctionRef):
+        return []
+    names = {node.id for node in walk(value.obj.node) if isinstance(node, ast.Name)}
+    return [held for name, held in value.obj.env.items() if name in names]
+
+
+def _counts_all(key: Key, lengths: set[Key]) -> bool:
+    found = [*parts(key)]
+    return any(each in lengths for each in found) and not any(each.op in ("world", "loader") for each in found)
+
+
+def _made(script: Script, counted: Key, lengths: set[Key]) -> ast.AST | None:
+    """Return where the script divides the number of samples, or computes with it."""
+    steps = [each for each in parts(counted) if each.op == "binary" and _counts_all(each, lengths)]
+    first = min(steps, key=lambda each: each.depth, default=None)
+    nodes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp))
+    return next((node for node in nodes if script.evaluated.value(node) is first), None) if first else None
+
+
+def _is_stepped_by_batches(run: Run, schedule: Key, loaders: set[Key]) -> bool:
+    return any(
+        fact.owner and schedule in alternatives(fact.owner.key) and not loaders.isdisjoint(parts(loop.amount))
+        for reach, fact in run.of(".step")
+        for loop in reach.loops
+    )

@@ -1,0 +1,109 @@
+"""DW421: results of collectives in tensors that nothing reads afterwards."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import parts
+from ...training_script.model.library_calls import RANDOM
+from ...training_script.model.reach import Run, argument
+from ...training_script.model.values import Value
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, call_argument, last_name
+from ..patches.move_statement import block_of
+from ..rule_context import Script, Violation
+from ..violations import at_node, violation_at
+
+PREFIX = "torch.distributed."
+REDUCTIONS = ("all_reduce", "reduce")
+# Functions and methods that return a tensor with a storage of its own.
+JOINS = {"cat", "concat", "stack", "hstack", "vstack", "_flatten_dense_tensors", "parameters_to_vector"}
+NEW = {"tensor", "clone", "mean", "sum", "FloatTensor", "deepcopy", *JOINS}
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the reductions of data of the ranks whose result nothing reads."""
+    for reach, fact in run.of(*(PREFIX + name for name in REDUCTIONS)):
+        sent, given = argument(fact, 0, "tensor"), call_argument(fact.node, "tensor", 0)
+        if sent is None or given is None or not _is_of_rank(sent) or not script.is_here(reach) or not reach.several:
+            continue
+        name = fact.name.removeprefix(PREFIX)
+        if isinstance(given, ast.Call) and last_name(given.func) in NEW - {"clone", "mean", "sum"}:
+            if isinstance(script.source.parents.get(fact.node), ast.Expr):
+                message = f"`{script.source.one_line(given)}` is a new tensor: the result of {name} is lost with it"
+                yield from violation_at(script, reach, message, 0.85)
+        elif isinstance(given, ast.Name) and (lost := _lost_at(script, fact, given)):
+            message = f"the result of {name} is in `{given.id}`, a tensor of its own, and nothing reads it afterwards"
+            if lost is not fact.node:
+                message = f"this binds a name, and writes nothing: the result of {name} (line {given.lineno}) is lost"
+            yield from violation_at(script, at_node(script, reach, lost), message, 0.8)
+
+
+def _is_of_rank(sent: Value) -> bool:
+    """Return whether a tensor holds gradients, what a loop sums up, or data of a rank other than random numbers."""
+    held = (part.grown or (part.op == "local" and part.args[0] != RANDOM) for part in parts(sent.key))
+    return "gradient" in sent.facts or any(held)
+
+
+def _lost_at(script: Script, reduction: Noted, tensor: ast.Name) -> ast.expr | None:
+    """Return where the result of a reduction is lost, None if something may read it."""
+    source = script.source
+    stmt = source.statement_of(reduction.node)
+    block = block_of(source, stmt)
+    before = block[: block.index(stmt)] if stmt in block else []
+    made = next((each for each in reversed(before) if tensor.id in _bound(each)), None)
+    if not isinstance(made, ast.Assign) or not _is_new(made.value):
+        return None
+    function = script.names.enclosing_function(reduction.node)
+    around = function or source.tree
+    if function is None and any(isinstance(node, FUNCTIONS) and _names(node, {tensor.id}) for node in source.tree.body):
+        return None
+    held, lost = {tensor.id}, reduction.node
+    kept = {name for node in nodes_below(around) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    if tensor.id in kept:
+        return None
+    reads = [node for node in ast.walk(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    end = stmt.end_lineno or stmt.lineno
+    for node in sorted(reads, key=lambda each: (each.lineno, each.col_offset)):
+        if node.id not in held or node.lineno <= end:
+            continue
+        at = source.statement_of(node)
+        match at:
+            case ast.Assign(targets=targets) if all(map(_is_names, targets)):
+                rebound = _bound(at)
+            case ast.For(target=target, iter=over) if node in ast.walk(over) and _is_names(target):
+                held |= _bound(at)
+                continue
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=change))) if owner is node:
+                if change.endswith("_"):
+                    continue
+                return None
+            case _:
+                return None
+        if rebound & held and isinstance(at.value, ast.Name):
+            lost = at.value
+        held |= rebound
+    return lost
+
+
+def _is_new(value: ast.expr) -> bool:
+    """Return whether an expression surely makes a tensor of its own, other than by converting one."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda"):
+        return _is_new(value.func.value)
+    if isinstance(value, ast.Call) and last_name(value.func) == "_flatten_dense_tensors":
+        return not (value.args and isinstance(value.args[0], ast.List | ast.Tuple) and len(value.args[0].elts) == 1)
+    return isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and last_name(value.func) in NEW)
+
+
+def _is_names(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) or (isinstance(target, ast.Tuple) and all(map(_is_names, target.elts)))
+
+
+def _bound(stmt: ast.stmt) -> set[str]:
+    """Return the names that an assignment or a loop binds."""
+    targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target] if isinstance(stmt, ast.For) else []
+    return {node.id for each in targets for node in ast.walk(each) if isinstance(node, ast.Name)}
+
+
+def _names(node: ast.AST, wanted: set[str]) -> bool:
+    return any(isinstance(each, ast.Name) and each.id in wanted for each in ast.walk(node))
