@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.keys import Key, parts
 from ...training_script.model.library_calls import OF_FILE
-from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
+from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
@@ -23,12 +23,16 @@ SAVES = {
     "safetensors.torch.save_file": (1, "filename"),
     ".save_pretrained": (0, "save_directory"),
 }
+# Arguments of save_pretrained in transformers 5, diffusers 0.35 and peft 0.18, those of tokenizers included.
+OF_SAVE_PRETRAINED = {"save_directory", "state_dict", "push_to_hub", "max_shard_size", "safe_serialization", "variant"}
+OF_SAVE_PRETRAINED |= {"token", "use_auth_token", "repo_id", "commit_message", "private", "from_pt", "save_config"}
+OF_SAVE_PRETRAINED |= {"save_peft_format", "save_original_format", "selected_adapters", "save_embedding_layers"}
+OF_SAVE_PRETRAINED |= {"path_initial_model_for_weight_conversion", "legacy_format", "filename_prefix"}
 MOVES = ("os.replace", "os.rename")
 COPIES = ("shutil.copyfile", "shutil.copy", "shutil.copy2", *MOVES)
 CERTAIN = ("torch.save", "safetensors.torch.save_file")
 WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
-FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
 SHARDS = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 GUARD = "guard-save"
 
@@ -92,6 +96,8 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
         path, copied = _target(fact), argument(fact, 0, "src")
         if {"**", "is_main_process", "save_function"} & fact.named.keys() or reach.attempted:
             continue
+        if fact.name == ".save_pretrained" and fact.named.keys() - OF_SAVE_PRETRAINED:
+            continue  # a method of the program's own, which may need all ranks
         if fact.name in MOVES and copied and not same_on_ranks(copied.key):
             continue  # each rank moves a file of its own there, in one step
         if path and reach.several and same_on_ranks(path.key) and run.is_of_several(reach):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
+from ...training_script.model.conditions import makes_on_demand
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
 from ...training_script.model.sequences import Event, Site
@@ -180,15 +181,18 @@ def _sets_size_behind(script: Script, leaves: Site) -> bool:
 
 
 def _is_kept(script: Script, found: Divergence) -> bool:
-    """Return whether a function on the way keeps its results: with the same arguments it is not run again."""
+    """Return whether a function or a branch on the way keeps its results: what it makes is not made again."""
     lines = [site.line for site in (*found.calls, found.first.site) if site.path == script.source.path]
     return any(
-        last_name(decorator) in KEEPING
+        node.lineno < line <= (node.body[-1].end_lineno or node.lineno)
         for node in nodes_below(script.source.tree)
-        if isinstance(node, FUNCTIONS)
-        for decorator in getattr(node, "decorator_list", ())
-        if any(node.lineno < line <= (node.end_lineno or node.lineno) for line in lines)
+        if (isinstance(node, ast.If) and makes_on_demand(node)) or (isinstance(node, FUNCTIONS) and _is_cached(node))
+        for line in lines
     )
+
+
+def _is_cached(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(last_name(each) in KEEPING for each in function.decorator_list)
 
 
 def _events(found: Divergence) -> list[Event]:

@@ -5,7 +5,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
-from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
+from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
 from ..patches.shared_values import wait_for_writer
@@ -64,7 +64,8 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
                 message = (
                     f"ranks write here without waiting for the rank that makes or empties the directory (line {line})"
                 )
-                yield from violation_at(script, reach, message, 0.75)
+                between_nodes = not reach.ranks & ~FIRST_OF_NODES  # mostly long after the directory is there
+                yield from violation_at(script, reach, message, 0.75, severity="info" if between_nodes else None)
 
 
 def _changed(fact: Noted) -> Value | None:

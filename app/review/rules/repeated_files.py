@@ -8,7 +8,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.noted_calls import TO_FILE
-from ...training_script.model.reach import ALL, NEAR, Reach, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value
 from ...training_script.syntax import last_name
@@ -27,7 +27,6 @@ REPLACES: dict[str, tuple[int, str]] = {
     ".save_to_disk": (0, "dataset_path"),
     ".savefig": (0, "fname"),
 }
-FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)
 WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
 DATASETS = "torchvision.datasets."
 # Functions that download or unpack: the place and the name of the argument for the path.

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted, Read
-from ...training_script.model.keys import RANKS, Key
+from ...training_script.model.keys import RANKS, Key, parts
+from ...training_script.model.library_functions import OF_TYPE
 from ...training_script.model.reach import Reach, Run, alternatives
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.use_inner_model import inner_model
@@ -55,7 +56,8 @@ def _models(run: Run, reach: Reach, read: Read) -> set[Key]:
     ranks = [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
     seen = {run.keys.specialise(read.owner.key, rank) for rank in ranks}
     found = {each for key in seen for each in alternatives(key, reach.conditions) if each.op != "if"}
-    return set() if any(each.op in ("one of", "changing") for each in found) else found
+    by_type = any(part.op == "if" and part.args[0].op == OF_TYPE for key in seen for part in parts(key))
+    return set() if by_type or any(each.op in ("one of", "changing") for each in found) else found
 
 
 def _shown(script: Script, fact: Noted) -> str:

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ..nodes import walk
 from .function_steps import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, Key
 from .sequences import Event, Site
@@ -55,7 +56,7 @@ class ConditionEvaluator(StatementEvaluator):
 
     def _then(self, stmt: ast.If) -> bool:
         on_demand = self.on_demand
-        self.on_demand = on_demand or makes_on_demand(stmt)
+        self.on_demand = on_demand or makes_on_demand(stmt, in_loop=bool(self.loops))
         leaves = self.block(stmt.body)
         self.on_demand = on_demand
         return leaves
@@ -164,8 +165,8 @@ def _chain(stmt: ast.If) -> list[ast.If]:
     return found
 
 
-def makes_on_demand(stmt: ast.If) -> bool:
-    """Return whether a branch makes what an attribute or a mapping lacks, and keeps it there."""
+def makes_on_demand(stmt: ast.If, *, in_loop: bool = False) -> bool:
+    """Return whether a branch makes what an attribute or a mapping lacks, and keeps it there; a name in a loop."""
     wanted = ""
     match stmt.test:
         case ast.Compare(
@@ -178,9 +179,12 @@ def makes_on_demand(stmt: ast.If) -> bool:
             wanted = f"{ast.unparse(held)}.{name}"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Subscript() as held):
             wanted = ast.unparse(held)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)) if in_loop:
+            wanted = name
         case _:
             return False
-    targets = (each for node in stmt.body if isinstance(node, ast.Assign) for each in node.targets)
+    made = (each for inner in stmt.body for each in walk(inner))
+    targets = (each for node in made if isinstance(node, ast.Assign) for each in node.targets)
     kept = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
     return any(isinstance(each, ast.Attribute | ast.Name) and ast.unparse(each) == wanted for each in kept)
 

@@ -6,7 +6,7 @@ from ..syntax import last_name
 from .amounts import BATCH, DISTINCT, is_of_batch, is_of_data, is_shared_out, lengthwise
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
-from .keys import DIFFERS, LOCAL, OF_BRANCHES, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .lengths import differ, number
 from .names import CARRIED
 from .noted_calls import UNORDERED
@@ -66,7 +66,8 @@ class IterableEvaluator(EffectEvaluator):
                 return name  # data of one rank are held under the same names on every rank
             return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held))
         if key.op == "range":
-            return Value(self.keys.make("number", *self.place(node), spread=key.spread))
+            spread = key.spread if len(key.args) > 1 else key.spread & ~BY_RANK  # from 0 on all ranks
+            return Value(self.keys.make("number", *self.place(node), spread=spread))
         return Value(self.keys.make("element", key, *self.place(node)), iterable.facts & CARRIED)
 
     def _length(self, key: Key, node: ast.AST) -> Value:

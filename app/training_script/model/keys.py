@@ -47,6 +47,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 WITH_SIZES = {"world", "range", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
 
 
+ALWAYS_TRUE = {"function", "class"}
 NEVER_NONE = {
     "binary",
     "sequence",
@@ -205,6 +206,8 @@ class Keys:
     def _not(self, inner: Key) -> Key | None:
         if inner.op == "constant":
             return self.false if inner.args[0] else self.true
+        if inner.op in ALWAYS_TRUE:
+            return self.false
         return inner.args[0] if inner.op == "not" else None
 
     def _one_of(self, first: Key, *others: Key) -> Key | None:
@@ -213,6 +216,8 @@ class Keys:
     def _if(self, test: Key, then: Key, other: Key) -> Key | None:
         if test.op == "constant":
             return then if test.args[0] else other
+        if test.op in ALWAYS_TRUE:
+            return then
         if then is other:
             return then
         if then is self.true and other is self.false:
@@ -254,6 +259,8 @@ class Keys:
                 if 0 < len(bounds) < 4 and len(bounds) == len(right.args):
                     return self._computed(COMPARE[name], left.value, range(*bounds))
         elif right.op == "constant":
+            if left.op in ALWAYS_TRUE and name in ("Eq", "NotEq", "Is", "IsNot"):
+                return self.constant(name in ("NotEq", "IsNot"))
             if right is self.none and left.op in NEVER_NONE and name in ("Is", "IsNot"):
                 return self.constant(name == "IsNot")
             if left.op == "devices" or (left.op == "world" and left.args == ("global",)):

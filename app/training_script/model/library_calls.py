@@ -245,7 +245,7 @@ TRANSPARENT = {
     "round",
     "tqdm.tqdm",
 }
-TRANSPARENT |= {"tqdm.auto.tqdm", "tqdm.trange", "copy.deepcopy", "copy.copy", "bytes", "bytearray"}
+TRANSPARENT |= {"tqdm.auto.tqdm", "copy.deepcopy", "copy.copy", "bytes", "bytearray"}
 TRANSPARENT |= {"torch.compile", "torch.jit.script"}
 TRANSPARENT |= {"pickle.loads", "pickle.dumps", "json.loads", "json.dumps"}
 TRANSPARENT_METHODS = {

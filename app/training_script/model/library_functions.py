@@ -39,6 +39,7 @@ MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collectio
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 WRAPPED = {"ddp", "engine", "apex"}
+OF_TYPE = "is instance"  # whether an object is of a type
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
@@ -109,6 +110,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self._exists(name, values[0], node)
         if name in TRANSPARENT and values and name != "sorted":
             return values[0]
+        if last == "trange":
+            return Value(self.keys.make("range", *(value.key for value in values)))
         if name == "pathlib.Path" and values:
             return self._computed(name, values)
         if name in SELECTIONS and values:
@@ -144,7 +147,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name == "isinstance" and len(values) > 1:
             if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
                 return self.constant(True)
-            return self.unknown(node)  # data of one rank have the same type on every rank
+            return Value(self.keys.make(OF_TYPE, *self.place(node)))  # data have the same type on every rank
         if name in ("set", "frozenset", "collections.Counter") and values and holds_data(values[0].key):
             return Value(self.distinct(node), UNORDERED_FACT if name != "collections.Counter" else MAPPING)
         if name in ("set", "frozenset"):

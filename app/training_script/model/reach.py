@@ -22,6 +22,7 @@ from .values import FunctionRef, Value
 
 NEAR = 3  # calls
 ALL = (1 << len(RANKS)) - 1
+FIRST_OF_NODES = sum(1 << bit for bit, rank in enumerate(RANKS) if rank.local == 0)  # one rank of each
 
 
 class Condition(NamedTuple):

@@ -1808,6 +1808,93 @@ PAIRS = {
         "",
         "DW105",
     ),
+    "a wait that a function as a condition rules out": Pair(
+        """
+        def evaluate(model):
+            return model
+        def load():
+            if rank != 0 and not evaluate:
+                dist.barrier()
+        load()
+        """,
+        "not evaluate",
+        "evaluate is not None",
+        "DW401",
+    ),
+    "epochs whose bar is shown on one rank": Pair(
+        """
+        from tqdm import trange
+        sampler = DistributedSampler(range(8))
+        loader = DataLoader(range(8), sampler=sampler)
+        epochs = 3 if rank == 0 else options.epochs
+        for epoch in trange(epochs, disable=rank != 0):
+            sampler.set_epoch(epoch)
+        """,
+        "set_epoch(epoch)",
+        "set_epoch(epoch + rank)",
+        "DW205",
+    ),
+    "a wrapper that is made on demand on its device": Pair(
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.inner, self.wrapper = model, None
+            @property
+            def model(self):
+                if self.wrapper is None:
+                    with torch.cuda.device(rank):
+                        self.wrapper = DDP(self.inner)
+                return self.wrapper
+            def step(self, loader):
+                for batch in loader:
+                    if batch.sum().item() > 0:
+                        return
+                    self.model.train()
+        def main(loader):
+            Trainer(torch.nn.Linear(2, 2)).step(DataLoader(loader, sampler=DistributedSampler(loader)))
+        """,
+        "if self.wrapper is None:",
+        "if True:",
+        "DW406",
+    ),
+    "a helper for models and tensors": Pair(
+        """
+        def place(what):
+            if isinstance(what, torch.nn.Module):
+                what = DDP(what.cuda())
+            return what
+        def show(image):
+            image = place(image)
+            return image.detach()
+        show(torch.ones(2))
+        """,
+        "if isinstance(what, torch.nn.Module):",
+        "if True:",
+        "DW218",
+    ),
+    "a method of the program that saves with all ranks": Pair(
+        """
+        def save(model, checkpointer):
+            model.save_pretrained("out", checkpointer=checkpointer)
+        def main(build, checkpointer):
+            save(DDP(torch.nn.Linear(2, 2)).module, checkpointer)
+        """,
+        ", checkpointer=checkpointer)",
+        ")",
+        "DW501",
+    ),
+    "a directory that the first rank of each node uses after the training": Pair(
+        """
+        if rank == 0:
+            os.makedirs("out", exist_ok=True)
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            with open(os.path.join("out", "scores.txt"), "w") as file:
+                file.write("1")
+        """,
+        'int(os.environ["LOCAL_RANK"]) == 0',
+        "True",
+        "DW505",
+    ),
     "an error that ends the program in another function": Pair(
         """
         import sys
