@@ -36,6 +36,11 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
         if fixed and rank and reach.several and not (size and size.key.is_constant and size.key.value == 1):
             message = f"every process passes {rank.key.value} as its rank: the others are waited for"
             yield from violation_at(script, reach, message, 0.8)
+    for reach, fact in run.of(INIT):
+        if script.is_here(reach) and _has_both_ranks(script, fact.node):
+            message = "`rank` is passed as the rank where `global_rank` is another number: on the second node the same "
+            message += "numbers come again"
+            yield from violation_at(script, reach, message, 0.75, severity="warning")
     if "LOCAL_RANK" not in text or "spawn" in text or "Process(" in text:
         return
     for reach, fact in run.of(INIT):
@@ -62,6 +67,15 @@ def check_number(script: Script, run: Run) -> Iterator[Violation]:
                 "leave it out"
             )
             yield from violation_at(script, reach, message, 0.8)
+
+
+def _has_both_ranks(script: Script, call: ast.Call) -> bool:
+    """Return whether a function that gets a rank and a global rank passes the first one as that of the process."""
+    function, given = script.names.enclosing_function(call), call_argument(call, "rank", 4)
+    if not isinstance(function, FUNCTIONS) or not isinstance(given, ast.Name) or given.id != "rank":
+        return False
+    parameters = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    return {"rank", "global_rank"} <= parameters and len(script.names.bindings(given)) == 1
 
 
 def check_early(script: Script, run: Run) -> Iterator[Violation]:

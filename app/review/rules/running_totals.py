@@ -1,11 +1,10 @@
-"""DW436: totals over all calls that each call sums up over the ranks again."""
+"""DW436: running totals that each call, or each round of a loop, sums up over the ranks again."""
 
 import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import collective_name
-from ...training_script.nodes import walk
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 
@@ -13,19 +12,19 @@ SUM, RESET = "all_reduce", "self.reset"
 
 
 def check(script: Script) -> list[Violation]:
-    """DW436: return the attributes that a method adds to, sums over the ranks and keeps for its next call."""
+    """DW436: return the attributes and names that are added to, summed over the ranks and kept for the next time."""
     if SUM not in script.source.text or "+=" not in script.source.text:
         return []
     return [
         violation
-        for function in script.names.scope_of
-        if isinstance(function, FUNCTIONS)
-        for violation in _of_function(script, function)
+        for scope in (script.source.tree, *script.names.scope_of)
+        if isinstance(scope, (ast.Module, *FUNCTIONS))
+        for violation in _in_scope(script, scope)
     ]
 
 
-def _of_function(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
-    nodes = [*walk(function)]
+def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
+    nodes = [*nodes_of_body(scope)]
     set_at = {(dotted_name(target), node.lineno): node.value for node, target in _assigned(nodes)}
     for node in nodes:
         if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
@@ -34,17 +33,18 @@ def _of_function(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDe
         emptied = any(
             isinstance(each, ast.Call) and dotted_name(each.func) in (f"{total}.zero_", RESET) for each in nodes
         )
-        if (
-            emptied
-            or not total.startswith("self.")
-            or any(name == total and line < node.lineno for name, line in set_at)
-        ):
-            continue  # it begins anew in each call
+        round_ = _loop_around(script, node)
+        is_local = not total.startswith("self.")
+        if emptied or (is_local and round_ is None):
+            continue
+        since = round_.lineno if is_local and round_ else 0
+        if any(name == total and since <= line < node.lineno for name, line in set_at):
+            continue  # it begins anew in each call, or in each round
         for call in nodes:
             if not isinstance(call, ast.Call) or call.lineno < node.lineno or not _is_sum(script, call):
                 continue
             summed = dotted_name(call.args[0])
-            if not summed or _loop_around(script, call) is not _loop_around(script, node):
+            if not summed or _loop_around(script, call) is not round_:
                 continue
             made = next(
                 (value for (name, line), value in set_at.items() if name == summed and line < call.lineno), None
@@ -56,15 +56,14 @@ def _of_function(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDe
                     line=call.lineno,
                     column=script.source.column(call),
                     end_line=call.end_lineno or call.lineno,
-                    message=f"`{total}` has the sum of all ranks after one call: the next one sums it up again",
+                    message=f"`{total}` has the sum of all ranks after one {'round' if is_local else 'call'}: "
+                    "the next one sums it up again",
                     confidence=0.8,
-                    related=[
-                        RelatedPlace(path=script.source.path, line=node.lineno, message="each call adds to it here")
-                    ],
+                    related=[RelatedPlace(path=script.source.path, line=node.lineno, message="it is added to here")],
                 )
 
 
-def _loop_around(script: Script, node: ast.AST) -> ast.AST | None:
+def _loop_around(script: Script, node: ast.AST) -> ast.For | ast.AsyncFor | ast.While | None:
     """Return the innermost loop around a node, in its function."""
     parent = script.source.parents.get(node)
     while parent is not None and not isinstance(parent, (*LOOPS, *FUNCTIONS)):

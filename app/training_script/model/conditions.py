@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..nodes import walk
 from .function_steps import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, Key
+from .names_of_ranks import OfSome
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Value
@@ -120,13 +121,23 @@ class ConditionEvaluator(StatementEvaluator):
         if leaves_other and not side.leaves:
             self.restore(side.env)
             return False
+        for name in self.env.keys() - side.env.keys():
+            self.env[name] = self._of_some(name, self.env[name], self.keys.make("not", test), side.site)
         for name, first in side.env.items():
             second = self.env.get(name)
             if second is None:
-                self.env[name] = first
+                self.env[name] = self._of_some(name, first, test, side.site)
             elif first is not second:
                 self.env[name] = self.joined(agreed, first, second, side.site)
         return side.leaves and leaves_other
+
+    def _of_some(self, name: str, value: Value, test: Key, site: Site) -> Value:
+        """Return the value of a name that only one side of a branch binds, kept as such if the rank decides."""
+        if not test.spread & BY_RANK or not name.isidentifier():
+            return value
+        value = value._replace()  # an object of its own, by which it is known again
+        self.shared.of_some[id(value)] = OfSome(name, value, test, site)
+        return value
 
     def restore(self, env: dict[str, Value]) -> None:
         self.env.clear()

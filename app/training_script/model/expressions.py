@@ -18,6 +18,7 @@ from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
 from .names import CARRIED, MOST_NESTED
+from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .rank_values import GET_RANK
 from .values import Either, FunctionRef, Library, Record, Value, is_elements
@@ -81,12 +82,18 @@ class ExpressionEvaluator(CallEvaluator):
     def _Name(self, node: ast.Name) -> Value:
         found = self.lookup(node.id)
         if found is not None:
+            if (of_some := self.shared.of_some.get(id(found))) and of_some.name == node.id:
+                self._note_name(node, of_some)
             return self.in_branch(found) if found.key.op == "if" else found
         if self.module.stars and (starred := self._from_star(node.id)):
             return starred
         if node.id in TRANSPARENT or node.id in BUILTINS:
             return Value(self.keys.make("name", node.id), obj=Library(node.id))
         return self.by_name(node.id) or Value(self.keys.make("name", self.module.path, node.id))
+
+    def _note_name(self, node: ast.Name, of_some: OfSome) -> None:
+        if read := of_some.read_at(node, self.site(node), self.path[-1], self.keys):
+            self.items.append(read)
 
     def _from_star(self, name: str) -> Value | None:
         """Return what a library has under a name, if all names of it are imported."""

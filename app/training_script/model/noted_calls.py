@@ -54,6 +54,7 @@ INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
 OF_GROUP = ("torch.distributed.get_rank", "torch.distributed.get_world_size")  # noted where there is no group
 REPORT = "a report"  # of one rank
+OF_SOME_RANKS = "a name that some ranks lack"
 REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}
 REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
 TO_FILE = "a write to a file"  # that the program has opened to write

@@ -156,6 +156,17 @@ def _known(conditions: "tuple[Condition, ...]") -> dict[Key, bool]:
     return known
 
 
+def possible_ranks(reach: Reach, keys: Keys) -> int:
+    """Return the ranks that reach a fact, as bits, without those for which its conditions contradict each other."""
+    found = 0
+    for bit, rank in enumerate(RANKS):
+        seen = [(keys.specialise(each.test, rank), each.truth) for each in reach.conditions]
+        known = _known(tuple(Condition(test, truth, reach.fact.site) for test, truth in seen))
+        if all(_truth(test, known) in (truth, None) for test, truth in seen if not test.is_constant):
+            found |= reach.ranks & 1 << bit
+    return found
+
+
 def _truth(test: Key, known: dict[Key, bool]) -> bool | None:
     """Return whether a test holds, as far as it follows from those that are known."""
     if test in known:

@@ -38,6 +38,7 @@ SET_UP = {
     *WRAPS,
 }
 WAITS = ("barrier", "wait_for_everyone")
+OF_IMPORTS = {"ImportError", "ModuleNotFoundError"}  # raised alike on every rank
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
 
@@ -220,7 +221,8 @@ class _Way:
         return self._walk(item.rest, after)
 
     def _attempt(self, item: Attempt, ranks: int) -> int:
-        attempted, self._attempted = self._attempted, True
+        attempted = self._attempted
+        self._attempted = attempted or not OF_IMPORTS.issuperset(item.caught) or not item.caught
         conditions, attempts = self._conditions, self._attempts
         self._attempts = (*attempts, Attempted(item, self._loops))
         after = self._walk(item.body, ranks)
@@ -233,7 +235,7 @@ class _Way:
     def _called(self, item: Called, ranks: int) -> int:
         inner = self.reader.function(item.summary)
         for each in inner.facts:
-            if each.ranks & ranks:
+            if each.ranks & ranks and item.site not in each.calls:  # the next call of a recursion
                 self._add(
                     Reach(
                         each.fact,

@@ -5,16 +5,18 @@ import re
 from collections.abc import Sequence
 
 from ..nodes import child_nodes
+from ..rank_names import one_rank_decorator
 from ..syntax import FUNCTIONS, last_name, unpacked_at_once
 from .caught_errors import error_of
 from .collective_effects import is_agreed
+from .definitions import is_harmless
 from .expressions import ExpressionEvaluator
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN
 from .names import CARRIED, OWN_GROUP, UNWRAPPED
 from .noted_calls import MEETING_POINT, NEW_PART
-from .values import ClassRef, FunctionRef, Instance, Module, Value, is_elements
+from .values import ClassRef, Context, FunctionRef, Instance, Module, Value, is_elements
 
 OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
 OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
@@ -52,14 +54,19 @@ class StatementEvaluator(ExpressionEvaluator):
     def with_decorators(self, function: FunctionRef) -> FunctionRef:
         """Return the function that the decorators of a function make of it, as far as they are of the program."""
         made = Value(self.keys.make("function", self.module.path, function.node.lineno), obj=function)
-        for decorator in reversed(getattr(function.node, "decorator_list", [])):
+        decorators = getattr(function.node, "decorator_list", [])
+        around = 0  # how many are context managers, in which every call runs
+        for decorator in reversed(decorators):
             by = self.evaluate(decorator)
+            around += isinstance(by.obj, Context) and not is_harmless(decorator)
             if isinstance(by.obj, FunctionRef):
                 assert isinstance(made.obj, FunctionRef)
                 given = made._replace(obj=made.obj._replace(decorated=True))
                 result = self.call_function(by.obj, [given], {}, self.site(decorator))
                 if isinstance(result.obj, FunctionRef) and result.obj.node is not function.node:
                     made = result._replace(obj=result.obj._replace(wraps=function))
+        if made.obj is function and around and around == sum(not is_harmless(each) for each in decorators):
+            return function._replace(decorated=not any(one_rank_decorator(last_name(each)) for each in decorators))
         return made.obj
 
     def _live_scope(self) -> dict[str, Value]:

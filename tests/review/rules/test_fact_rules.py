@@ -293,6 +293,19 @@ FOUND: dict[str, tuple[str, str, str]] = {
         """,
     ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
+    "an experiment where only a missing library is passed over": (
+        "DW412",
+        START,
+        'try:\n    import wandb\n    wandb.init(project="x")\nexcept ImportError:\n    wandb = None',
+    ),
+    "a rank where there is a global rank": (
+        "DW105",
+        "",
+        """
+        def work(global_rank, rank, world_size):
+            dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        """,
+    ),
     "the local rank as the rank": (
         "DW105",
         "",
@@ -758,6 +771,20 @@ SILENT: dict[str, tuple[str, str, str]] = {
     "a directory of this rank": ("DW412", START, 'os.makedirs(os.path.join("out", str(rank)))'),
     "one experiment": ("DW412", START, 'import wandb\nif rank == 0:\n    wandb.init(project="x")'),
     "experiments in a group": ("DW412", START, 'import wandb\nwandb.init(project="x", group="all")'),
+    "an experiment where any error is passed over": (
+        "DW412",
+        START,
+        'import wandb\ntry:\n    wandb.init(project="x")\nexcept Exception:\n    wandb = None',
+    ),
+    "the global rank where there is another rank": (
+        "DW105",
+        "",
+        """
+        def work(global_rank, rank, world_size):
+            rank = global_rank
+            dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        """,
+    ),
     "numbers of mp.spawn": (
         "DW105",
         "",

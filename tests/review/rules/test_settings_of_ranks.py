@@ -141,7 +141,20 @@ class Accuracy:
         self.right += (found == wanted).sum()
         {}
 """
+SUMMED = """
+total = torch.zeros(1)
+for found, wanted in data:
+    {}
+    total += (found == wanted).sum()
+    {}
+print(total)
+"""
 FOUND = {
+    "a total that is reduced in each round": ("DW436", SUMMED.format("", "dist.all_reduce(total)")),
+    "a total that is reduced in some rounds": (
+        "DW436",
+        SUMMED.format("", "if found.sum() > 3:\n        dist.all_reduce(total)\n        print(total)"),
+    ),
     "a total that is reduced in each call": ("DW436", COUNTED.format("", "dist.all_reduce(self.right)")),
     "a copy of a total that is kept": (
         "DW436",
@@ -190,6 +203,15 @@ FOUND = {
     "an average of whole numbers": ("DW426", STATE.format("pass")),
 }
 SILENT = {
+    "a total that begins anew in each round": (
+        "DW436",
+        SUMMED.format("total = torch.zeros(1)", "dist.all_reduce(total)"),
+    ),
+    "a total that is set back where it was reduced": (
+        "DW436",
+        SUMMED.format("", "if found.sum() > 3:\n        dist.all_reduce(total)\n        total = torch.zeros(1)"),
+    ),
+    "a part of each round that is reduced": ("DW436", SUMMED.format("", "part = total / 2\n    dist.all_reduce(part)")),
     "a total that begins anew": ("DW436", COUNTED.format("self.right = 0", "dist.all_reduce(self.right)")),
     "a total of which a copy is reported": (
         "DW436",

@@ -1,0 +1,43 @@
+"""DW437: names that only some ranks have set and others read."""
+
+import builtins
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.keys import RANKS, Key, Keys
+from ...training_script.model.noted_calls import OF_SOME_RANKS
+from ...training_script.model.reach import Run, possible_ranks
+from ...training_script.syntax import dotted_name
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+
+ASKS = re.compile(r"\b(?:locals|globals|vars|dir)\(\)|\b(?:NameError|UnboundLocalError)\b")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """DW437: yield the first read of each name that a rank comes to without having set it."""
+    if not run.distributed or script.mentions(ASKS):
+        return
+    known: set[tuple[object, ...]] = set()
+    for reach, fact in run.of(OF_SOME_RANKS):
+        name, (test, path, line) = dotted_name(fact.node.func), (value.key for value in fact.values)
+        bound = name, path.value, line.value
+        without = possible_ranks(reach, run.keys) & ranks_without(test, run.keys)
+        if not without or not reach.several or reach.attempted or bound in known or name in vars(builtins):
+            continue
+        known.add(bound)
+        who = "rank 0 has" if not without & 1 << 0 and without.bit_count() == len(RANKS) - 1 else "some ranks have"
+        message = f"only {who} set `{name}` (line {line.value}): the others end here with a NameError"
+        place = RelatedPlace(path=path.value, line=line.value, message="the condition under which it is set")
+        yield from violation_at(script, reach, message, 0.8, branch=_branch(script, place), related=[place])
+
+
+def ranks_without(test: Key, keys: Keys) -> int:
+    """Return the ranks, as bits, for which a condition surely does not hold."""
+    seen = [keys.specialise(test, rank) for rank in RANKS]
+    return sum(1 << bit for bit, each in enumerate(seen) if each.is_constant and not each.value)
+
+
+def _branch(script: Script, place: RelatedPlace) -> int | None:
+    return place.line if place.path == script.source.path else None
