@@ -73,7 +73,10 @@ class ReasonLine(msgspec.Struct, frozen=True):
 
 
 class RankedCause(msgspec.Struct, frozen=True):
-    """A cause with its share of the probability and the lines that explain it."""
+    """A cause with its share of the probability and the lines that explain it.
+
+    ``distributed``: it is a fault of distributed training, not one that any program can have.
+    """
 
     id: str
     title: str
@@ -81,6 +84,7 @@ class RankedCause(msgspec.Struct, frozen=True):
     because: list[ReasonLine]
     against: list[ReasonLine]
     fixes: list[str]
+    distributed: bool = True
 
 
 class NextStep(msgspec.Struct, frozen=True):
@@ -94,11 +98,13 @@ class NextStep(msgspec.Struct, frozen=True):
 
 SIGNIFICANT = ("decisive", "strong", "moderate")  # weights of a signature that names an error
 MIN_SHARE_SHOWN = 0.01  # the share from which a cause still matters
+LIKELY = 0.5  # from this share on a cause is more likely than all others together
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """Ranked causes, best first, and ``other``: the probability of none of them.
 
+    ``in_scope``: False if nothing given is about distributed training, or if the likely cause is no fault of it.
     ``several``: the first two have evidence of their own; each confidence is then independent of the others.
     ``support``: what the first cause rests on.
     """
@@ -112,12 +118,19 @@ class Diagnosis(msgspec.Struct, frozen=True):
     evidence: list[Evidence]
 
     def named(self, most: int) -> list[RankedCause]:
-        """Return the causes with evidence for them that still matter, best first."""
+        """Return the causes with evidence for them that still matter, best first; out of scope only the one that is."""
+        if not self.in_scope:
+            return self.causes[:1] if is_led_from_outside(self.causes) else []
         return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
 
     def rest(self, shown: Sequence[RankedCause]) -> float:
         """Return the probability of all that is not shown: other causes, and none of the known ones."""
         return self.other if self.several else max(0.0, 1 - sum(cause.confidence for cause in shown))
+
+
+def is_led_from_outside(causes: Sequence[RankedCause]) -> bool:
+    """Return whether the first cause is likely, and no fault of distributed training."""
+    return bool(causes) and not causes[0].distributed and causes[0].confidence >= LIKELY
 
 
 STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet

@@ -145,6 +145,7 @@ class Cause(StrictStruct, frozen=True):
     prior: float = 0.0  # nats added to the common prior: how frequent it is
     generic: bool = False  # a mechanism that many causes share: ranked lower when one of these is supported
     one_process: bool = False  # a single process can have it as well
+    distributed: bool = True  # False: no fault of distributed training, so that a diagnosis it leads is out of scope
     signatures: list[Signature] = []
     clues: list[Clue] = []
     questions: dict[str, dict[str, Weight]] = {}

@@ -87,11 +87,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     if is_clear(diagnosis):
         diagnosis = msgspec.structs.replace(diagnosis, next=[])
     context = FixContext(snapshot=snapshot, evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
-    fixes = [
-        fix
-        for cause in (diagnosis.named(1) if diagnosis.in_scope else [])
-        for fix in build_fixes(knowledge.causes[cause.id], context, knowledge)
-    ]
+    fixes = [fix for cause in diagnosis.named(1) for fix in build_fixes(knowledge.causes[cause.id], context, knowledge)]
     if options.json:
         body = msgspec.to_builtins(diagnosis) | {"fix": fix_document(fixes[0]) if fixes else None}
         print_json(public_document("diagnosis", knowledge, body))
@@ -103,7 +99,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         print_question(case, diagnosis, line)
         print_diagnosis(diagnosis, knowledge, line)
         print_fixes(fixes)
-    return ExitCode.FOUND if scope and diagnosis.named(1) else ExitCode.OK
+    return ExitCode.FOUND if diagnosis.named(1) else ExitCode.OK
 
 
 def _read_into(
@@ -205,10 +201,10 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
 
     ``command_line`` is that of this run, to which the next step is added.
     """
-    if not diagnosis.in_scope:
+    named = diagnosis.named(SHOWN_CAUSES)
+    if not diagnosis.in_scope and not named:
         print_line(OUT_OF_SCOPE)
         return
-    named = diagnosis.named(SHOWN_CAUSES)
     if not named:
         print_line("No known cause matched. These would help: a longer log, or")
     for place, cause in enumerate(named, 1):

@@ -18,6 +18,7 @@ from ..evidence import (
     answer_id,
     answer_parts,
     confirmed_id,
+    is_led_from_outside,
 )
 from ..session import Session
 from .evidence_weights import weight_table
@@ -95,7 +96,7 @@ class Case:
         shares = {cause.id: cause.confidence for cause in asking.causes}
         left = [probe for probe in may_probe if probe not in self.probed]
         return Diagnosis(
-            in_scope=in_scope,
+            in_scope=in_scope and not is_led_from_outside(ranking.causes),
             causes=[cause for cause in ranking.causes if _worth_showing(cause)],
             other=round(ranking.other, 4),
             several=ranking.several,

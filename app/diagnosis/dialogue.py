@@ -1,6 +1,6 @@
 """Rules of the dialogue of a diagnosis, and its wording: all faces of the wizard use them."""
 
-from ..evidence import Diagnosis
+from ..evidence import LIKELY, Diagnosis
 from .case import FRONT_DOOR, SCRIPT_PATH, Case
 from .symptoms import symptom_of
 
@@ -21,7 +21,7 @@ LEAST_GAIN_BITS = 0.5  # of a question that is asked before a guess
 
 def likelihood(confidence: float) -> str:
     """Return how likely the best cause is: ``Most likely`` or ``Perhaps``."""
-    return "Most likely" if confidence >= 0.5 else "Perhaps"
+    return "Most likely" if confidence >= LIKELY else "Perhaps"
 
 
 def is_sure(diagnosis: Diagnosis) -> bool:

@@ -18,6 +18,7 @@ NONE_ANSWER = "none"
 # The classes of evidence whose multipliers are fitted.
 ROOT_SIGNATURE, SYMPTOM_SIGNATURE, LOG_FINDING = "root signature", "symptom signature", "log finding"
 TYPICAL_WORDS, OTHER_WORDS = "typical words", "words of another subject"
+NO_MENTION = "no mention of several ranks"
 LIKENESS, ANSWER = "likeness", "answer"
 CLUES: dict[Weight, str] = {
     "decisive": "decisive clue",
@@ -32,6 +33,7 @@ CLASSES = (
     LOG_FINDING,
     TYPICAL_WORDS,
     OTHER_WORDS,
+    NO_MENTION,
     LIKENESS,
     ANSWER,
     *CLUES.values(),

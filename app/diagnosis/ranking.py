@@ -33,7 +33,7 @@ from ..evidence import (
     shows_unrelated,
     verdict_id,
 )
-from .evidence_weights import OTHER_WORDS, WORDS_NATS, Weights
+from .evidence_weights import NO_MENTION, OTHER_WORDS, WORDS_NATS, Weights
 
 COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
@@ -106,7 +106,7 @@ def rank_causes(
     }
     if any(item.id == ONE_PROCESS for item in items):
         for id_ in (id_ for id_, cause in knowledge.causes.items() if cause.one_process):
-            scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS)
+            scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS * measured.multipliers.get(NO_MENTION, 1.0))
     order = sorted(scores, key=lambda i: (-scores[i], i))
     support = _support(reasons[order[0]]) if order else "words"
     temperature = temperature_of(support, measured)
@@ -124,6 +124,7 @@ def rank_causes(
             because=sorted((b for b in reasons[id_] if b.weight > 0), key=lambda b: -b.weight),
             against=sorted((b for b in reasons[id_] if b.weight <= 0), key=lambda b: b.weight),
             fixes=[fix.id for fix in knowledge.causes[id_].fixes],
+            distributed=knowledge.causes[id_].distributed,
         )
         for id_ in order
     ]
@@ -238,10 +239,14 @@ def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:
 
 
 def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> None:
-    """Lower generic causes when a specific one is supported; half as much if only answers support it."""
+    """Lower generic causes when a specific one is supported; half as much if only answers support it.
+
+    Words do not count: the text model has already weighed them for the specific cause against the generic one.
+    """
+    shown = {id_: [line for line in lines if line.source != "description"] for id_, lines in reasons.items()}
     specific = {
         id_: lines
-        for id_, lines in reasons.items()
+        for id_, lines in shown.items()
         if not knowledge.causes[id_].generic and any(line.weight >= OWN_NATS for line in lines)
     }
     totals = {id_: sum(line.weight for line in lines) for id_, lines in specific.items()}
@@ -269,7 +274,7 @@ def _unrelated_nats(knowledge: Knowledge, items: list[Evidence], measured: Calib
     return (
         WORDS_NATS * measured.multipliers.get(OTHER_WORDS, 1.0) * other_subject
         + UNRELATED_NATS * shows_unrelated(knowledge, items)
-        + ONE_PROCESS_NATS * any(item.id == ONE_PROCESS for item in items)
+        + ONE_PROCESS_NATS * measured.multipliers.get(NO_MENTION, 1.0) * any(item.id == ONE_PROCESS for item in items)
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
 from ..diagnosis.intake import add_to_case
-from ..evidence import Evidence, RankedCause
+from ..evidence import LIKELY, Evidence, RankedCause
 from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
@@ -18,7 +18,6 @@ from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
 from .ended_ranks import EndedRank
 
 DescribeFix = Callable[[Cause, Timeline | None], list[str]]
-LIKELY = 0.5  # with less confidence several causes are possible
 
 
 def diagnose_crash(

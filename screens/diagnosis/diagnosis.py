@@ -88,11 +88,11 @@ class DiagnosisScreen(WizardScreen):
         self.show_header(facts=f"{count_text(len(diagnosis.evidence), 'fact')} · {probes} ran")
 
     def _named(self) -> list[RankedCause]:
-        return self._diagnosis.named(SHOWN_CAUSES) if self._diagnosis and self._diagnosis.in_scope else []
+        return self._diagnosis.named(SHOWN_CAUSES) if self._diagnosis else []
 
     def _verdict(self, diagnosis: Diagnosis) -> Content:
         named = self._named()
-        if not diagnosis.in_scope:
+        if not named and not diagnosis.in_scope:
             return Content(dialogue.OUT_OF_SCOPE)
         if not named:
             return Content(f"{dialogue.NO_CAUSE} Press n to answer questions.")

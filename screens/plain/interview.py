@@ -121,7 +121,7 @@ class Interview:
         """Show the ranking with its reasons, and offer what can be done."""
         while True:
             diagnosis = self.state.diagnosis()
-            named = diagnosis.named(SHOWN_CAUSES) if diagnosis.in_scope else []
+            named = diagnosis.named(SHOWN_CAUSES)
             self.state.record_navigation("diagnosis")
             self.state.record_diagnosis(diagnosis, named)
             self._show_verdict(diagnosis, named)
@@ -192,10 +192,8 @@ class Interview:
     def _show_verdict(self, diagnosis: Diagnosis, named: list[RankedCause]) -> None:
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         self.prompt.write(*(["", first] if first else []))
-        if not diagnosis.in_scope:
-            self.prompt.write("", dialogue.OUT_OF_SCOPE)
-        elif not named:
-            self.prompt.write("", dialogue.NO_CAUSE)
+        if not named:
+            self.prompt.write("", dialogue.NO_CAUSE if diagnosis.in_scope else dialogue.OUT_OF_SCOPE)
         else:
             best = self.state.knowledge.causes[named[0].id]
             likelihood = dialogue.likelihood(named[0].confidence)

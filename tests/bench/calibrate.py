@@ -20,14 +20,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from ddpwizard.app.diagnosis.evidence_weights import ANSWER, CLASSES, CLUES, LIKENESS, SYMPTOM_SIGNATURE, weight_table
+from ddpwizard.app.diagnosis.evidence_weights import (
+    ANSWER,
+    CLASSES,
+    CLUES,
+    LIKENESS,
+    LOG_FINDING,
+    SYMPTOM_SIGNATURE,
+    weight_table,
+)
 from ddpwizard.app.diagnosis.intake import read_sources
 from ddpwizard.app.diagnosis.ranking import DOCUMENTED_TEMPERATURE, Ranking, rank_causes
-from ddpwizard.app.evidence import Evidence
+from ddpwizard.app.evidence import LIKELY, Evidence, RankedCause, is_led_from_outside
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.knowledge.calibration import CALIBRATION_FILE, Calibration
 from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import Knowledge
+from ddpwizard.knowledge.training_texts import OUT_OF_SCOPE
 
 FOLDS = 5
 STEPS = (0.7, 1.4)  # tried for each number in turn
@@ -35,7 +44,9 @@ ROUNDS = 3
 SHRINKAGE = 0.02  # penalty, in nats per case, for a number e times the documented one
 LEAST_SHARE = 1e-4
 LEAST_FIRES = 4  # of a clue that may be listed for removal
-MOST = {SYMPTOM_SIGNATURE: 1.0}  # a symptom counts at most half of a root, however often it is right
+# A symptom counts at most half of a root, and a finding in a log at most as much as the verdict on a running job,
+# however often they are right.
+MOST = {SYMPTOM_SIGNATURE: 1.0, LOG_FINDING: 1.0}
 SUPPORTS = ("log", "words", "other")
 FITTED = tuple(  # texts show too little of the others
     name for name in CLASSES if name not in (ANSWER, LIKENESS, CLUES["weak"], CLUES["against"])
@@ -43,42 +54,51 @@ FITTED = tuple(  # texts show too little of the others
 
 
 class ReadCase(NamedTuple):
-    """A labelled case and what was read in it. ``right``: the causes that are accepted."""
+    """A labelled case and what was read in it. ``right``: the causes that are accepted. ``is_real``: it is about
+    distributed training."""
 
     id: str
     source: str
     right: frozenset[str]
     evidence: list[Evidence]
     in_scope: bool
-
-    @property
-    def is_real(self) -> bool:
-        """True if the case is about distributed training."""
-        return bool(self.right)
+    is_real: bool
 
 
 class Outcome(NamedTuple):
-    """The diagnosis of a case."""
+    """The diagnosis of a case. ``in_scope``: the answer treats it as one about distributed training."""
 
     case: ReadCase
     first: list[str]
     share: float
     support: str
+    in_scope: bool
 
     @property
     def place(self) -> int:
         """The place (from 0) of the first right cause among the first three, 9 where there is none."""
         found = (place for place, id_ in enumerate(self.first) if id_ in self.case.right)
-        return next(found, 9) if self.case.in_scope else 9
+        return next(found, 9) if self.in_scope else 9
+
+    @property
+    def is_kept_out(self) -> bool:
+        """True if a case about something else is called so, has no likely cause, or an accepted one."""
+        return not self.in_scope or self.share < LIKELY or self.place == 0
 
 
 def read_case(row: dict[str, Any], knowledge: Knowledge) -> ReadCase:
     """Read the text of a case."""
     found = read_sources([source_of_text(row["text"], "<stdin>")], knowledge)
-    real = row["cause"] != "out-of-scope"
-    right = frozenset({row["cause"], *row.get("also_ok", [])}) if real else frozenset[str]()
+    right = frozenset({row["cause"], *row.get("also_ok", [])})
     source = row.get("source", "")
-    return ReadCase(row["id"], source if "://" in source else row["id"], right, found.evidence, found.in_scope)
+    return ReadCase(
+        row["id"],
+        source if "://" in source else row["id"],
+        right,
+        found.evidence,
+        found.in_scope,
+        row["cause"] != OUT_OF_SCOPE,
+    )
 
 
 def ranked(case: ReadCase, knowledge: Knowledge, calibration: Calibration) -> Ranking:
@@ -91,11 +111,15 @@ def loss(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Calibrati
     weights, total = weight_table(knowledge, calibration), 0.0
     for case in cases:
         found = rank_causes(knowledge, weights, case.evidence, calibration)
-        right = sum(cause.confidence for cause in found.causes if cause.id in case.right)
-        total -= math.log(max(LEAST_SHARE, right if case.is_real else found.other))
+        right = sum(cause.confidence for cause in found.causes if _is_accepted(cause, case))
+        total -= math.log(max(LEAST_SHARE, right if case.is_real else right + found.other))
     numbers = [*calibration.multipliers.values()]
     numbers += [value / DOCUMENTED_TEMPERATURE for value in calibration.temperatures.values()]
     return total / len(cases) + SHRINKAGE * sum(math.log(number) ** 2 for number in numbers)
+
+
+def _is_accepted(cause: RankedCause, case: ReadCase) -> bool:
+    return cause.id in case.right or not (case.is_real or cause.distributed)
 
 
 def fit(cases: Sequence[ReadCase], knowledge: Knowledge) -> Calibration:
@@ -131,6 +155,7 @@ def diagnosed(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Cali
             [cause.id for cause in ranking.causes if cause.because][:3],
             ranking.causes[0].confidence,
             ranking.support,
+            case.in_scope and not is_led_from_outside(ranking.causes),
         )
         for case, ranking in found
     ]
@@ -158,12 +183,12 @@ def scores_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """Return the figures of the outcomes, as shares from 0 to 1."""
     real = [row for row in outcomes if row.case.is_real]
     other = [row for row in outcomes if not row.case.is_real]
-    sure = [row for row in real if row.share >= 0.8 and row.case.in_scope]
+    sure = [row for row in real if row.share >= 0.8 and row.in_scope]
     return {
         "first": _share([row.place == 0 for row in real]),
         "among three": _share([row.place < 3 for row in real]),
         "Brier": _share([(row.share - (row.place == 0)) ** 2 for row in real]),
-        "out of scope": _share([not row.case.in_scope or row.share < 0.5 for row in other]),
+        "out of scope": _share([row.is_kept_out for row in other]),
         "right where share is 0.8 or more": _share([row.place == 0 for row in sure]),
     }
 
@@ -204,7 +229,7 @@ def main(paths: list[str], write: bool, verbose: bool) -> int:
         print(f"remove {id_}: wrong more often than right")
     outcomes = cross_validated(cases, knowledge, fold_of)
     for row in outcomes if verbose else []:
-        if row.place > 0:
+        if row.place > 0 if row.case.is_real else not row.is_kept_out:
             print(f"{row.case.id:<34} want {sorted(row.case.right)} got {row.first} {row.share:.2f} {row.support}")
     scores = scores_of(outcomes)
     fitted = fit(cases, knowledge)

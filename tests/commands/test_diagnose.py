@@ -14,6 +14,7 @@ PORT_TAKEN = (
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
     "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
 )
+KNOWLEDGE_LOGS = Path(__file__).parents[1] / "knowledge" / "logs"
 FIELDS = {
     "schema",
     "ddpwizard_version",
@@ -103,6 +104,18 @@ def test_out_of_scope_is_reported_and_is_no_finding():
     assert done.returncode == 0
     assert "has no problem of distributed training that matches" in done.stdout
     assert json.loads(ddpwizard("diagnose", "-", "--json", stdin="my soup is salty").stdout)["in_scope"] is False
+
+
+def test_error_of_the_script_is_out_of_scope_and_named_all_the_same():
+    log = next(KNOWLEDGE_LOGS.glob("script-error.one-rank.log"))
+    done = ddpwizard("diagnose", str(log))
+    assert done.returncode == 1
+    assert "1  An error of your script, not a fault of distributed training" in done.stdout
+    assert not re.search(r"^2  ", done.stdout, re.MULTILINE)
+    answer = json.loads(ddpwizard("diagnose", str(log), "--json").stdout)
+    first, *others = answer["causes"]
+    assert (answer["in_scope"], first["id"], first["distributed"]) == (False, "script-error", False)
+    assert all(cause["distributed"] for cause in others)
 
 
 def test_empty_and_binary_input_are_refused(tmp_path: Path):

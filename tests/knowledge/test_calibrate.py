@@ -33,6 +33,9 @@ KNOWLEDGE = msgspec.structs.replace(
     },
     stems={},
 )
+SURE = msgspec.structs.replace(
+    KNOWLEDGE, causes=KNOWLEDGE.causes | {FIRST.id: with_clues(FIRST, quokka="decisive")}, stems={}
+)
 ROWS = [
     {
         "id": f"case-{number}",
@@ -70,6 +73,23 @@ def test_cases_of_one_source_are_in_one_fold(cases: list[calibrate.ReadCase]):
     assert len(set(folds)) > 1
     assert all(len(set(folds[start : start + 4])) == 1 for start in range(0, len(folds), 4))
     assert len(calibrate.cross_validated(cases, KNOWLEDGE, calibrate.fold_of)) == len(cases)
+
+
+@pytest.mark.parametrize(
+    ("text", "also_ok", "kept_out"),
+    [
+        ("the ranks see a quokka", [FIRST.id], True),
+        ("the ranks see a quokka", [SECOND.id], False),
+        ("my soup is salty", [], True),
+    ],
+)
+def test_case_about_something_else_is_right_without_a_likely_cause_or_with_an_accepted_one(
+    text: str, also_ok: list[str], kept_out: bool
+):
+    case = calibrate.read_case({"id": "x", "text": text, "cause": "out-of-scope", "also_ok": also_ok}, SURE)
+    (outcome,) = calibrate.diagnosed([case], SURE, Calibration())
+    assert outcome.is_kept_out == kept_out
+    assert calibrate.scores_of([outcome])["out of scope"] == float(kept_out)
 
 
 @pytest.mark.slow
