@@ -1,4 +1,4 @@
-"""Run programs on two ranks over gloo, several at a time: torch is imported once, and each rank is a fork.
+"""Run programs on two ranks, or four, over gloo, several at a time: torch is imported once, and each rank is a fork.
 
 Usage: run_on_two_ranks.py [OPTIONS] DIRECTORY [PLAIN…]; each .py file in it is a program, and so is each folder with a
 main.py; those named after it are run by one process without the variables of a launcher. Prints a JSON object: path in
@@ -24,7 +24,6 @@ from typing import Any
 import torch._dynamo  # what DistributedDataParallel imports when it is made
 import torch.distributed
 
-WORLD_SIZE = 2
 AFTER_FAILURE_S = 3
 CHECK_FAILED = 3
 
@@ -35,8 +34,8 @@ def check_of(script: Path, checks: Path | None) -> Callable[[dict[str, Any]], No
     return runpy.run_path(str(checks)).get(name) if checks else None
 
 
-def start(script: Path, rank: int, port: int | None, checks: Path | None) -> int:
-    """Start one rank of a program and return its process id."""
+def start(script: Path, rank: int, of: int, port: int | None, checks: Path | None) -> int:
+    """Start one rank of a program with ``of`` ranks and return its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -49,7 +48,7 @@ def start(script: Path, rank: int, port: int | None, checks: Path | None) -> int
         os.dup2(log, 1)
         os.dup2(log, 2)
         if port is not None:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD_SIZE)}
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(of)}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         sys.path[0], sys.argv = str(script.parent), [str(script)]
         torch.set_num_threads(1)
@@ -67,30 +66,36 @@ def start(script: Path, rank: int, port: int | None, checks: Path | None) -> int
         os._exit(code)
 
 
-def start_program(script: Path, plain: bool = False, checks: Path | None = None) -> list[int]:
-    """Start both ranks of a program, or one process."""
+def start_program(script: Path, ranks: int, plain: bool = False, checks: Path | None = None) -> list[int]:
+    """Start the ranks of a program, or one process."""
     if plain:
-        return [start(script, 0, None, checks)]
+        return [start(script, 0, 1, None, checks)]
     with socket.socket() as reserved:
         # The ranks inherit the socket: as it does not listen, rank 0 can, and nobody else is given the port.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
-        return [start(script, rank, reserved.getsockname()[1], checks) for rank in range(WORLD_SIZE)]
+        port = reserved.getsockname()[1]
+        return [start(script, rank, ranks, port, checks) for rank in range(ranks)]
 
 
 def run(
-    directory: Path, plain: Collection[str], limit_s: float, at_a_time: int, checks: Path | None
+    directory: Path,
+    plain: Collection[str],
+    limit_s: float,
+    at_a_time: int,
+    checks: Path | None,
+    of_four: Collection[str],
 ) -> dict[str, list[int]]:
-    """Return the exit codes of both ranks of each program; of one process for those that are ``plain``."""
+    """Return the exit codes of all ranks of each program; of one process for those that are ``plain``."""
     names = sorted(str(p.relative_to(directory)) for p in (*directory.glob("*.py"), *directory.glob("*/main.py")))
-    waiting, codes = names[::-1], {name: [0] * WORLD_SIZE for name in names}
+    waiting, codes = names[::-1], {name: [0] * (4 if name in of_four else 2) for name in names}
     running: dict[int, tuple[str, int]] = {}
     ends: dict[str, float] = {}
     while waiting or running:
-        if waiting and len(running) <= (at_a_time - 1) * WORLD_SIZE:
+        if waiting and len(running) <= (at_a_time - 1) * 2:
             name = waiting.pop()
             ends[name] = time.monotonic() + limit_s
-            for rank, pid in enumerate(start_program(directory / name, name in plain, checks)):
+            for rank, pid in enumerate(start_program(directory / name, len(codes[name]), name in plain, checks)):
                 running[pid] = (name, rank)
             continue
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -114,6 +119,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("plain", nargs="*")
     parser.add_argument("--limit-s", type=float, default=60)
     parser.add_argument("--at-a-time", type=int, default=5)
+    parser.add_argument("--of-four", action="append", default=[], help="a program that is run on four ranks")
     parser.add_argument("--checks", type=lambda path: Path(path).resolve())
     return parser.parse_args()
 

@@ -26,7 +26,7 @@ class Ran(NamedTuple):
     folder: Path
 
     def __str__(self) -> str:
-        logs = [(self.folder / f"{rank}.log").read_text()[-600:] for rank in range(run_on_two_ranks.WORLD_SIZE)]
+        logs = [(self.folder / f"{rank}.log").read_text()[-600:] for rank in range(len(self.codes))]
         return "\n".join([str(self.codes), *logs])
 
 

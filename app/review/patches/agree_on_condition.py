@@ -189,13 +189,13 @@ def reduction_at(script: Script, stmt: ast.stmt, names: tuple[str, ...]) -> Flag
         return NO_NAMES
     if OTHER_LIBRARIES.search(script.source.text):
         return "the ranks communicate by another library: reduce the decision with its allreduce"
-    if _may_end_apart(script, stmt):
+    if may_end_apart(script, stmt):
         return "ranks may end the loop around it at different times (join, a generator, other data): decide before it"
     device = tensor_device(script, stmt, torch)
     return NO_DEVICE if device is None else Flag(distributed, torch, name, device)
 
 
-def _may_end_apart(script: Script, stmt: ast.stmt) -> bool:
+def may_end_apart(script: Script, stmt: ast.stmt) -> bool:
     """Return whether ranks need not come here equally often.
 
     That is so in ``with model.join()``, in generators, and in loops of another number of rounds on each rank.

@@ -7,6 +7,7 @@ from ...training_script.model.keys import LOCAL
 from ...training_script.nodes import node_at
 from ..rule_context import Patch, Script, no_patch
 from .agree_on_condition import agree_on_condition, agree_on_rounds
+from .common_order import choice_of_first, common_order
 from .use_inner_model import use_inner_model
 from .work_under_condition import work_under_condition
 
@@ -23,6 +24,8 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
         return agree_on_rounds(script, stmt)
     if found.first.kind.endswith(WITH_MODEL) and not found.by & LOCAL and not found.rounds and stmt:
         return use_inner_model(script, found, stmt)
+    if isinstance(stmt, ast.For | ast.AsyncFor) or stmt is None:
+        return _of_expression(script, found)
     if not isinstance(stmt, ast.If):
         return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")
     stops = bool(found.rounds) or isinstance(stmt.body[-1], ast.Break | ast.Raise)
@@ -33,6 +36,17 @@ def rejoin_ranks(script: Script, found: Divergence) -> Patch:
     if found.leaves and not found.rounds and script.depends_on_rank(stmt.test):
         return work_under_condition(script, stmt)
     return no_patch(BY_HAND, "what the other ranks do there has to be decided: call it on every rank, or on none")
+
+
+def _of_expression(script: Script, found: Divergence) -> Patch:
+    """Return the patch for ranks that an expression parts: their order of calls, or their choice from a table."""
+    at = found.decided
+    call = node_at(script.source.tree, at.line, at.column, ast.Call) if at.path == script.source.path else None
+    if call is not None and isinstance(call.func, ast.Name) and call.func.id == "sorted":
+        return common_order(script, at.line, at.column)
+    if call is not None and isinstance(call.func, ast.Subscript):
+        return choice_of_first(script, call)
+    return no_patch(BY_HAND, "the ranks part at an expression: decide before it, on all ranks")
 
 
 def _statement(script: Script, found: Divergence) -> ast.stmt | None:

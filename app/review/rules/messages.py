@@ -1,15 +1,20 @@
-"""DW431: receives for which no message is sent, and sends that nothing receives."""
+"""DW431: receives for which no message is sent, or not before ranks wait, and sends that nothing receives."""
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
 
 from ...training_script.model.function_steps import Branch, Item, Leave, Noted, Rounds
-from ...training_script.model.keys import LOCAL, Rank, parts
+from ...training_script.model.keys import LOCAL, Key, Rank, parts
 from ...training_script.model.lengths import Member, counts_rounds, number, numbers
 from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.values import Value
+from ..patches.send_first import send_first
 from ..rule_context import Script, Violation
 from ..violations import violation_at
+from .collective_arguments import BEGIN
+from .message_order import Message, Way, in_order, stuck
 
 PREFIX = "torch.distributed."
 SENDS = {f"{PREFIX}{name}" for name in ("send", "isend")}
@@ -19,87 +24,123 @@ MOST_MESSAGES = 10_000
 SIZES = [[Rank(rank, rank, 0, size, size) for rank in range(size)] for size in (2, 4)]  # of a job
 
 
-class Way(NamedTuple):
-    """The two ranks of a message, and its tag."""
-
-    source: int
-    to: int
-    tag: int
-
-
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the first receive or send that has no counterpart, by the numbers of messages or by how ranks end."""
+    """Yield the first receive or send that has no counterpart, by the messages, their order, or by how ranks end."""
     calls = [(reach, fact) for reach, fact in run.of(*SENDS, *RECEIVES, *OTHERS)]
     if not calls or any(fact.name in OTHERS or reach.unsure or reach.attempted for reach, fact in calls):
         return
-    found = _unequal(run, calls) or _without_end(calls) or _ended_early(calls)
-    if found:
-        reach, message = found
-        yield from violation_at(script, reach, message, 0.8)
+    jobs = [_messages(run, calls, ranks) for ranks in SIZES]
+    known = [each for each in jobs if each is not None]
+    unequal = [_unequal(each) for each in known] if len(known) == len(SIZES) else []
+    waits = [stuck(each) for each in known] if len(known) == len(SIZES) else []
+    if unequal and all(unequal):
+        for reach, message in filter(None, unequal[:1]):
+            yield from violation_at(script, reach, message, 0.8)
+    elif waits and all(len(each) > 1 for each in waits):
+        first, other = waits[0][:2]
+        message = f"a rank waits here for one that waits in line {other.reach.fact.site.line}, and neither has sent"
+        patch = partial(send_first, script, [each.reach for each in waits[0]])
+        yield from violation_at(script, first.reach, message, 0.8, patch=patch)
+    elif found := _without_end(calls) or _ended_early(calls):
+        yield from violation_at(script, *found, 0.8)
 
 
-def _unequal(run: Run, calls: list[tuple[Reach, Noted]]) -> tuple[Reach, str] | None:
-    """Return a call of two ranks that send and receive different numbers of messages, whatever the number of ranks."""
-    found = [_unequal_of(run, calls, ranks) for ranks in SIZES]
-    return found[0] if all(found) else None
-
-
-def _unequal_of(run: Run, calls: list[tuple[Reach, Noted]], ranks: list[Rank]) -> tuple[Reach, str] | None:
-    """Return such a call for one number of ranks, if all messages are known."""
+def _unequal(found: list[list[Message]]) -> tuple[Reach, str] | None:
+    """Return a call of two ranks that send and receive different numbers of messages."""
     sent, received = Counter[Way](), Counter[Way]()
-    places = defaultdict[Way, list[Reach]](list)
-    for reach, fact in calls:
-        for rank in ranks:
-            seen = [run.keys.specialise(each.test, rank) for each in reach.conditions]
-            if not all(each.is_constant for each in seen):
-                return None
-            if any(bool(each.value) != condition.truth for each, condition in zip(seen, reach.conditions, strict=True)):
-                continue
-            ways = _ways(reach, fact, Member(rank.rank, len(ranks)))
-            if ways is None:
-                return None
-            (sent if fact.name in SENDS else received).update(ways)
-            for way in ways:
-                places[way].append(reach)
+    places = defaultdict[Way, dict[int, Reach]](dict)
+    for each in itertools.chain(*found):
+        (sent if each.sends else received)[each.way] += 1
+        places[each.way][id(each.reach)] = each.reach
     for way in sorted({*sent, *received}):
         if received[way] > sent[way]:
-            reach = next(each for each in places[way] if each.name in RECEIVES)
+            reach = next(each for each in places[way].values() if each.name in RECEIVES)
             return reach, (
                 f"rank {way.to} waits here for {received[way]} messages of rank {way.source}, which sends {sent[way]}"
             )
         if sent[way] > received[way]:
-            reach = next(each for each in places[way] if each.name in SENDS)
+            reach = next(each for each in places[way].values() if each.name in SENDS)
             return reach, f"rank {way.to} receives {received[way]} of the {sent[way]} messages that it is sent here"
     return None
 
 
-def _ways(reach: Reach, fact: Noted, rank: Member) -> list[Way] | None:
-    """Return the messages of a call on one rank; None if they are not known."""
-    sends = fact.name in SENDS
-    peer, tag = argument(fact, 1, "dst" if sends else "src"), argument(fact, 3, "tag")
+def _messages(run: Run, calls: list[tuple[Reach, Noted]], ranks: list[Rank]) -> list[list[Message]] | None:
+    """Return what each rank of a job sends and receives, in its order; None if not all messages are known."""
+    found: list[list[Message]] = []
+    for rank in ranks:
+        member = Member(rank.rank, len(ranks))
+        taken: list[tuple[Reach, Noted]] = []
+        for reach, fact in calls:
+            seen = [run.keys.specialise(each.test, rank) for each in reach.conditions]
+            if not all(each.is_constant for each in seen):
+                return None
+            if all(bool(each.value) == condition.truth for each, condition in zip(seen, reach.conditions, strict=True)):
+                taken.append((reach, fact))
+        rounds = _rounds_of(taken, member)
+        if rounds is None:
+            return None
+        made = in_order(taken, rounds, _Messages(member))
+        if any(each is None for each in made):
+            return None
+        found.append([each for each in made if each])
+    return found
+
+
+def _rounds_of(calls: list[tuple[Reach, Noted]], rank: Member) -> dict[int, int] | None:
+    """Return the number of rounds of each loop around calls; None if one is not known, or if they are too many."""
+    rounds: dict[int, int] = {}
+    for reach, _ in calls:
+        times = 1
+        for loop in reach.loops:
+            found = number(loop.amount, rank)
+            if found is None or _may_leave(loop.body):
+                return None
+            rounds[id(loop)] = max(found, 0)
+            times *= rounds[id(loop)]
+        if times > MOST_MESSAGES:
+            return None
+    return rounds
+
+
+class _Messages:
+    """The messages of the calls of one rank, each made out once for all rounds in which it is the same."""
+
+    def __init__(self, rank: Member) -> None:
+        self.rank = rank
+        self._known: dict[tuple[int, int | None], Message | None] = {}
+
+    def __call__(self, reach: Reach, fact: Noted, round_: tuple[int, ...]) -> Message | None:
+        """Return the message of a call in a round of the loops around it; None if it is not known."""
+        peer = _peer(fact)
+        counted = [at for at, loop in enumerate(reach.loops) if peer and _counts(peer.key, loop)]
+        which = id(reach), round_[counted[0]] if counted else None
+        if which not in self._known:
+            values = numbers(reach.loops[counted[0]].amount, self.rank) if counted else None
+            rank = self.rank._replace(counter=values[which[1]]) if values and which[1] is not None else self.rank
+            self._known[which] = (
+                _message(rank, reach, fact) if len(counted) < 2 and bool(values) == bool(counted) else None
+            )
+        return self._known[which]
+
+
+def _message(rank: Member, reach: Reach, fact: Noted) -> Message | None:
+    sends, peer, tag = fact.name in SENDS, _peer(fact), argument(fact, 3, "tag")
     if peer is None or argument(fact, 2, "group") or {"group_dst", "group_src", "**"} & fact.named.keys():
         return None
-    ranks, times = [rank], 1
-    for loop in reach.loops:
-        rounds = number(loop.amount, rank)
-        if rounds is None or _may_leave(loop.body):
-            return None
-        if len(ranks) == 1 and any(counts_rounds(part, *loop.site[:2]) for part in parts(peer.key)):
-            values = numbers(loop.amount, rank)
-            if values is None:
-                return None
-            ranks = [rank._replace(counter=value) for value in values]
-        else:
-            times *= rounds
-    if len(ranks) * times > MOST_MESSAGES:
+    at, tagged = number(peer.key, rank), number(tag.key, rank) if tag else 0
+    if at is None or tagged is None:
         return None
-    ways: list[Way] = []
-    for each in ranks:
-        at, tagged = number(peer.key, each), number(tag.key, each) if tag else 0
-        if at is None or tagged is None:
-            return None
-        ways += [Way(rank.rank, at, tagged) if sends else Way(at, rank.rank, tagged)] * times
-    return ways
+    way = Way(rank.rank, at, tagged) if sends else Way(at, rank.rank, tagged)
+    return Message(reach, way, sends, fact.name.rpartition(".")[2] not in BEGIN)
+
+
+def _peer(fact: Noted) -> Value | None:
+    return argument(fact, 1, "dst" if fact.name in SENDS else "src")
+
+
+def _counts(peer: Key, loop: Rounds) -> bool:
+    """Return whether the number of the round of a loop decides the other rank of a message."""
+    return any(counts_rounds(part, *loop.site[:2]) for part in parts(peer))
 
 
 def _may_leave(items: list[Item]) -> bool:

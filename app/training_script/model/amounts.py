@@ -6,6 +6,10 @@ Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, an
 MOST_TERMS = 16
 BATCH = "a batch"
 SHUFFLED = "shuffled"  # a sequence in another order
+NEW_TENSORS = {
+    f"torch.{name}"
+    for name in ("arange", "empty", "full", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros")
+}
 DISTINCT = "distinct"  # a set or a mapping with one member for each of the data of a rank that differ
 
 
@@ -84,7 +88,7 @@ def lengthwise(keys: Keys, key: Key) -> Key:
 
 def is_of_batch(key: Key) -> bool:
     """Return whether a value is a batch of a loader or a part of one."""
-    while key.op in ("item", "element", "attribute", "changed", "appended"):
+    while key.op in ("item", "element", "attribute", "changed", "appended", "next"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
 
@@ -99,7 +103,15 @@ def _is_part_of_rank(key: Key) -> bool:
     if not key.spread & BY_RANK:
         return False
     is_part = key.op == "item" and (key.args[1].op == "slice" or key.args[0].op == "pieces")
-    return is_part or key.op == "element"
+    chosen = key.op == "if" and bool(key.args[0].spread & BY_RANK) and all(map(_is_tensor, key.args[1:]))
+    return is_part or chosen or key.op == "element"
+
+
+def _is_tensor(key: Key) -> bool:
+    """Return whether a value is a new tensor, or computed from one."""
+    if key.op in ("binary", "unary"):
+        return any(isinstance(part, Key) and _is_tensor(part) for part in key.args[1:])
+    return key.op == "call" and key.args[0] in NEW_TENSORS
 
 
 def is_of_parts(key: Key) -> bool:

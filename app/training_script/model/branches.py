@@ -157,7 +157,7 @@ class BranchEvaluator(RoundsEvaluator):
 
         def round_() -> None:
             test.append(self.evaluate(stmt.test).key)
-            self.loops.append(self.unknown(stmt))
+            self.loops.append(Value(self.keys.make("while", test[-1])))
             self.block(stmt.body)
             self.loops.pop()
 

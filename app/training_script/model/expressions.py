@@ -7,10 +7,9 @@ from typing import Any
 from ..nodes import child_nodes
 from ..syntax import last_name
 from .amounts import is_of_data
-from .calls import CallEvaluator
 from .choices import arms_of
 from .collective_effects import is_gathered
-from .followed import MOST_ELEMENTS
+from .followed import MOST_ELEMENTS, is_followed
 from .function_steps import Branch, Pause, Read, Rounds
 from .iterables import UNORDERED_FACT, is_of_batches
 from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by
@@ -20,8 +19,9 @@ from .module_api import DDP_API
 from .names import CARRIED, MOST_NESTED
 from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
+from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Library, Record, Value, is_elements
+from .values import Either, FunctionRef, Library, Record, Table, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
@@ -47,7 +47,7 @@ def _is_text(key: Key) -> bool:
     return key.is_constant and isinstance(key.value, str)
 
 
-class ExpressionEvaluator(CallEvaluator):
+class ExpressionEvaluator(OrderEvaluator):
     """Evaluation of the expressions in one function."""
 
     def evaluate(self, node: ast.expr | None) -> Value:
@@ -181,6 +181,8 @@ class ExpressionEvaluator(CallEvaluator):
         if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             none = self._is_none(left.key)
             return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
+        if left.key.op == "next":
+            return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
         by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
         if left.key.spread & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
@@ -274,7 +276,10 @@ class ExpressionEvaluator(CallEvaluator):
         names = [self.evaluate(each) for each in node.keys]
         values = [self.evaluate(each) for each in node.values]
         if len(values) > MOST_ELEMENTS or None in node.keys or not all(each.key.is_constant for each in names):
-            return self.unknown(node, *names, *values)
+            table = (
+                Table(tuple(names), tuple(values)) if len(values) <= MOST_NESTED and is_followed(tuple(names)) else None
+            )
+            return self.unknown(node, *names, *values)._replace(obj=table)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         fields = {name.key.value: value for name, value in zip(names, values, strict=True)}

@@ -1,7 +1,7 @@
 """Functions and objects of the program, alone and in sequences, as values of which the steps are known."""
 
 from .library_calls import FUNCTIONS
-from .values import Bound, ClassRef, Either, FunctionRef, Instance, Library, Partial, Value, is_elements
+from .values import Bound, ClassRef, Either, FunctionRef, Instance, Library, Partial, Table, Value, is_elements
 
 FOLLOWED = (FunctionRef, Bound, Instance, Partial, ClassRef)
 MOST_ELEMENTS = 12  # of a sequence that is known element by element
@@ -20,7 +20,7 @@ def is_followed(obj: object) -> bool:
 
 def known_functions(iterable: Value) -> "Either | tuple[Value, ...] | None":
     """Return the functions or objects that a loop goes over, None if it goes over something else."""
-    held = iterable.obj
+    held = iterable.obj.names if isinstance(iterable.obj, Table) else iterable.obj
     if iterable.key.op == "enumerate" and is_elements(held):
         inner = known_functions(held[0])
         return inner and _numbered(inner)

@@ -48,7 +48,9 @@ class FunctionEvaluator(ObjectEvaluator):
     def _generated(self) -> Value:
         """Return what a call of a generator gives."""
         counts = dict.fromkeys(each for counts, _ in self.yielded for each in counts)
-        if len(self.yielded) > 1 and any(each.op in BY_CONDITION and each.spread & BY_RANK for each in counts):
+        if len(self.yielded) == 1:
+            counts.pop(self.keys.true, None)
+        elif any(each.op in BY_CONDITION and each.spread & BY_RANK for each in counts):
             counts = {self.unknown(self.function.node).key: None} if self.function else {}  # a leader and its workers
         values = [value for _, value in self.yielded]
         key = self.keys.make("built", len(counts), *counts, *(value.key for value in values))

@@ -8,6 +8,7 @@ from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .lengths import differ, number
+from .library_calls import ENDLESS
 from .names import CARRIED
 from .noted_calls import UNORDERED
 from .values import Generated, Instance, Value, is_elements
@@ -30,9 +31,11 @@ class IterableEvaluator(EffectEvaluator):
             return self.keys.make("length", limit)
         if key.spread & LOCAL and differ(counted := self.keys.make("length", key), number):
             return counted
+        if key.op == "loader" and key.spread & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
+            key = key.args[3]  # of the samples that an iterable dataset yields
         if key.op == "built":
             return self._length(key, node).key
-        if is_shared_out(key):
+        if is_shared_out(key) or key.args[:1] == (ENDLESS,):
             return self.unknown(node).key
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
@@ -107,6 +110,8 @@ class IterableEvaluator(EffectEvaluator):
 
 def limit_of(key: Key) -> Key | None:
     """Return the number at which a slice cuts sequences of different lengths to one, if it is the same on all ranks."""
+    while key.op == "enumerate":
+        key = key.args[0]
     if key.op != "item" or key.args[1].op != "slice":
         return None
     first, last, step = key.args[1].args

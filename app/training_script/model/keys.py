@@ -244,6 +244,13 @@ class Keys:
             return pairs.get(at) or (default[0] if default else None)
         return None
 
+    def _place(self, at: int, falls: bool, *of: Key) -> Key | None:
+        if not all(each.is_constant and isinstance(each.value, int | float) for each in of):
+            return None
+        values = [each.value for each in of]
+        order = sorted(range(len(values)), key=values.__getitem__, reverse=falls)
+        return self.constant(order.index(at))
+
     def _least(self, *of: Key) -> Key | None:
         return self._computed(min, of[0].value, of[1].value) if _are_two_constants(of) else None
 
@@ -311,6 +318,7 @@ SIMPLER: dict[str, Callable[..., Key | None]] = {
     "and": Keys._and,
     "or": Keys._or,
     "item": Keys._item,
+    "place": Keys._place,
     "min": Keys._least,
     "max": Keys._greatest,
     "compare": Keys._compare,

@@ -270,6 +270,7 @@ SELECTIONS = {"torch.masked_select", "torch.nonzero", "torch.unique", "torch.arg
 SELECTING_METHODS = {"masked_select", "nonzero", "unique"}
 LISTINGS = {"os.listdir", "os.scandir", "glob.glob", "glob.iglob"}
 LISTING_METHODS = {"glob", "rglob", "iterdir"}
+ENDLESS = "itertools.cycle"
 LISTED = "the files of this rank"
 OF_FILE = "a file that the program writes"
 # Methods of a future or a thread that ask whether it has ended, which each process learns at a time of its own.

@@ -12,6 +12,7 @@ from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .library_calls import (
     BUFFERS,
+    ENDLESS,
     FUNCTIONS,
     GENERATORS,
     LISTED,
@@ -155,7 +156,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in MAPPINGS:
             return self._opaque(callee, node, values, named)._replace(facts=MAPPING)
         if name == "sorted" and values:
-            return values[0]._replace(facts=values[0].facts - UNORDERED_FACT)
+            return self.ordered(values[0]._replace(facts=values[0].facts - UNORDERED_FACT), node, named)
         if name == "enumerate" and values and "unordered" in values[0].facts:
             self.note_order(node, values[0])
         if name == "enumerate" and values:
@@ -163,7 +164,16 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name == "next" and values and isinstance(values[0].obj, Generated):
             return self.unknown(node)  # by hand, and mostly without an end
         if name == "next" and values:
-            return self.element(values[0], node.args[0])
+            element = self.element(values[0], node.args[0])
+            ends = len(values) > 1 and values[1].key is self.keys.none and element.obj is None
+            return element._replace(key=self._next(element.key, values[0], node)) if ends else element
+        if name == "itertools.islice" and 1 < len(values) < 5:
+            none = self.keys.none
+            bounds = [each.key for each in values[1:]] if len(values) > 2 else [none, values[1].key]
+            key = self.keys.make("slice", *[*bounds, none][:3])
+            return Value(self.keys.make("item", values[0].key, key), values[0].facts & CARRIED)
+        if name == ENDLESS and values:
+            return self._computed(name, values)
         if name == "zip" and values:
             return Value(self.keys.make("zip", *(value.key for value in values)), obj=tuple(values))
         if last == "join" and isinstance(callee.obj, Library):
@@ -182,6 +192,10 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
                 return across(given[0], given[1], self._computed(name, given))
             return self._computed(name, given) if given else self.unknown(node)
         return self._opaque(callee, node, values, named)
+
+    def _next(self, element: Key, iterated: Value, node: ast.Call) -> Key:
+        """Return an element of an iterator, or None behind the last one."""
+        return self.keys.make("next", element, self.keys.make("left", self.count(iterated, node.args[0])))
 
     def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""

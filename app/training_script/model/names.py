@@ -28,6 +28,7 @@ from .values import (
     Module,
     Record,
     Super,
+    Table,
     Value,
     is_elements,
 )
@@ -131,6 +132,9 @@ class NameEvaluator:
         raise NotImplementedError
 
     def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
+        raise NotImplementedError
+
+    def ordered(self, held: Value, node: ast.Call, named: Named) -> Value:
         raise NotImplementedError
 
     def length_of(self, held: Value, node: ast.AST) -> Value:
@@ -328,6 +332,10 @@ class NameEvaluator:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # which may be that of a rank
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
+        if isinstance(owner.obj, Table):
+            known = zip(owner.obj.names, owner.obj.held, strict=True)
+            if found := next((value for name, value in known if name.key is index), None):
+                return found
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
         own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
         value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED) | own)

@@ -24,7 +24,7 @@ from .library_calls import (
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
-from .values import NO_FACTS, Either, Instance, Method, Record, Value
+from .values import NO_FACTS, Either, Instance, Method, Record, Table, Value
 
 RUNS_BESIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
@@ -50,6 +50,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name == "sort" and isinstance(node.func, ast.Attribute) and "unordered" in owner.facts:
             self.bind(node.func.value, owner._replace(facts=owner.facts - UNORDERED_FACT))
             return self.constant(None)
+        if values and (name == "__getitem__" or (name == "get" and isinstance(owner.obj, Table))):
+            return self.item(owner, values[0].key, node)
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
         if name == "manual_seed" and values and values[0].key.spread & BY_RANK:

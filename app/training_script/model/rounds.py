@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Callable, Sequence
 
-from .amounts import DISTINCT
+from .amounts import DISTINCT, is_of_data
 from .conditions import ConditionEvaluator
 from .function_steps import Rounds
 from .iterables import is_of_batches
@@ -85,7 +85,9 @@ class RoundsEvaluator(ConditionEvaluator):
         spread = value.key.spread | after.key.spread
         op = "changing" if may_become_none(after.key, value.key) else "altered"
         key = self.keys.make(op, name, *loop, spread=spread & (LOCAL | TOUCHED))
-        if spread & 1:
+        if spread & BY_RANK and is_of_data(after.key) and counts_up(value.key, after.key):
+            key = self.keys.make(op, name, *loop, spread=LOCAL)  # a total of data that the rank chooses
+        elif spread & BY_RANK:
             op = "counted" if counts_on(value.key, after.key) else "changing"
             key = self.keys.make(op, name, *loop, value.key, after.key)
         facts = after.facts if self.is_inner(after, value) else value.facts | after.facts
@@ -97,6 +99,15 @@ def counts_on(before: Key, after: Key) -> bool:
     if after.op != "binary" or after.args[0] not in ("Add", "Sub") or after.args[1] is not before:
         return False
     return not after.args[2].spread & (BY_RANK | LOCAL)
+
+
+def counts_up(before: Key, after: Key) -> bool:
+    """Return whether a round adds something to a number, or takes something from it."""
+    while after.op == "binary" and after.args[0] in ("Add", "Sub"):
+        after = after.args[1]
+        if after is before:
+            return True
+    return False
 
 
 def may_become_none(key: Key, before: Key) -> bool:

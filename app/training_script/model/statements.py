@@ -11,12 +11,13 @@ from .caught_errors import error_of
 from .collective_effects import is_agreed
 from .definitions import is_harmless
 from .expressions import ExpressionEvaluator
+from .followed import is_followed
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN
+from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key
 from .names import CARRIED, OWN_GROUP, UNWRAPPED
 from .noted_calls import MEETING_POINT, NEW_PART
-from .values import ClassRef, Context, FunctionRef, Instance, Module, Value, is_elements
+from .values import ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
 
 OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
 OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
@@ -228,7 +229,11 @@ class StatementEvaluator(ExpressionEvaluator):
                 self._store(held, name, self.named(name, value))
             case ast.Subscript(value=owner, slice=index):
                 held = self.evaluate(owner)
-                if self.keep_under(owner, held, self.evaluate(index).key):
+                at = self.evaluate(index).key
+                if isinstance(held.obj, Record) and _is_name(at) and is_followed(value.obj):
+                    self.shared.count_stores += at.value not in held.obj.fields
+                    held.obj.fields[at.value] = value  # a table of functions that decorators fill
+                if self.keep_under(owner, held, at):
                     return
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
@@ -309,6 +314,10 @@ class StatementEvaluator(ExpressionEvaluator):
         self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True
+
+
+def _is_name(key: Key) -> bool:
+    return key.is_constant and isinstance(key.value, str)
 
 
 def _is_module(value: Value) -> bool:

@@ -182,6 +182,13 @@ class Super(NamedTuple):
     method: Any
 
 
+class Table(NamedTuple):
+    """A mapping whose names are functions or objects of the program. ``names`` and ``held`` are in its order."""
+
+    names: tuple[Value, ...]
+    held: tuple[Value, ...]
+
+
 class Record:
     """An object with the attributes that it is made with."""
 

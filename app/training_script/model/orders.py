@@ -1,0 +1,56 @@
+"""Orders: sequences that a program sorts, of which each rank may have one of its own."""
+
+import ast
+from collections.abc import Sequence
+
+from .amounts import SHUFFLED
+from .calls import CallEvaluator
+from .followed import known_functions
+from .keys import DIFFERS, Key
+from .names import MOST_NESTED, Named
+from .values import Either, Value, is_elements
+
+ORDER = "the order of this rank"
+
+
+class OrderEvaluator(CallEvaluator):
+    """Evaluation of sorted sequences in one function."""
+
+    def ordered(self, held: Value, node: ast.Call, named: Named) -> Value:
+        """Return a sequence in the order of ``key``, which may be another one on each rank."""
+        key = named.get("key")
+        if key is None or not node.args:
+            return held
+        outside, self.items = self.items, []  # a key that communicates is called as often on all ranks
+        each = ast.copy_location(ast.Call(func=node.func, args=node.args[:1], keywords=[]), node)
+        known = known_functions(held)
+        if is_elements(known) and 1 < len(known) <= MOST_NESTED:
+            found = [self._invoked(key, each, [element], {}).key for element in known]
+            ordered = self._in_places(held, node, known, found, named.get("reverse"))
+        else:
+            made = self._invoked(key, each, [self.element(held, node.args[0])], {}).key
+            order = self.keys.make(ORDER, *self.place(node), spread=made.spread)
+            differs = made.spread & DIFFERS
+            ordered = held._replace(key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
+        self.items = outside
+        return ordered
+
+    def _in_places(
+        self, held: Value, node: ast.Call, elements: Sequence[Value], by: Sequence[Key], reverse: Value | None
+    ) -> Value:
+        """Return the elements of a sequence in the places that the keys of a rank give them."""
+        falls = reverse is not None and reverse.key is self.keys.true
+        if not any(each.spread & DIFFERS for each in by) or (reverse and not reverse.key.is_constant):
+            return held
+        at = [self.keys.make("place", number, falls, *by) for number in range(len(elements))]
+
+        def element(place: int, first: int) -> Value:
+            if first == len(elements) - 1:
+                return elements[first]
+            test = self.keys.make("compare", "Eq", at[first], self.keys.constant(place))
+            other = element(place, first + 1)
+            key = self.keys.make("if", test, elements[first].key, other.key)
+            return Value(key, obj=Either(test, elements[first], other, self.site(node)))
+
+        placed = tuple([element(place, 0) for place in range(len(elements))])
+        return Value(self.keys.make("sequence", *(each.key for each in placed)), obj=placed)
