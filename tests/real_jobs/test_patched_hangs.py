@@ -1,4 +1,4 @@
-"""The jobs that hang, with the patch that the review makes from their source: each of them ends then, on two ranks or four.
+"""The jobs that hang, with the patch that the review makes from their source: each ends then, on two ranks or four.
 
 ``test_hangs`` shows that they hang without it, and what triage says of each.
 """
