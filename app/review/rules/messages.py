@@ -1,146 +1,198 @@
 """DW431: receives for which no message is sent, or not before ranks wait, and sends that nothing receives."""
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 from ...training_script.model.function_steps import Branch, Item, Leave, Noted, Rounds
-from ...training_script.model.keys import LOCAL, Key, Rank, parts
-from ...training_script.model.lengths import Member, counts_rounds, number, numbers
-from ...training_script.model.reach import Reach, Run, argument
-from ...training_script.model.values import Value
+from ...training_script.model.keys import LOCAL, Key, Rank
+from ...training_script.model.message_traces import OTHERS, RECEIVES, SENDS, Step, Way, traces
+from ...training_script.model.reach import Reach, Run
+from ...training_script.model.sequences import Site
 from ..patches.send_first import send_first
 from ..rule_context import Script, Violation
 from ..violations import violation_at
-from .collective_arguments import BEGIN
-from .message_order import Message, Way, in_order, stuck
+from .collective_arguments import check_receive
 
-PREFIX = "torch.distributed."
-SENDS = {f"{PREFIX}{name}" for name in ("send", "isend")}
-RECEIVES = {f"{PREFIX}{name}" for name in ("recv", "irecv")}
-OTHERS = {f"{PREFIX}{name}" for name in ("batch_isend_irecv", "send_object_list", "recv_object_list")}
-MOST_MESSAGES = 10_000
 SIZES = [[Rank(rank, rank, 0, size, size) for rank in range(size)] for size in (2, 4)]  # of a job
+
+
+class Place(NamedTuple):
+    """A statement that decides about messages, with the calls that lead to it."""
+
+    site: Site
+    calls: tuple[Site, ...]
+
+
+class Found(NamedTuple):
+    """The place where ranks wait for ever, and why. ``waits``: the messages for which they wait for each other."""
+
+    at: Step | Place
+    message: str
+    waits: tuple[Step, ...] = ()
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the first receive or send that has no counterpart, by the messages, their order, or by how ranks end."""
     calls = [(reach, fact) for reach, fact in run.of(*SENDS, *RECEIVES, *OTHERS)]
-    if not calls or any(fact.name in OTHERS or reach.unsure or reach.attempted for reach, fact in calls):
+    if not calls or any(fact.name in OTHERS or reach.unsure for reach, fact in calls):
         return
-    jobs = [_messages(run, calls, ranks) for ranks in SIZES]
-    known = [each for each in jobs if each is not None]
-    unequal = [_unequal(each) for each in known] if len(known) == len(SIZES) else []
-    waits = [stuck(each) for each in known] if len(known) == len(SIZES) else []
-    if unequal and all(unequal):
-        for reach, message in filter(None, unequal[:1]):
-            yield from violation_at(script, reach, message, 0.8)
-    elif waits and all(len(each) > 1 for each in waits):
-        first, other = waits[0][:2]
-        message = f"a rank waits here for one that waits in line {other.reach.fact.site.line}, and neither has sent"
-        patch = partial(send_first, script, [each.reach for each in waits[0]])
-        yield from violation_at(script, first.reach, message, 0.8, patch=patch)
-    elif found := _without_end(calls) or _ended_early(calls):
-        yield from violation_at(script, *found, 0.8)
+    if found := _found(script, run):
+        if any(check_receive(script, run)):
+            return
+        waits = [reach for step in found.waits for reach, fact in calls if _is_of(step, reach, fact)]
+        reach, fact = next((call for call in calls if isinstance(found.at, Step) and _is_of(found.at, *call)), calls[0])
+        if isinstance(found.at, Place):
+            reach = reach._replace(fact=fact._replace(site=found.at.site), calls=found.at.calls)
+        patch = partial(send_first, script, waits) if len(waits) > 1 else None
+        yield from violation_at(script, reach, found.message, 0.8, patch=patch)
+    elif not any(reach.attempted for reach, _ in calls) and (ended := _without_end(calls) or _ended_early(calls)):
+        yield from violation_at(script, *ended, 0.8)
 
 
-def _unequal(found: list[list[Message]]) -> tuple[Reach, str] | None:
-    """Return a call of two ranks that send and receive different numbers of messages."""
-    sent, received = Counter[Way](), Counter[Way]()
-    places = defaultdict[Way, dict[int, Reach]](dict)
-    for each in itertools.chain(*found):
-        (sent if each.sends else received)[each.way] += 1
-        places[each.way][id(each.reach)] = each.reach
-    for way in sorted({*sent, *received}):
-        if received[way] > sent[way]:
-            reach = next(each for each in places[way].values() if each.name in RECEIVES)
-            return reach, (
-                f"rank {way.to} waits here for {received[way]} messages of rank {way.source}, which sends {sent[way]}"
-            )
-        if sent[way] > received[way]:
-            reach = next(each for each in places[way].values() if each.name in SENDS)
-            return reach, f"rank {way.to} receives {received[way]} of the {sent[way]} messages that it is sent here"
-    return None
+def _is_of(step: Step, reach: Reach, fact: Noted) -> bool:
+    return (fact.site, reach.calls) == (step.site, step.calls)
 
 
-def _messages(run: Run, calls: list[tuple[Reach, Noted]], ranks: list[Rank]) -> list[list[Message]] | None:
-    """Return what each rank of a job sends and receives, in its order; None if not all messages are known."""
-    found: list[list[Message]] = []
-    for rank in ranks:
-        member = Member(rank.rank, len(ranks))
-        taken: list[tuple[Reach, Noted]] = []
-        for reach, fact in calls:
-            seen = [run.keys.specialise(each.test, rank) for each in reach.conditions]
-            if not all(each.is_constant for each in seen):
-                return None
-            if all(bool(each.value) == condition.truth for each, condition in zip(seen, reach.conditions, strict=True)):
-                taken.append((reach, fact))
-        rounds = _rounds_of(taken, member)
-        if rounds is None:
-            return None
-        made = in_order(taken, rounds, _Messages(member))
-        if any(each is None for each in made):
-            return None
-        found.append([each for each in made if each])
-    return found
+def _found(script: Script, run: Run) -> Found | None:
+    """Return where ranks wait for ever whatever their number is, if all messages are known."""
+    root = next((each for each in script.evaluated.roots if each.function is run.function), None)
+    found = [_stuck(steps) if root and (steps := traces(root.items, run.keys, ranks)) else None for ranks in SIZES]
+    return found[0] if all(found) else None
 
 
-def _rounds_of(calls: list[tuple[Reach, Noted]], rank: Member) -> dict[int, int] | None:
-    """Return the number of rounds of each loop around calls; None if one is not known, or if they are too many."""
-    rounds: dict[int, int] = {}
-    for reach, _ in calls:
-        times = 1
-        for loop in reach.loops:
-            found = number(loop.amount, rank)
-            if found is None or _may_leave(loop.body):
-                return None
-            rounds[id(loop)] = max(found, 0)
-            times *= rounds[id(loop)]
-        if times > MOST_MESSAGES:
-            return None
-    return rounds
+def _stuck(steps: list[list[Step]]) -> Found | None:
+    """Return the first message that is not received or not sent, or the place where ranks wait for each other."""
+    messages = [each for rank in steps for each in rank if each.way]
+    counts = [Counter(each.way for each in messages if each.sends is sends) for sends in (False, True)]
+    received, sent = counts
+    for way in sorted({each.way for each in messages if each.way}):
+        if received[way] != sent[way]:
+            waits = received[way] > sent[way]
+            step = next(each for each in messages if each.way == way and each.sends is not waits)
+            other = next((each for each in messages if _is_numbered_otherwise(step, each)), None)
+            if other and step.numbered and other.numbered:
+                return _at_loop(step, other)
+            out_of_step = _out_of_step(steps)
+            if out_of_step and not isinstance(out_of_step.at, Step):
+                return out_of_step
+            if waits:
+                number = f"{received[way]} messages of rank {way.source}, which sends {sent[way]}"
+                return Found(step, f"rank {way.to} waits here for {number}")
+            number = f"{received[way]} of the {sent[way]} messages that it is sent here"
+            return Found(step, f"rank {way.to} receives {number}")
+    return _out_of_step(steps)
 
 
-class _Messages:
-    """The messages of the calls of one rank, each made out once for all rounds in which it is the same."""
-
-    def __init__(self, rank: Member) -> None:
-        self.rank = rank
-        self._known: dict[tuple[int, int | None], Message | None] = {}
-
-    def __call__(self, reach: Reach, fact: Noted, round_: tuple[int, ...]) -> Message | None:
-        """Return the message of a call in a round of the loops around it; None if it is not known."""
-        peer = _peer(fact)
-        counted = [at for at, loop in enumerate(reach.loops) if peer and _counts(peer.key, loop)]
-        which = id(reach), round_[counted[0]] if counted else None
-        if which not in self._known:
-            values = numbers(reach.loops[counted[0]].amount, self.rank) if counted else None
-            rank = self.rank._replace(counter=values[which[1]]) if values and which[1] is not None else self.rank
-            self._known[which] = (
-                _message(rank, reach, fact) if len(counted) < 2 and bool(values) == bool(counted) else None
-            )
-        return self._known[which]
+def _is_numbered_otherwise(step: Step, other: Step) -> bool:
+    """Return whether a message between two ranks is the counterpart of another one but for the number in its tag."""
+    if step.way is None or other.way is None or step.sends is other.sends or not step.numbered or not other.numbered:
+        return False
+    return step.way[:2] == other.way[:2] and _first(step.numbered) != _first(other.numbered)
 
 
-def _message(rank: Member, reach: Reach, fact: Noted) -> Message | None:
-    sends, peer, tag = fact.name in SENDS, _peer(fact), argument(fact, 3, "tag")
-    if peer is None or argument(fact, 2, "group") or {"group_dst", "group_src", "**"} & fact.named.keys():
+def _at_loop(step: Step, other: Step) -> Found:
+    """Return the loop whose numbers are tags that the other rank does not use: the one that says where it begins."""
+    assert step.numbered is not None and other.numbered is not None
+    first, second = (step, other) if _first(step.numbered) else (other, step)
+    assert first.numbered is not None and second.numbered is not None
+    line = second.numbered.site.line
+    message = f"the tags of messages are numbered from here, and otherwise by the rank at the other end (line {line})"
+    depth = len(first.calls)
+    while depth and first.calls[depth - 1].path == first.numbered.site.path and _is_inside(first, depth):
+        depth -= 1
+    return Found(Place(first.numbered.site, first.calls[:depth]), message)
+
+
+def _is_inside(step: Step, depth: int) -> bool:
+    """Return whether a call on the way to a message is inside of the loop that numbers it."""
+    loop = step.numbered
+    return loop is not None and loop.site.line < step.calls[depth - 1].line <= loop.site.end_line
+
+
+def _bounds(loop: Rounds) -> tuple[Key, ...]:
+    """Return the bounds of the numbers that a loop counts."""
+    held = loop.amount.args[0] if loop.amount.op == "length" and len(loop.amount.args) == 1 else loop.amount
+    return held.args if held.op == "range" else ()
+
+
+def _first(loop: Rounds) -> Key | None:
+    """Return the number with which a loop begins, None for 0."""
+    bounds = _bounds(loop)
+    return bounds[0] if len(bounds) > 1 and not (bounds[0].is_constant and bounds[0].value == 0) else None
+
+
+def _out_of_step(steps: list[list[Step]]) -> Found | None:
+    """Return where ranks wait for each other for ever: a send ends when it is received (gloo), as a receive does.
+
+    The place is the condition behind which a message was taken for one of another round, if there is such a one.
+    """
+    at = [0] * len(steps)
+    posted: dict[tuple[Way, bool], list[Step]] = defaultdict(list)
+    early: Step | None = None
+    moved = True
+    while moved:
+        moved = False
+        for rank, own in enumerate(steps):
+            while at[rank] < len(own) and (step := own[at[rank]]).way:
+                pair = _counterpart(steps, at, posted, step)
+                if pair is not None:
+                    other, place = pair
+                    if place is not None:
+                        at[place] += 1
+                    early = early or _of_other_round(step, other)
+                elif step.waits:
+                    break
+                else:
+                    posted[step.way, step.sends].append(step)
+                at[rank] += 1
+                moved = True
+        waiting = [own[at[rank]] for rank, own in enumerate(steps) if at[rank] < len(own)]
+        if len(waiting) == len(steps) and all(each.way is None for each in waiting):
+            if len({each.name for each in waiting}) > 1:
+                return None  # other rules compare what all ranks call
+            at = [each + 1 for each in at]
+            moved = True
+    stuck = [own[at[rank]] for rank, own in enumerate(steps) if at[rank] < len(own) and own[at[rank]].way]
+    if not stuck:
         return None
-    at, tagged = number(peer.key, rank), number(tag.key, rank) if tag else 0
-    if at is None or tagged is None:
+    if early and early.decided:
+        return Found(
+            Place(*early.decided),
+            "the rank at the other end decides otherwise in which rounds it sends or receives: a message is taken for "
+            "that of another round, and the ranks wait for each other",
+        )
+    step, receives = stuck[0], tuple(each for each in stuck if not each.sends)
+    assert step.way is not None
+    other = step.way.to if step.sends else step.way.source
+    behind = steps[other][at[other]] if at[other] < len(steps[other]) else None
+    why = f"which waits in line {behind.site.line}" if behind else "which has ended"
+    rank = step.way.source if step.sends else step.way.to
+    return Found(step, f"rank {rank} waits here for rank {other}, {why}", receives)
+
+
+def _counterpart(
+    steps: list[list[Step]], at: list[int], posted: dict[tuple[Way, bool], list[Step]], step: Step
+) -> tuple[Step, int | None] | None:
+    """Return the other end of a message if it is there already, and the rank that waits at it."""
+    assert step.way is not None
+    waiting = posted[step.way, not step.sends]
+    if waiting:
+        return waiting.pop(0), None
+    place = step.way.to if step.sends else step.way.source
+    if not 0 <= place < len(steps) or at[place] >= len(steps[place]):
         return None
-    way = Way(rank.rank, at, tagged) if sends else Way(at, rank.rank, tagged)
-    return Message(reach, way, sends, fact.name.rpartition(".")[2] not in BEGIN)
+    other = steps[place][at[place]]
+    return (other, place) if other.way == step.way and other.sends is not step.sends else None
 
 
-def _peer(fact: Noted) -> Value | None:
-    return argument(fact, 1, "dst" if fact.name in SENDS else "src")
-
-
-def _counts(peer: Key, loop: Rounds) -> bool:
-    """Return whether the number of the round of a loop decides the other rank of a message."""
-    return any(counts_rounds(part, *loop.site[:2]) for part in parts(peer))
+def _of_other_round(step: Step, other: Step) -> Step | None:
+    """Return the end of a message that is behind a condition on the round, if the other end is of another round."""
+    if step.counters == other.counters or not (step.decided or other.decided):
+        return None
+    receives, sends = (other, step) if step.sends else (step, other)
+    return receives if receives.decided else sends
 
 
 def _may_leave(items: list[Item]) -> bool:

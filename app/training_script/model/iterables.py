@@ -37,6 +37,8 @@ class IterableEvaluator(EffectEvaluator):
             return self._length(key, node).key
         if is_shared_out(key) or key.args[:1] == (ENDLESS,):
             return self.unknown(node).key
+        if key.op == "range" and not key.spread:
+            return self.keys.make("length", key)
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", lengthwise(self.keys, key))

@@ -11,13 +11,15 @@ from .keys import COMPARE, Grown, Key
 class Member(NamedTuple):
     """A rank of a small job. ``arm``: the side that conditions take which are not known, None for neither.
 
-    ``counter``: the number of the round, in the loops that count.
+    ``counter``: the number of the round, in the loops that count. ``counters``: those of several loops, by the file
+    and the line of each.
     """
 
     rank: int
     world_size: int = 2
     arm: bool | None = None
     counter: int | None = None
+    counters: "tuple[tuple[str, int, int], ...] | None" = None
 
 
 PAIR = Member(0), Member(1)
@@ -61,6 +63,8 @@ def number(key: Key, rank: Member) -> int | None:
             return rank.rank if kind in ("global", "spawned", "local") else None
         case "world", _:
             return rank.world_size
+        case "number", (path, line, *_) if rank.counters is not None:
+            return next((value for *place, value in reversed(rank.counters) if place == [path, line]), None)
         case "number", _:
             return rank.counter
         case "length", parts:
@@ -90,6 +94,9 @@ def truth(key: Key, rank: Member) -> bool | None:
         case "not", (inner,):
             held = truth(inner, rank)
             return None if held is None else not held
+        case (("and" | "or"), (left, right)):
+            decides, held = key.op == "or", [truth(left, rank), truth(right, rank)]
+            return decides if decides in held else None if None in held else not decides
         case "compare", (name, left, right) if name in COMPARE:
             first, second = _compared(left, rank), _compared(right, rank)
             return None if first is None or second is None else bool(COMPARE[name](first, second))
