@@ -1,5 +1,6 @@
 """``ddpwizard review PATH…``: find distributed-training bugs in scripts, show or apply patches."""
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -125,6 +126,7 @@ def command(list_rules: bool, target: str | None, options: Options, **given: Any
         settings = {str(file.path.absolute()): file.settings for file in files}
         reviewed = _apply(reviewed, settings, knowledge)
     findings = [finding for file in reviewed for finding in file.findings]
+    gc.freeze()  # what the review keeps for further files lives as long as this process: no search for garbage in it
     _print(request, reviewed, skipped, _rules_that_ran(files, knowledge), knowledge)
     return ExitCode.FOUND if findings else ExitCode.OK
 

@@ -8,7 +8,7 @@ executed.
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..nodes import walk
@@ -25,6 +25,7 @@ from .values import ClassRef, FunctionRef, Instance, Module, Value
 MOST_FLAGS = 3  # combinations of arguments that are True, False or None
 MOST_CONTEXTS = 4  # kinds of arguments for which a function is evaluated apart
 MOST_DEPTH = 25  # of calls
+AT_HOME = nullcontext()
 
 
 class Evaluation(SharedFunctions):
@@ -114,7 +115,8 @@ class Evaluation(SharedFunctions):
         self.depth += 1
         self.evaluated[function.node] = function
         try:
-            with self._steps_for(function):
+            begins_abroad = not self.abroad and self.script is not None and function.module is not self.script
+            with self._steps_abroad(function) if begins_abroad else AT_HOME:
                 evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
                 made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
@@ -128,11 +130,8 @@ class Evaluation(SharedFunctions):
         return made
 
     @contextmanager
-    def _steps_for(self, function: FunctionRef) -> Iterator[None]:
+    def _steps_abroad(self, function: FunctionRef) -> Iterator[None]:
         """Take the steps of a call into another file from those for such calls; it ends where they do."""
-        if self.abroad or self.script is None or function.module is self.script:
-            yield
-            return
         outside, self.abroad = self.budget, True
         try:
             with outside.part_abroad() as self.budget:

@@ -158,8 +158,7 @@ class FunctionEvaluator(ObjectEvaluator):
         if stmt := module.parsed.bound_by.get(name):
             evaluator.bind_name(name, stmt)
         else:
-            for star in [each for bound, each in module.parsed.bound_by.items() if bound.startswith("*")]:
-                assert isinstance(star, ast.ImportFrom)
+            for star in module.parsed.stars:
                 inner = self.program.imported(star.module or "", star.level, module)
                 if inner is None and star.module and star.module not in module.stars:
                     module.stars.append(star.module)

@@ -46,14 +46,17 @@ class _Imports(NamedTuple):
 class _Project(NamedTuple):
     """The imports of the scripts of one directory.
 
-    ``reaching``: whether such a library is reached from a module. ``places``: the files that may be a module, by its
-    name, the number of dots before it, and the directory that these refer to.
+    ``reaching``: whether such a library is reached from a module. ``files`` and ``places``: of absolute imports.
     """
 
     imports: ProjectImports
-    files: dict[tuple[Path | None, _Import], list[Path]]
     reaching: dict[Path, bool]
-    places: dict[tuple[Path | None, str, int], list[Path]]
+    files: dict[tuple[Path | None, _Import], list[Path]]
+    places: "Places"
+
+
+# The files that may be a module, by the directory that dots before its name refer to, its name, and their number.
+Places = dict[tuple[str, str, int], list[Path]]
 
 
 class LibrariesInUse:
@@ -61,7 +64,10 @@ class LibrariesInUse:
 
     def __init__(self) -> None:
         self._imports: dict[Path, _Imports] = {}
-        self._projects: dict[Path, _Project] = {}
+        self._projects: dict[Path, _Project] = {}  # by their directories, and by scripts in them
+        # Of relative imports, which are the same in every project.
+        self._files: dict[tuple[Path | None, _Import], list[Path]] = {}
+        self._places: Places = {}
 
     def uses_library(self, script: Path, source: ScriptSource | None = None) -> bool:
         """Return whether a script (with this source), or a file of its project that it imports, uses such a library."""
@@ -73,7 +79,7 @@ class LibrariesInUse:
         pending, importers = [(script, own)], {script: script}
         while pending:
             importer, imports = pending.pop()
-            for path in (path for each in imports.found for path in _files(project, importer, each)):
+            for path in (path for each in imports.found for path in self._files_of(project, importer, each)):
                 if path in importers:
                     continue
                 importers[path] = importer
@@ -94,40 +100,48 @@ class LibrariesInUse:
     def leads_to_library(self, module: Path, script: Path) -> bool:
         """Return whether a module of the program of a script imports a file that uses such a library itself."""
         project = self._project(script)
-        files = (path for each in self._of_file(module).found for path in _files(project, module, each))
+        files = (path for each in self._of_file(module).found for path in self._files_of(project, module, each))
         return any(self._of_file(path).uses for path in files)
 
-    def places(self, name: str, level: int, importer: Path, script: Path) -> list[Path]:
-        """Return the files that may be the module of an import in the program of a script, the first choice first."""
+    def places(self, name: str, level: int, folder: str, script: Path) -> list[Path]:
+        """Return the files that may be the module of an import in the program of a script, the first choice first.
+
+        ``folder``: the directory of the module that imports it; ``level``: the number of dots before the name.
+        """
         project = self._project(script)
-        key = importer.parent if level else None, name, level
-        if key not in project.places:
-            project.places[key] = [*project.imports.existing(name, level, importer)]
-        return project.places[key]
+        known = self._places if level else project.places
+        key = folder if level else "", name, level
+        if key not in known:
+            known[key] = [*project.imports.existing(name, level, Path(folder, "__init__.py"))]
+        return known[key]
 
     def _project(self, script: Path) -> _Project:
-        if script.parent not in self._projects:
-            self._projects[script.parent] = _Project(ProjectImports(script), {}, {}, {})
-        return self._projects[script.parent]
+        project = self._projects.get(script)
+        if project is None:
+            folder = script.parent
+            if folder not in self._projects:
+                self._projects[folder] = _Project(ProjectImports(script), {}, {}, {})
+            project = self._projects[script] = self._projects[folder]
+        return project
+
+    def _files_of(self, project: _Project, importer: Path, wanted: _Import) -> list[Path]:
+        """Return the files that an import may read."""
+        known = self._files if wanted.level else project.files
+        key = importer.parent if wanted.level else None, wanted
+        if key not in known:
+            found = [project.imports.find(wanted.module, wanted.level, importer)]
+            if found[0] is None or found[0].name == "__init__.py":
+                dot = "." if wanted.module else ""
+                found += [
+                    project.imports.find(f"{wanted.module}{dot}{name}", wanted.level, importer) for name in wanted.names
+                ]
+            known[key] = [path for path in found if path]
+        return known[key]
 
     def _of_file(self, path: Path) -> _Imports:
         if path not in self._imports:
             self._imports[path] = _imports_in(read_module(path) or "")
         return self._imports[path]
-
-
-def _files(project: _Project, importer: Path, wanted: _Import) -> list[Path]:
-    """Return the files that an import may read."""
-    key = importer.parent if wanted.level else None, wanted
-    if key not in project.files:
-        found = [project.imports.find(wanted.module, wanted.level, importer)]
-        if found[0] is None or found[0].name == "__init__.py":
-            dot = "." if wanted.module else ""
-            found += [
-                project.imports.find(f"{wanted.module}{dot}{name}", wanted.level, importer) for name in wanted.names
-            ]
-        project.files[key] = [path for path in found if path]
-    return project.files[key]
 
 
 def _imports_in(text: str, tree: ast.Module | None = None) -> _Imports:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
@@ -66,13 +67,12 @@ Named = dict[str, Value]
 class Shared:
     """State of the evaluators of all functions of a program.
 
-    ``seeded``: the script sets seeds of random numbers. ``normalises``: it mentions the normalisation of batches.
-    ``values``: of each expression, over all calls of its function.
+    ``seeded``: the script sets seeds of random numbers. ``values``: of each expression, over all calls of its function.
     """
 
     def __init__(self, program: Program, text: str, budget: Budget) -> None:
         self.program, self.budget = program, budget
-        self.seeded, self.normalises = "seed(" in text, bool(NORMALISES.search(text))
+        self.seeded, self._text = "seed(" in text, text
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[tuple[str, bool], Value | None] = {}
@@ -93,6 +93,11 @@ class Shared:
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
         self.count_stores = 0  # of values in attributes and global names that had others
         self.of_some: dict[int, OfSome] = {}  # what names are bound to on some ranks only, by the id of the value
+
+    @cached_property
+    def normalises(self) -> bool:
+        """True if the script mentions the normalisation of batches."""
+        return bool(NORMALISES.search(self._text))
 
 
 class NameEvaluator:

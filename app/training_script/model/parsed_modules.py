@@ -65,6 +65,12 @@ class ParsedModule:
     def _may_mention(self, *words: str) -> bool:
         return self._text is None or any(word in self._text for word in words)
 
+    @cached_property
+    def stars(self) -> list[ast.ImportFrom]:
+        """The imports of all names of another module, at the top of this one."""
+        found = (stmt for name, stmt in self.bound_by.items() if name.startswith("*"))
+        return [stmt for stmt in found if isinstance(stmt, ast.ImportFrom)]
+
     def called_in(self, node: ast.AST) -> list[tuple[str, str]]:
         """Return what a class or a function of the module calls: the last name of each call and the first one."""
         if node not in self._called:

@@ -20,16 +20,16 @@ class Program:
         self._known = known
         self._script = script.absolute()
         self._libraries = libraries_in_use()
-        self._imported: dict[tuple[str, str], Module | None] = {}
+        self._imported: dict[tuple[str, str, int], Module | None] = {}
         self._modules: dict[Path, Module | None] = {}
         self._left = MOST_MODULES
 
     def imported(self, name: str, level: int, importer: Module) -> Module | None:
         """Return the module that an import in ``importer`` names, or None if it is no file of the program."""
-        key = (importer.path if level else "", "." * level + name)
+        key = importer.folder if level else "", name, level
         if key not in self._imported:
             is_library = not level and name.partition(".")[0] in LIBRARIES
-            places = () if is_library else self._libraries.places(name, level, Path(importer.path), self._script)
+            places = () if is_library else self._libraries.places(name, level, importer.folder, self._script)
             self._imported[key] = next((module for each in places if (module := self._read(each))), None)
         return self._imported[key]
 

@@ -76,7 +76,8 @@ class Reach(NamedTuple):
 class Run(NamedTuple):
     """The facts of one start of the program, in order. ``evidence``: those that only several ranks reach.
 
-    ``returned``: what the function returns, by each of its return statements.
+    ``returned``: what the function returns, by each of its return statements. ``places``: of the noted calls of each
+    name in ``reached``.
     """
 
     function: FunctionRef | None
@@ -84,6 +85,7 @@ class Run(NamedTuple):
     evidence: list[Reach]
     keys: Keys
     returned: list[Value]
+    places: dict[str, list[int]]
 
     @property
     def distributed(self) -> bool:
@@ -109,9 +111,19 @@ class Run(NamedTuple):
 
     def of(self, *names: str) -> Iterator[tuple[Reach, Noted]]:
         """Yield the noted calls with one of these names."""
-        for each in self.reached:
-            if isinstance(each.fact, Noted) and each.fact.name in names:
+        places = sorted(place for name in {*names} & self.places.keys() for place in self.places[name])
+        for each in map(self.reached.__getitem__, places):
+            if isinstance(each.fact, Noted):
                 yield each, each.fact
+
+
+def noted_places(reached: list[Reach]) -> dict[str, list[int]]:
+    """Return the places of the noted calls of each name among facts."""
+    found: dict[str, list[int]] = {}
+    for place, each in enumerate(reached):
+        if isinstance(each.fact, Noted):
+            found.setdefault(each.fact.name, []).append(place)
+    return found
 
 
 def argument(fact: Noted, place: int, *names: str) -> Value | None:

@@ -14,7 +14,7 @@ from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
-from .reach import ALL, NEAR, Attempted, Condition, Reach, Run, argument, without_not
+from .reach import ALL, NEAR, Attempted, Condition, Reach, Run, argument, noted_places, without_not
 from .sequences import Event
 
 MOST_FACTS = 400  # of one function with all that it calls
@@ -43,12 +43,14 @@ HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for hel
 
 
 def find_runs(evaluated: Evaluated) -> list[Run]:
-    """Return the facts of each start of the program."""
+    """Return the facts of each start of the program that comes to any."""
     reader = _Reader(evaluated.keys)
     found: list[Run] = []
     try:
         for root in evaluated.roots:
             run = reader.run(root, evaluated.is_interactive)
+            if not run.reached:
+                continue
             alone = evaluated.is_single or not (evaluated.names_ranks or _is_set_up(run))
             found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
@@ -85,7 +87,7 @@ class _Reader:
             evidence = []
         called = root.items[0] if root.function and root.items else None
         returned = called.summary.returned if isinstance(called, Called) else []
-        return Run(root.function, facts, evidence, self.keys, returned)
+        return Run(root.function, facts, evidence, self.keys, returned, noted_places(facts))
 
     def function(self, summary: Summary) -> _Found:
         found = self._known.get(id(summary))
@@ -188,8 +190,8 @@ class _Way:
         chain: list[tuple[Branch, int, bool, bool, tuple[Condition, ...]]] = []
         while True:
             true, false = self.reader.arms(item.test)
-            is_open = self.reader.is_open(item)
             unsure, conditions = self._unsure, self._conditions
+            is_open = not unsure and self.reader.is_open(item)
             self._unsure = unsure or is_open
             self._conditions = (*conditions, Condition(item.test, True, item.site))
             chain.append((item, self._walk(item.then, ranks & true), is_open, unsure, conditions))

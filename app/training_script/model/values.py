@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from .keys import Key
@@ -23,6 +24,11 @@ class Module:
         self.evaluated = False
         self.asked: set[str] = set()
         self.stars: list[str] = []  # libraries of which all names are imported
+
+    @cached_property
+    def folder(self) -> str:
+        """The directory of the file."""
+        return str(Path(self.path).parent)
 
 
 class FunctionRef(NamedTuple):
