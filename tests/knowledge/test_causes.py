@@ -33,6 +33,8 @@ KNOWLEDGE = read_knowledge(thorough=True)
 CAUSES = sorted(KNOWLEDGE.causes.values(), key=lambda cause: cause.id)
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 ONLY_A_SIGKILL = next(path for path in LOGS if path.stem == "worker-exit-no-traceback.sigkill")
+# In these the error shows another cause as well.
+UNDECIDED = (ONLY_A_SIGKILL.stem, "per-rank-decision.early-stopping")
 ANSWERS = 6
 
 # What this machine cannot print: the format strings of NCCL's and older torch's sources, filled in.
@@ -285,7 +287,7 @@ def test_every_match_holds_its_literal_in_its_first_line(text: str):
             assert signature.literal in text[start : end if end >= 0 else None], hit[0][:200]
 
 
-@pytest.mark.parametrize("path", [path for path in LOGS if path != ONLY_A_SIGKILL], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in LOGS if path.stem not in UNDECIDED], ids=lambda path: path.stem)
 def test_a_captured_log_leads_to_its_cause(path: Path):
     evidence = read_sources(find_sources([str(path)]), KNOWLEDGE).evidence
     cause = path.name.partition(".")[0]
