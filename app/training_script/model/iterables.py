@@ -8,7 +8,7 @@ from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .lengths import differ, number
-from .library_calls import ENDLESS
+from .library_calls import ENDLESS, INDEX
 from .names import CARRIED
 from .noted_calls import UNORDERED
 from .values import Generated, Instance, Value, is_elements
@@ -48,6 +48,8 @@ class IterableEvaluator(EffectEvaluator):
         key = iterable.key
         if "whole" in iterable.facts:
             return self.unknown(node)  # the same on every rank
+        if "sampler" in iterable.facts:
+            return Value(self.keys.local(INDEX, *self.place(node)))
         if "loader" in iterable.facts or is_loader_by_name(node):
             return Value(self.keys.local(BATCH, *self.place(node)))
         if isinstance(iterable.obj, Generated):

@@ -278,5 +278,6 @@ ASKS_FOR_END = {"done", "is_alive"}
 PROGRESS = "the progress of this process"
 TURN = "a number that each caller gets in turn"  # from a counter in a store
 SELECTED = "the number of elements that are selected"
+INDEX = "an index of the part of this rank"
 # Errors that are the same on every rank: they come from the installation or the configuration.
 UNIFORM_ERRORS = {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyError", "NameError", "StopIteration"}

@@ -13,7 +13,7 @@ from .budget import Budget
 from .followed import is_followed
 from .function_steps import Item
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
-from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, RANK_ATTRIBUTES, SELECTED
+from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, INDEX, RANK_ATTRIBUTES, SELECTED
 from .names_of_ranks import OfSome
 from .program import Program
 from .sequences import Site
@@ -341,6 +341,8 @@ class NameEvaluator:
             known = zip(owner.obj.names, owner.obj.held, strict=True)
             if found := next((value for name, value in known if name.key is index), None):
                 return found
+        if "sampler" in owner.facts:
+            return Value(self.keys.local(INDEX, *self.place(node)))
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
         own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
         value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED) | own)

@@ -1895,6 +1895,19 @@ PAIRS = {
         "True",
         "DW505",
     ),
+    "files that are named after the samples of this rank": Pair(
+        """
+        names = [f"{number}.txt" for number in range(8)]
+        sampler = DistributedSampler(names)
+        indices = list(sampler)
+        for number in range(len(indices)):
+            with open(os.path.join("out", names[indices[number]]), "w") as file:
+                file.write(str(rank))
+        """,
+        "names[indices[number]]",
+        "names[number]",
+        "DW412",
+    ),
     "an error that ends the program in another function": Pair(
         """
         import sys
