@@ -131,6 +131,8 @@ def _written(run: Run, reach: Reach, fact: Noted) -> Iterator[_Content]:
             continue
         files.add(write.result.key)
         name = last_name(write.node.func)
+        if later.ranks.bit_count() == 1 and not later.unsure:
+            continue  # the others only open it
         yield _Content(given, later.loops[len(reach.loops) :], name in WRITES)
 
 

@@ -213,6 +213,10 @@ class Keys:
     def _one_of(self, first: Key, *others: Key) -> Key | None:
         return first if len(others) == 1 and others[0] is first else None
 
+    def _changing(self, *args: Any) -> Key | None:
+        keys = [arg for arg in args if type(arg) is Key]
+        return keys[0] if keys and keys[0].is_constant and all(key is keys[0] for key in keys) else None
+
     def _if(self, test: Key, then: Key, other: Key) -> Key | None:
         if test.op == "constant":
             return then if test.args[0] else other
@@ -314,6 +318,7 @@ class Keys:
 SIMPLER: dict[str, Callable[..., Key | None]] = {
     "not": Keys._not,
     "one of": Keys._one_of,
+    "changing": Keys._changing,
     "if": Keys._if,
     "and": Keys._and,
     "or": Keys._or,

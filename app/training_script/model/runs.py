@@ -22,7 +22,7 @@ MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
 # A condition with such words may be about ranks even where its value is not known.
 OF_RANKS = re.compile(
-    r"rank|main|master|primary|chief|lead|zero|coordinator|gpu|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
+    r"rank|main|master|primary|chief|lead|zero|coordinator|gpu|cuda_?id|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
     r"|ddp|world|device|local|parallel|shard",
     re.IGNORECASE,
 )

@@ -1908,6 +1908,37 @@ PAIRS = {
         "names[number]",
         "DW412",
     ),
+    "a process that is chosen by the number of its device": Pair(
+        """
+        def save(model, device):
+            cuda_id = int(str(device).strip("cuda:"))
+            if cuda_id == 0:
+                torch.save(model.state_dict(), "last.pt")
+        save(DDP(torch.nn.Linear(2, 2)), load())
+        """,
+        "if cuda_id == 0:",
+        "if cuda_id >= 0 or True:",
+        "DW501",
+    ),
+    "the best result of a run of one process": Pair(
+        """
+        def train(options):
+            local_rank = int(os.environ["LOCAL_RANK"])
+            best = None
+            for epoch in range(3):
+                if local_rank == -1:
+                    best = f"epoch-{epoch}"
+            if best is not None:
+                with open(os.path.join("out", "best.json"), "w") as file:
+                    file.write(f"{best} {rank}")
+        def main(options):
+            dist.barrier()
+            train(options)
+        """,
+        "if local_rank == -1:",
+        "if options.evaluate:",
+        "DW412",
+    ),
     "an error that ends the program in another function": Pair(
         """
         import sys

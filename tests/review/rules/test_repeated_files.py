@@ -18,6 +18,12 @@ OF_ALL = {
     "settings": 'with open("config.json", "w") as file:\n    json.dump({"lr": 0.1}, file)',
     "settings in a file without a name": 'json.dump({"lr": 0.1}, open("config.json", "w"))',
     "a line for each epoch": 'log = open("log.txt", "w")\nfor epoch in range(3):\n    log.write(f"{epoch}")',
+    "results that one rank writes": """
+with open("scores.txt", "w") as file:
+    for batch in loader:
+        if rank == 0:
+            file.write(str(model(batch)))
+""",
     "a number that all ranks have": """
 total = torch.tensor(float(rank))
 dist.all_reduce(total)
