@@ -19,6 +19,7 @@ COUNTS = re.compile(r"(?:\w+\.)*(?:range|trange|count)$")
 WRAPPERS = re.compile(
     r"enumerate|tqdm|trange|iter|zip|islice|list|\w*[Pp]refetcher|\w*[Pp]refetch\w*|track|progress\w*"
 )
+PREPARES = {"prepare", "prepare_data_loader", "setup_dataloaders", "fit"}  # of Accelerate, Fabric, Trainer
 Loop = ast.For | ast.AsyncFor | ast.While
 
 
@@ -95,9 +96,18 @@ def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) 
         if is_call_of(script, leaf, LOADER_CLASSES):
             if sampler in [made for made, _ in samplers_of_loader(script, leaf)]:
                 return True
-        elif _bare(leaf) is not leaf and _gives(script, _bare(leaf), sampler, depth - 1):
+        elif any(_gives(script, each, sampler, depth - 1) for each in _wrapped(script, leaf)):
             return True
     return False
+
+
+def _wrapped(script: Script, call: ast.Call) -> list[ast.expr]:
+    """Return what a call may return again, wrapped: each argument, unless a library sees to the sampler itself."""
+    if _bare(call) is not call:
+        return [_bare(call)]
+    if dotted_name(call.func).rpartition(".")[2] in PREPARES or script.names.class_of(call):
+        return []
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _bare(expr: ast.expr) -> ast.expr:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -302,20 +301,23 @@ class TestFilesThatCannotBeReviewed:
         user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
         if user and not shutil.which("setpriv"):
             pytest.skip("setpriv is not installed")
-        # pytest closes its own directory to other users whenever another run of it begins.
-        with tempfile.TemporaryDirectory() as directory:
-            at = hard.rename(Path(directory) / "project")
-            for path in (at, at.parent):
-                path.chmod(0o755)
+        paths_above = [path for path in hard.parents if path.stat().st_uid == os.getuid() and path != Path("/")]
+        modes = {path: path.stat().st_mode for path in (hard, *paths_above)}
+        for path, mode in modes.items():
+            path.chmod(mode | 0o755)
+        try:
             done = subprocess.run(
                 [*user, sys.executable, "-m", "ddpwizard", "review", "."],
-                cwd=at,
+                cwd=hard,
                 capture_output=True,
                 text=True,
                 timeout=180,
-                env={**os.environ, "HOME": str(at), "XDG_CACHE_HOME": str(at / "cache")},
+                env={**os.environ, "HOME": str(hard), "XDG_CACHE_HOME": str(hard / "cache")},
                 check=False,
             )
+        finally:
+            for path, mode in modes.items():
+                path.chmod(mode)
         if "No module named" in done.stderr or "can't open file" in done.stderr:
             pytest.skip("another user cannot run this interpreter")
         assert done.returncode == 1, done.stderr

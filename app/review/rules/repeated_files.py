@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
+from ...training_script.model.library_effects import DOWNLOADS, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
@@ -17,24 +18,7 @@ from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
 
 WRITE = "write-on-rank-0"
-# What replaces a file: the place of its path among the arguments and the names it has; -1: the object of the method.
-REPLACES: dict[str, tuple[int, str]] = {
-    "open": (0, "file"),
-    **dict.fromkeys(("numpy.save", "numpy.savez"), (0, "file")),
-    "shutil.copytree": (1, "dst"),
-    **dict.fromkeys((".write_text", ".write_bytes"), (-1, "")),
-    **dict.fromkeys((".to_csv", ".to_json", ".to_parquet", ".to_pickle"), (0, "path_or_buf")),
-    ".save_to_disk": (0, "dataset_path"),
-    ".savefig": (0, "fname"),
-}
-WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
 DATASETS = "torchvision.datasets."
-# Functions that download or unpack: the place and the name of the argument for the path.
-PLACES = {
-    "urllib.request.urlretrieve": (1, "filename"),
-    "wget.download": (1, "out"),
-    "shutil.unpack_archive": (1, "extract_dir"),
-}
 LOSES = "the last one to open it empties what the others have written"
 EXISTS = "for all but the first it exists already"
 # Functions that write what they are given to an open file, and nothing else.
@@ -72,12 +56,12 @@ def _downloads(script: Script, run: Run) -> Iterator[Violation]:
         fact = reach.fact
         if not isinstance(fact, Noted):
             continue
-        to = argument(fact, *(PLACES.get(fact.name) or (0, "root")))
+        to = argument(fact, *(DOWNLOADS.get(fact.name) or (0, "root")))
         if fact.name.startswith(DATASETS):
             given = argument(fact, -1, "download")
             if given is None or given.key is not run.keys.true:
                 continue
-        elif fact.name not in PLACES:
+        elif fact.name not in DOWNLOADS:
             continue
         if not by_all(reach):
             before.add(fact.name)

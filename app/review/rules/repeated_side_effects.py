@@ -7,6 +7,7 @@ from functools import partial
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
+from ...training_script.model.library_effects import DELETES, EXPERIMENTS, LINKS, MOVES, UPLOADS
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -14,18 +15,9 @@ from ..violations import violation_at
 from . import repeated_files
 from .repeated_files import by_all, elsewhere, severity_of
 
-# Calls that start a run, by the name of the service.
-EXPERIMENTS = {
-    "wandb.init": "Weights & Biases",
-    "mlflow.start_run": "MLflow",
-    "swanlab.init": "SwanLab",
-    "comet_ml.Experiment": "Comet",
-    "neptune.init_run": "Neptune",
-}
-UPLOADS = ("huggingface_hub.upload_folder", "huggingface_hub.upload_file", ".upload_folder", ".push_to_hub")
+EXISTENCE = {"exists", "lexists", "isfile", "isdir", "is_file", "is_dir"}
 EXIST_OK, DELETE = "allow-existing-directory", "delete-on-rank-0"
 OTHER_DISKS = "on disks that nodes do not share the others keep it"
-DELETES = ("shutil.move", "shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", ".unlink", ".rmdir")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -33,6 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if not run.distributed:
         return
     yield from _directories(script, run)
+    yield from _links(script, run)
     yield from _deletions(script, run)
     yield from _experiments(script, run)
     yield from _uploads(script, run)
@@ -62,10 +55,26 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _links(script: Script, run: Run) -> Iterator[Violation]:
+    for reach, fact in run.of(*LINKS):
+        place, name = LINKS[fact.name]
+        path = fact.owner if place < 0 else argument(fact, place, name)
+        if path and by_all(reach) and same_on_ranks(path.key) and run.is_of_several(reach):
+            message = f"every rank makes this link{elsewhere(script, reach)}: for all but the first it exists already"
+            patch = partial(_delete_once, script, reach, fact) if script.is_here(reach) else None
+            severity = _severity(script, run, reach, path.key)
+            yield from violation_at(script, reach, message, 0.75, severity=severity, patch=patch)
+
+
 def _severity(script: Script, run: Run, reach: Reach, path: Key) -> Severity | None:
-    """Return the lowest severity where a helper first asks for the path: what else makes or deletes it is not known."""
+    """Return the lowest severity where a helper first asks for a path: what else makes or deletes it is not known."""
     asks = any(part is path for each in reach.conditions for part in parts(each.test))
+    asks = asks or any(_asks(part) for each in reach.own_conditions for part in parts(each.test))
     return "info" if asks and not script.is_here(reach) else severity_of(script, run, reach)
+
+
+def _asks(key: Key) -> bool:
+    return key.op == "call" and str(key.args[0]).rpartition(".")[2] in EXISTENCE
 
 
 def _is_made(run: Run, reach: Reach, path: Key) -> bool:
@@ -86,10 +95,10 @@ def _is_made(run: Run, reach: Reach, path: Key) -> bool:
 
 
 def _deletions(script: Script, run: Run) -> Iterator[Violation]:
-    for reach, fact in run.of(*DELETES):
+    for reach, fact in run.of(*DELETES, *MOVES):
         of_path = fact.name.startswith(".")
         path = fact.owner if of_path else argument(fact, 0, "path", "src")
-        moves = fact.name == "shutil.move"
+        moves = fact.name in MOVES
         ignored = argument(fact, 0, "missing_ok") if of_path else argument(fact, -1 if moves else 1, "ignore_errors")
         if path and ignored is None and not _is_memory(path.key) and by_all(reach) and same_on_ranks(path.key):
             does = "moves" if moves else "deletes"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from ..nodes import walk
 from .function_steps import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, Key
-from .names_of_ranks import OfSome
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Value
@@ -135,9 +134,7 @@ class ConditionEvaluator(StatementEvaluator):
         """Return the value of a name that only one side of a branch binds, kept as such if the rank decides."""
         if not test.spread & BY_RANK or not name.isidentifier():
             return value
-        value = value._replace()  # an object of its own, by which it is known again
-        self.shared.of_some[id(value)] = OfSome(name, value, test, site)
-        return value
+        return self.shared.of_some.bound(name, value, test, site)
 
     def restore(self, env: dict[str, Value]) -> None:
         self.env.clear()

@@ -21,7 +21,7 @@ from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Library, Record, Table, Value, is_elements
+from .values import Either, FunctionRef, Library, Method, Record, Table, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
@@ -82,7 +82,7 @@ class ExpressionEvaluator(OrderEvaluator):
     def _Name(self, node: ast.Name) -> Value:
         found = self.lookup(node.id)
         if found is not None:
-            if (of_some := self.shared.of_some.get(id(found))) and of_some.name == node.id:
+            if of_some := self.shared.of_some.of(node.id, found):
                 self._note_name(node, of_some)
             return self.in_branch(found) if found.key.op == "if" else found
         if self.module.stars and (starred := self._from_star(node.id)):
@@ -178,7 +178,11 @@ class ExpressionEvaluator(OrderEvaluator):
         return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
-        if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        if (
+            left.obj is not None
+            and not isinstance(left.obj, Method)
+            and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
+        ):
             none = self._is_none(left.key)
             return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
         if left.key.op == "next":

@@ -14,7 +14,7 @@ from .followed import is_followed
 from .function_steps import Item
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, INDEX, RANK_ATTRIBUTES, SELECTED
-from .names_of_ranks import OfSome
+from .names_of_ranks import NamesOfRanks
 from .program import Program
 from .sequences import Site
 from .values import (
@@ -92,7 +92,7 @@ class Shared:
         self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
         self.count_stores = 0  # of values in attributes and global names that had others
-        self.of_some: dict[int, OfSome] = {}  # what names are bound to on some ranks only, by the id of the value
+        self.of_some = NamesOfRanks()
 
     @cached_property
     def normalises(self) -> bool:

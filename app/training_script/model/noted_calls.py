@@ -7,19 +7,16 @@ from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..nodes import walk
 from ..syntax import last_name
 from ..torch_classes import DDP_CLASSES, LOADER_CLASSES, OPTIMIZERS
+from . import library_effects
 from .keys import Key
 from .library_calls import GENERATORS
 from .module_api import DDP_API
 from .values import Bound, FunctionRef, Library, Method, Value
 
 NOTED_FUNCTIONS = {
-    *("torch.save", "torch.load", "safetensors.torch.save_file", "numpy.save", "numpy.savez"),
-    *("os.mkdir", "os.makedirs", "os.remove", "os.unlink", "os.rmdir", "shutil.rmtree", "shutil.move", "open"),
-    *("shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree", "os.replace", "os.rename", "wandb.log"),
-    *("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter", "urllib.request.urlretrieve"),
-    *("wget.download", "shutil.unpack_archive", "huggingface_hub.upload_folder", "huggingface_hub.upload_file"),
-    *("mlflow.start_run", "swanlab.init", "comet_ml.Experiment", "neptune.init_run"),
-    *("wandb.init", "torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
+    *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
+    *("shutil.copy", "shutil.copyfile", "shutil.copy2", *library_effects.FUNCTIONS),
+    *("torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
@@ -68,12 +65,7 @@ NOTED_METHODS = {
         "save_pretrained",
         "state_dict",
         "load_state_dict",
-        "mkdir",
-        "unlink",
-        *("write_text", "write_bytes", "read_text", "read_bytes"),
-        *("to_csv", "to_json", "to_parquet", "to_pickle", "save_to_disk", "savefig", "add_scalar", "add_scalars"),
-        *("push_to_hub", "upload_folder"),
-        "rmdir",
+        *("mkdir", "read_text", "read_bytes", "add_scalar", "add_scalars", *library_effects.METHODS),
         "parameters",
         "named_parameters",
         "zero_grad",

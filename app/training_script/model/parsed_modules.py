@@ -15,6 +15,7 @@ from ..project_imports import read_module
 from ..source import parse_deep
 from ..syntax import FUNCTIONS, last_name
 from .function_bodies import count_nodes, may_mention, outline
+from .library_effects import MENTIONED
 from .rank_mentions import mentions_ranks
 from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
@@ -24,11 +25,6 @@ MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
-# Of helpers that a script of several ranks calls.
-EFFECTS = (
-    *("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree", "os.remove(", ".write_text(", ".to_csv("),
-    *('"w")', "'w')", '"wb")', "'wb')"),
-)
 
 
 class ParsedModule:
@@ -279,7 +275,7 @@ def _text_about_ranks(path: Path) -> str | None:
     """Return the text of a module that may concern ranks."""
     text = read_module(path)
     if text is None or not (
-        mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*EFFECTS, *MODELS))
+        mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*MENTIONED, *MODELS))
     ):
         return None
     return text

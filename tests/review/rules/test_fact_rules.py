@@ -293,6 +293,26 @@ FOUND: dict[str, tuple[str, str, str]] = {
         """,
     ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
+    "a link that every rank makes": ("DW412", START, 'os.symlink("last.pt", "best.pt")'),
+    "a file that every rank renames": ("DW412", START, 'os.rename("new.txt", "old.txt")'),
+    "images of each rank in one file": (
+        "DW412",
+        START,
+        "from torchvision.utils import save_image\nsave_image(torch.full((3, 8, 8), rank), 'sample.png')",
+    ),
+    "a directory where an option names no other": (
+        "DW412",
+        START,
+        """
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--resume")
+        args = parser.parse_args()
+        if args.resume is not None:
+            folder = args.resume
+        else:
+            os.makedirs("out")
+        """,
+    ),
     "an experiment where only a missing library is passed over": (
         "DW412",
         START,
@@ -771,6 +791,8 @@ SILENT: dict[str, tuple[str, str, str]] = {
     "a directory of this rank": ("DW412", START, 'os.makedirs(os.path.join("out", str(rank)))'),
     "one experiment": ("DW412", START, 'import wandb\nif rank == 0:\n    wandb.init(project="x")'),
     "experiments in a group": ("DW412", START, 'import wandb\nwandb.init(project="x", group="all")'),
+    "a link of this rank": ("DW412", START, 'os.symlink(f"last-{rank}.pt", "best.pt" if rank == 0 else f"{rank}.pt")'),
+    "a file of this rank that is renamed": ("DW412", START, 'os.replace(f"new-{rank}.txt", "all.txt")'),
     "an experiment where any error is passed over": (
         "DW412",
         START,

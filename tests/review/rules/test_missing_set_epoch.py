@@ -11,6 +11,19 @@ from torch.utils.data import DataLoader, DistributedSampler
 STEP = "loss = model(batch)\nloss.backward()\noptimizer.step()\n"
 
 FIXED = {
+    "a loader that a function of another file wraps": (
+        """
+        from backends import distribute
+        sampler = DistributedSampler(dataset)
+        loader = DataLoader(dataset, sampler=sampler)
+        model, batches = distribute(model=model, data=dataset if sharded else loader)
+        for epoch in range(10):
+            for batch in batches:
+                model(batch).backward()
+        """,
+        "for epoch in range(10):\n",
+        "    sampler.set_epoch(epoch)\n",
+    ),
     "a loader of the module": (
         """
         def train(model):

@@ -1,0 +1,58 @@
+"""Effects of functions and methods of libraries on files and services that ranks share, by their qualified names.
+
+The path is given by its place among the arguments and by its name; the place -1 is the object of the method. A name
+with a dot before it is that of a method. Sources: the API references of the libraries.
+"""
+
+# What replaces a file.
+REPLACES: dict[str, tuple[int, str]] = {
+    "open": (0, "file"),
+    **dict.fromkeys(("numpy.save", "numpy.savez", "numpy.savez_compressed"), (0, "file")),
+    "numpy.savetxt": (0, "fname"),
+    "shutil.copytree": (1, "dst"),
+    **dict.fromkeys((".write_text", ".write_bytes"), (-1, "")),
+    **dict.fromkeys((".to_csv", ".to_json", ".to_parquet", ".to_pickle"), (0, "path_or_buf")),
+    ".save_to_disk": (0, "dataset_path"),
+    **dict.fromkeys((".savefig", "matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave"), (0, "fname")),
+    "cv2.imwrite": (0, "filename"),
+    "imageio.imwrite": (0, "uri"),
+    "torchvision.utils.save_image": (1, "fp"),
+    "torchaudio.save": (0, "uri"),
+    "soundfile.write": (0, "file"),
+    "joblib.dump": (1, "filename"),
+    **dict.fromkeys(("omegaconf.OmegaConf.save", "omegaconf.omegaconf.OmegaConf.save"), (1, "f")),
+}
+# What fails, or doubles, where another rank has done it before: links, and what moves away or deletes a path.
+LINKS = {"os.symlink": (1, "dst"), "os.link": (1, "dst"), ".symlink_to": (-1, "")}
+MOVES = ("shutil.move", "os.rename", "os.replace")
+DELETES = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", ".unlink", ".rmdir")
+# Functions that download or unpack to a path.
+DOWNLOADS = {
+    "urllib.request.urlretrieve": (1, "filename"),
+    "wget.download": (1, "out"),
+    "gdown.download": (1, "output"),
+    "shutil.unpack_archive": (1, "extract_dir"),
+    "torchvision.datasets.utils.download_url": (1, "root"),
+    "torchvision.datasets.utils.download_and_extract_archive": (1, "download_root"),
+}
+WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
+# Calls that start a run, by the name of the service.
+EXPERIMENTS = {
+    "wandb.init": "Weights & Biases",
+    "mlflow.start_run": "MLflow",
+    "swanlab.init": "SwanLab",
+    "comet_ml.Experiment": "Comet",
+    "neptune.init_run": "Neptune",
+    "neptune.init": "Neptune",
+    "aim.Run": "Aim",
+}
+UPLOADS = ("huggingface_hub.upload_folder", "huggingface_hub.upload_file", ".upload_folder", ".push_to_hub")
+NAMES = (*REPLACES, *LINKS, *MOVES, *DELETES, *DOWNLOADS, *WRITERS, *EXPERIMENTS, *UPLOADS)
+FUNCTIONS = frozenset(name for name in NAMES if not name.startswith("."))
+METHODS = frozenset(name[1:] for name in NAMES if name.startswith("."))
+# Texts of calls in helpers that are followed for the sake of these effects.
+MENTIONED = (
+    *("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree", "os.remove(", ".write_text(", ".to_csv(", ".to_json("),
+    *(".to_parquet(", ".save_to_disk(", "SummaryWriter(", "symlink", "os.rename(", "shutil.move(", ".push_to_hub("),
+    *("urlretrieve(", "gdown.", '"w")', "'w')", '"wb")', "'wb')"),
+)
