@@ -592,4 +592,18 @@ else:
 assert devices == list(range(world_size))
 """,
     ),
+    "table_of_every_rank": Program(
+        "write-on-rank-0",
+        """
+import time
+
+time.sleep(0.5 * rank)
+with open("table.csv", "w") as table:
+    table.write(f"rank {rank}\\n")
+if distributed:
+    dist.barrier()
+with open("table.csv") as table:
+    assert table.read() == "rank 0\\n"
+""",
+    ),
 }

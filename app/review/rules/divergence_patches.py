@@ -4,14 +4,18 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...training_script.model.divergence import Divergence
-from ...training_script.model.keys import LOCAL
-from ...training_script.nodes import node_at
+from ...training_script.model.keys import LOCAL, RANKS
+from ...training_script.nodes import node_at, nodes_below
 from ..deciding_branch import DecidingBranch
+from ..patches.agree_on_condition import agree_on_condition
 from ..patches.apply_edits import apply_edits, edits_between
+from ..patches.call_before_choice import call_before_choice
+from ..patches.elsewhere_under_condition import exit_at, make_on_every_rank, undecorated
 from ..patches.extract_calls import call_on_every_rank, with_extracted_calls
 from ..patches.hoist_collective import FIX, hoist_collective
 from ..patches.rejoin_ranks import rejoin_ranks
 from ..patches.rest_under_condition import rest_under_condition
+from ..patches.work_under_condition import only_leaves
 from ..rule_context import Patch, Script, Violation, no_patch
 
 Check = Callable[[Script], Iterator[tuple[str, Violation]]]
@@ -22,11 +26,17 @@ def divergence_patch(script: Script, rule: str, found: Divergence, deciding: Dec
     """Return the patch of a divergence; ``check`` finds those of a script that says the same in other words."""
     if rule not in ("DW401", "DW403") or deciding.side == "after" or (found.second and deciding.has_other_calls):
         patch = rejoin_ranks(script, found)
-        return patch if patch.edits else _without_exit(script, found, check) or patch
+        return (
+            patch
+            if patch.edits
+            else _without_exit(script, found, check) or _elsewhere(script, found, deciding) or patch
+        )
     nodes = deciding.nodes() if deciding.side == "then" else []
     if deciding.guard is None or not nodes:
         call = _call_here(script, found)
-        return call_on_every_rank(script, call) if call else no_patch(FIX, BY_HAND)
+        if call is None:
+            return _elsewhere(script, found, deciding) or no_patch(FIX, BY_HAND)
+        return call_before_choice(script, call) or call_on_every_rank(script, call)
     way = (*found.calls, found.first.site)
     patch = hoist_collective(script, deciding.guard, nodes, way, by_first=deciding.who[0] == "rank 0")
     if patch.edits:
@@ -37,11 +47,30 @@ def divergence_patch(script: Script, rule: str, found: Divergence, deciding: Dec
 
 def _without_exit(script: Script, found: Divergence, check: Check) -> Patch | None:
     """Return the patch that puts what is behind an early exit under its condition, and moves the collectives out."""
-    at = found.decided
-    leaving = node_at(script.source.tree, at.line, at.column, ast.If) if at.path == script.source.path else None
+    leaving = exit_at(script, found)
     if leaving is None or found.rounds or found.by & LOCAL or not script.depends_on_rank(leaving.test):
         return None
-    return _of_text(script, rest_under_condition(script, leaving), at.line, check)
+    patch = _of_text(script, *undecorated(script, found, leaving), check)
+    return patch or _of_text(script, rest_under_condition(script, leaving), leaving.lineno, check)
+
+
+def _elsewhere(script: Script, found: Divergence, deciding: DecidingBranch) -> Patch | None:
+    """Return the patch for an object that some ranks have, or for an exit that only their data decide."""
+    guard = exit_at(script, found)
+    if guard is None or found.rounds or found.second or found.by & LOCAL or not script.depends_on_rank(guard.test):
+        return None
+    if found.leaves is None or deciding.chooses_what_runs:
+        return make_on_every_rank(script, found, guard, by_first=_by_first(script, guard))
+    if only_leaves(guard.body[-1]) and not script.is_known_by_rank(guard.test):
+        return agree_on_condition(script, guard)
+    return None
+
+
+def _by_first(script: Script, guard: ast.If) -> bool:
+    """Return whether a condition lets rank 0 through alone."""
+    key, keys = script.evaluated.value(guard.test), script.evaluated.keys
+    seen = [keys.specialise(key, rank) for rank in RANKS] if key else []
+    return [each.is_constant and bool(each.value) for each in seen] == [True, False, False, False]
 
 
 def _of_text(script: Script, text: str, line: int, check: Check) -> Patch | None:
@@ -58,7 +87,10 @@ def _of_text(script: Script, text: str, line: int, check: Check) -> Patch | None
 def _call_here(script: Script, found: Divergence) -> ast.Call | None:
     """Return the call in the statement that parts the ranks which leads to where they wait."""
     at = found.decided
+    matches = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Match))
+    chosen = (node for node in matches if node.lineno <= at.line <= (node.end_lineno or node.lineno))
+    last = max((node.end_lineno or 0 for node in chosen), default=max(at.end_line, at.line))
     for site in (*found.calls, found.first.site):
-        if site.path == script.source.path == at.path and at.line <= site.line <= max(at.end_line, at.line):
+        if site.path == script.source.path == at.path and at.line <= site.line <= last:
             return node_at(script.source.tree, site.line, site.column, ast.Call)
     return None

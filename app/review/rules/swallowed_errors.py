@@ -2,14 +2,17 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
+from ...training_script.model.collective_effects import is_agreed
 from ...training_script.model.function_steps import Branch, Called, Item, Leave, kinds
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
-from ..rule_context import Script, Violation
+from ..patches.agree_on_error import BY_HAND, FIX, agree_on_error
+from ..rule_context import Patch, Script, Violation, no_patch
 
 FORWARD = "the forward pass"
 # Calls before a collective that raise on all ranks or on none.
@@ -28,7 +31,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if site is None or site in seen or site.path != script.source.path:
                 continue
             handler = each.attempt.handler
-            if _end(handler) == "raise" or reach.fact.kind in kinds(handler):
+            if _end(handler) == "raise" or reach.fact.kind in kinds(handler) or _raise_together(each.attempt.body):
                 continue  # no rank goes on behind it, or in time for the others
             goes_on = _reaches_more(each, run.reached[at + 1 :])
             made_up = goes_on.startswith(BACKWARD) and goes_on in kinds(each.attempt.body)
@@ -41,7 +44,24 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     message="an error of one rank is passed over here: this rank goes on to "
                     f"{goes_on} while the others wait in {reach.fact.kind}",
                     confidence=0.6,
+                    patch=partial(_patch, script, reach, site),
                 )
+
+
+def _patch(script: Script, reach: Reach, handler: Site) -> Patch:
+    attempt, way = _attempt(script, handler), _way(script, reach)
+    tried = range(attempt.lineno, handler.line) if attempt else range(0)
+    inside = next((at for at, site in enumerate(way) if site.line in tried), None)
+    own = isinstance(reach.fact, Event) and not reach.fact.implied
+    if attempt is None or inside is None or not own or not script.is_here(reach):
+        return no_patch(FIX, BY_HAND)
+    return agree_on_error(script, attempt, way[inside:])
+
+
+def _attempt(script: Script, handler: Site) -> ast.Try | None:
+    """Return the ``try`` statement of a handler."""
+    attempts = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Try))
+    return next((node for node in attempts if any(each.lineno == handler.line for each in node.handlers)), None)
 
 
 def _way(script: Script, reach: Reach) -> list[Site]:
@@ -61,6 +81,20 @@ def _reaches_more(each: Attempted, later: list[Reach]) -> str:
 
 def _last_leave(items: list[Item]) -> str:
     return items[-1].kind if items and isinstance(items[-1], Leave) else ""
+
+
+def _raise_together(items: list[Item]) -> bool:
+    """Return whether all ranks raise an error where one of them has failed, by what they have reduced."""
+    for item in items:
+        match item:
+            case Branch(test=test, then=then, other=other):
+                if is_agreed(test) and "raise" in (_end(then), _end(other)):
+                    return True
+            case Called(summary=summary) if _raise_together(summary.items):
+                return True
+            case _:
+                pass
+    return False
 
 
 def _end(items: list[Item]) -> str:
@@ -85,14 +119,7 @@ def _may_raise_before(script: Script, reach: Reach, handler: Site, waits: set[Si
     """
     if isinstance(reach.fact, Event) and reach.fact.kind.startswith(BACKWARD):
         return True
-    attempt = next(
-        (
-            node
-            for node in nodes_below(script.source.tree)
-            if isinstance(node, ast.Try) and any(each.lineno == handler.line for each in node.handlers)
-        ),
-        None,
-    )
+    attempt = _attempt(script, handler)
     if attempt is None:
         return False
     tried = range(attempt.lineno, handler.line)
