@@ -44,7 +44,7 @@ def undecorated(script: Script, found: Divergence, leaving: ast.If) -> tuple[str
 def make_on_every_rank(script: Script, found: Divergence, guard: ast.If, *, by_first: bool) -> Patch | None:
     """Return the patch that makes on every rank an object whose method communicates; its output stays under the test.
 
-    None if the statements under the test, or what the method does, cannot be told apart so.
+    None if the statements under the test, or what the method does, cannot be separated so.
     """
     source, event = script.source, found.first.site
     function = next((each for each in _functions(script) if _holds(each, event.line)), None)
@@ -67,7 +67,7 @@ def make_on_every_rank(script: Script, found: Divergence, guard: ast.If, *, by_f
         header = source.insert_line(stmt.lineno, f"if {test}:", source.indent(stmt.lineno))
         first, *rest = source.indented(stmt)
         edits += [Edit(header.start, header.end, header.text + first.text), *rest]
-    why = "every rank makes the object then, and comes to what its method does besides the output"
+    why = "every rank makes the object then, and comes to what its method does, the output left out"
     return Patch(id=FIX, safety="unsafe", why_unsafe=why, edits=edits)
 
 
