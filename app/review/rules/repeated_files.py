@@ -9,7 +9,7 @@ from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.library_effects import DOWNLOADS, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
-from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, known_tests, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value
 from ...training_script.syntax import last_name
@@ -128,7 +128,8 @@ def _is_alike(content: _Content) -> bool:
 
 def _is_asked_for(path: Key, reach: Reach) -> bool:
     """Return whether a file is only written if it is missing: ranks then read what another is still writing."""
-    return any(part is path for each in reach.conditions for part in parts(each.test))
+    asked = known_tests(reach.conditions)
+    return any(not found and path in parts(test) for test, found in asked.items() if test.op in ("call", "local"))
 
 
 def _is_far(script: Script, reach: Reach) -> bool:

@@ -141,7 +141,7 @@ def same_on_ranks(key: Key) -> bool:
 
 def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
     """Yield what a value may be, depending on the branches that were taken before; under ``conditions`` if given."""
-    known = _known(conditions)
+    known = known_tests(conditions)
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
@@ -156,7 +156,7 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
             pending += [arg for arg in each.args if isinstance(arg, Key)]
 
 
-def _known(conditions: "tuple[Condition, ...]") -> dict[Key, bool]:
+def known_tests(conditions: "tuple[Condition, ...]") -> dict[Key, bool]:
     """Return the tests that conditions decide, with their truth, the parts of a compound one included."""
     known: dict[Key, bool] = {}
     pending = [(each.test, each.truth) for each in conditions]
@@ -173,7 +173,7 @@ def possible_ranks(reach: Reach, keys: Keys) -> int:
     found = 0
     for bit, rank in enumerate(RANKS):
         seen = [(keys.specialise(each.test, rank), each.truth) for each in reach.conditions]
-        known = _known(tuple(Condition(test, truth, reach.fact.site) for test, truth in seen))
+        known = known_tests(tuple(Condition(test, truth, reach.fact.site) for test, truth in seen))
         if all(_truth(test, known) in (truth, None) for test, truth in seen if not test.is_constant):
             found |= reach.ranks & 1 << bit
     return found

@@ -18,6 +18,7 @@ OF_ALL = {
     "settings": 'with open("config.json", "w") as file:\n    json.dump({"lr": 0.1}, file)',
     "settings in a file without a name": 'json.dump({"lr": 0.1}, open("config.json", "w"))',
     "a line for each epoch": 'log = open("log.txt", "w")\nfor epoch in range(3):\n    log.write(f"{epoch}")',
+    "a sign in a file that is there": 'if os.path.exists("sign"):\n    open("sign", "w").write("0")',
     "results that one rank writes": """
 with open("scores.txt", "w") as file:
     for batch in loader:
@@ -45,6 +46,13 @@ for batch in loader:
     "what is read as soon as it is there": """
 if not os.path.exists("cache.json"):
     with open("cache.json", "w") as file:
+        json.dump({"lr": 0.1}, file)
+""",
+    "what is read by its path as soon as it is there": """
+from pathlib import Path
+cache = Path("out") / "cache.json"
+if not cache.exists() and rank >= 0:
+    with open(cache, "w") as file:
         json.dump({"lr": 0.1}, file)
 """,
     "a copy of a directory": 'import shutil\nshutil.copytree("src", "out/src")',
