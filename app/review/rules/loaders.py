@@ -7,6 +7,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
+from ...training_script.model.library_effects import REPLACES
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
 from ...training_script.model.runs import SET_UP
@@ -34,11 +35,17 @@ OF_ONE_RANK = {
     for inner in ("", "sampler.")
     for name in ("RandomSampler", "SequentialSampler", "SubsetRandomSampler")
 }
+FILES = {"torch.save": (1, "f"), **REPLACES}
 SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
 
 
 def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
-    """DW202: yield the loaders of a training loop that give every rank the whole data."""
+    """DW202: yield the loaders that give every rank the whole data, for training or for files of its own."""
+    yield from _of_training(script, run)
+    yield from _of_files(script, run)
+
+
+def _of_training(script: Script, run: Run) -> Iterator[Violation]:
     if not run.distributed or any(not same_on_ranks(key) for key in _seeds(run)) or _takes_parts(run):
         return
     trained = trained_loops(run)
@@ -67,6 +74,38 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
                 if script.is_here(reach) and not prepares
                 else None,
             )
+
+
+def _of_files(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the loaders without a sampler of which every rank writes what it makes into files of its own."""
+    writes = list(_files_of_ranks(run)) if run.distributed and "webdataset" not in script.source.text else []
+    for reach, fact in run.of(*LOADER_CLASSES) if writes else ():
+        data = argument(fact, 0, "dataset")
+        if not data or not reach.several or reach.ranks != ALL or _has_sampler(fact):
+            continue
+        if any(each.arg is None for each in fact.node.keywords) or not same_on_ranks(data.key) or _shares_out(data):
+            continue
+        write = next(
+            (each for each in writes if any(iterates(loop.amount, fact.result.key) for loop in each.loops)), None
+        )
+        if write:
+            message = (
+                "this loader has no DistributedSampler: every rank goes through all of the data, and writes what it "
+            )
+            message += f"makes into files of its own (line {write.fact.site.line})"
+            yield from violation_at(script, reach, message, 0.7, severity="warning")
+
+
+def _files_of_ranks(run: Run) -> Iterator[Reach]:
+    """Yield what every rank writes to a path with its rank in it, whichever data it has."""
+    for reach, fact in run.of(*FILES):
+        place, name = FILES[fact.name]
+        path = fact.owner if place < 0 else argument(fact, place, name)
+        apart = any(each.test.spread & BY_RANK for each in reach.conditions)
+        mode = argument(fact, 1, "mode") if fact.name == "open" else None
+        reads = fact.name == "open" and not (mode and mode.key.is_constant and str(mode.key.value)[:1] in "wax")
+        if path and not reads and path.key.spread & BY_RANK and reach.several and reach.ranks == ALL and not apart:
+            yield reach
 
 
 def trained_loops(run: Run) -> list[Key]:

@@ -1,4 +1,4 @@
-"""DW437: names that only some ranks have set and others read."""
+"""DW437: names and attributes that only some ranks have set and others read."""
 
 import builtins
 import re
@@ -28,7 +28,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         known.add(bound)
         who = "rank 0 has" if not without & 1 << 0 and without.bit_count() == len(RANKS) - 1 else "some ranks have"
-        message = f"only {who} set `{name}` (line {line.value}): the others end here with a NameError"
+        error = "an AttributeError" if "." in name else "a NameError"
+        message = f"only {who} set `{name}` (line {line.value}): the others end here with {error}"
         place = RelatedPlace(path=path.value, line=line.value, message="the condition under which it is set")
         yield from violation_at(script, reach, message, 0.8, branch=_branch(script, place), related=[place])
 

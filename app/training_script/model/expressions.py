@@ -21,7 +21,7 @@ from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Library, Method, Record, Table, Value, is_elements
+from .values import Either, FunctionRef, Instance, Library, Method, Record, Table, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
@@ -91,7 +91,7 @@ class ExpressionEvaluator(OrderEvaluator):
             return Value(self.keys.make("name", node.id), obj=Library(node.id))
         return self.by_name(node.id) or Value(self.keys.make("name", self.module.path, node.id))
 
-    def _note_name(self, node: ast.Name, of_some: OfSome) -> None:
+    def _note_name(self, node: ast.Name | ast.Attribute, of_some: OfSome) -> None:
         if read := of_some.read_at(node, self.site(node), self.path[-1], self.keys):
             self.items.append(read)
 
@@ -110,7 +110,11 @@ class ExpressionEvaluator(OrderEvaluator):
         wrapped = "ddp" in owner.facts and "fsdp" not in owner.facts
         if (wrapped or self._is_of_prepared(owner, node)) and self._is_of_model(owner, node):
             self.items.append(Read(node.attr, self.site(node), node, owner))
-        return self.attribute(owner, node.attr, node)
+        value = self.attribute(owner, node.attr, node)
+        cls = owner.obj.cls if isinstance(owner.obj, Instance) and isinstance(node.ctx, ast.Load) else None
+        if cls and (of_some := self.shared.of_some.attribute(cls, node.attr, value, self.keys)):
+            self._note_name(node, of_some)
+        return value
 
     def _is_of_model(self, owner: Value, node: ast.Attribute) -> bool:
         """Return whether an attribute is one of the model inside DDP, not of DDP, and nothing has set it on DDP."""

@@ -1,13 +1,19 @@
-"""Names that only some ranks bind: the others that read them end with a ``NameError``."""
+"""Names and attributes that only some ranks set: the others that read them end with an error."""
 
 import ast
+from collections import Counter
 from typing import NamedTuple
 
+from ..nodes import child_nodes, walk
+from ..syntax import FUNCTIONS, last_name
 from .function_steps import Noted
-from .keys import RANKS, Key, Keys
+from .keys import BY_RANK, RANKS, Key, Keys
 from .noted_calls import OF_SOME_RANKS
 from .sequences import Site
-from .values import Value
+from .values import ClassRef, Value
+
+OUTSIDE, IN_CLASS, UNDER_CONDITION = range(3)  # where a statement is
+PLAIN_BASES = {"object", "ABC", "Module", "Dataset"}  # of which a class inherits no attributes that programs read
 
 
 class OfSome(NamedTuple):
@@ -22,7 +28,7 @@ class OfSome(NamedTuple):
     test: Key
     site: Site
 
-    def read_at(self, node: ast.Name, site: Site, path: Key, keys: Keys) -> Noted | None:
+    def read_at(self, node: ast.Name | ast.Attribute, site: Site, path: Key, keys: Keys) -> Noted | None:
         """Return a note of a read under the conditions of ``path``, None if no rank without the name comes there."""
         without = keys.make("and", path, keys.make("not", self.test))
         if all(seen.is_constant and not seen.value for seen in (keys.specialise(without, rank) for rank in RANKS)):
@@ -38,6 +44,8 @@ class NamesOfRanks:
     def __init__(self) -> None:
         self._by_value: dict[int, OfSome] = {}
         self._made: dict[tuple[str, int, Key], OfSome] = {}
+        self._attributes: dict[ast.ClassDef, dict[str, int]] = {}
+        self._stored: dict[tuple[ast.ClassDef, str], dict[Site, Key]] = {}
 
     def bound(self, name: str, value: Value, test: Key, site: Site) -> Value:
         """Return the value of a name that is bound only where a test holds, the same one in each round of a loop."""
@@ -53,3 +61,49 @@ class NamesOfRanks:
         """Return what is known of a value if it is that of a name which only some ranks bind."""
         known = self._by_value.get(id(value))
         return known if known and known.name == name else None
+
+    def store(self, cls: ClassRef, name: str, path: Key, site: Site) -> None:
+        """Keep under which conditions a method stores an attribute, if no method stores it in any case."""
+        if cls.module.is_asked and name in self._under_conditions(cls):
+            self._stored.setdefault((cls.node, name), {})[site] = path
+
+    def attribute(self, cls: ClassRef, name: str, value: Value, keys: Keys) -> OfSome | None:
+        """Return what is known of an attribute that only some ranks store, once all its stores are evaluated."""
+        stored = self._stored.get((cls.node, name), {})
+        if not stored or len(stored) < self._under_conditions(cls)[name]:
+            return None
+        test = keys.make("or", *stored.values()) if len(stored) > 1 else next(iter(stored.values()))
+        return OfSome(name, value, value, test, next(iter(stored))) if test.spread & BY_RANK else None
+
+    def _under_conditions(self, cls: ClassRef) -> dict[str, int]:
+        if cls.node not in self._attributes:
+            self._attributes[cls.node] = stores_under_conditions(cls)
+        return self._attributes[cls.node]
+
+
+def stores_under_conditions(cls: ClassRef) -> dict[str, int]:
+    """Return the attributes that methods of a class store only in branches, with the number of these statements.
+
+    None that something else may set: a class above, another object, ``setattr``, or a test whether it is there.
+    """
+    if any(last_name(base) not in PLAIN_BASES for base in cls.node.bases):
+        return {}
+    declared = (stmt for stmt in cls.node.body if not isinstance(stmt, FUNCTIONS))
+    others = {*cls.methods, *(each.id for stmt in declared for each in walk(stmt) if isinstance(each, ast.Name))}
+    counts = Counter[str]()
+    pending = [(cls.module.parsed.tree, OUTSIDE)]
+    while pending:
+        node, place = pending.pop()
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if place == UNDER_CONDITION:
+                counts[name] += 1
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Constant(value=str() as name):
+                others.add(name)
+            case ast.ClassDef():
+                place = IN_CLASS if node is cls.node else OUTSIDE
+            case ast.If() if place == IN_CLASS:
+                place = UNDER_CONDITION
+            case _:
+                pass
+        pending += [(each, place) for each in child_nodes(node)]
+    return {name: count for name, count in counts.items() if name not in others}

@@ -218,6 +218,8 @@ class StatementEvaluator(ExpressionEvaluator):
                 if _is_module(value) and self._is_in_wrapper(owner):
                     self._note_store(target, NEW_PART, held, value)
                 self._store(held, name, self.named(name, value))
+                if isinstance(held.obj, Instance):
+                    self.shared.of_some.store(held.obj.cls, name, self.path[-1], self.site(target))
             case ast.Subscript(value=owner, slice=ast.Constant(value=str() as name)):
                 held = self.evaluate(owner)
                 if name == "WORLD_SIZE" and self.qualified(held) == "os.environ" and len(self.path) == 1:

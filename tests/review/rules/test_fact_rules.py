@@ -293,6 +293,15 @@ FOUND: dict[str, tuple[str, str, str]] = {
         """,
     ),
     "an experiment for each rank": ("DW412", START, 'import wandb\nwandb.init(project="x")'),
+    "features of all of the data from every rank": (
+        "DW202",
+        START + LOADER,
+        """
+        loader = DataLoader(dataset, batch_size=8)
+        for number, batch in enumerate(loader):
+            torch.save(batch.mean(), f"features-{rank}-{number}.pt")
+        """,
+    ),
     "a link that every rank makes": ("DW412", START, 'os.symlink("last.pt", "best.pt")'),
     "a file that every rank renames": ("DW412", START, 'os.rename("new.txt", "old.txt")'),
     "images of each rank in one file": (
@@ -791,6 +800,32 @@ SILENT: dict[str, tuple[str, str, str]] = {
     "a directory of this rank": ("DW412", START, 'os.makedirs(os.path.join("out", str(rank)))'),
     "one experiment": ("DW412", START, 'import wandb\nif rank == 0:\n    wandb.init(project="x")'),
     "experiments in a group": ("DW412", START, 'import wandb\nwandb.init(project="x", group="all")'),
+    "features of the rank's part of the data": (
+        "DW202",
+        START + LOADER,
+        """
+        loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset, shuffle=False))
+        for number, batch in enumerate(loader):
+            torch.save(batch.mean(), f"features-{rank}-{number}.pt")
+        """,
+    ),
+    "features of the batches of this rank": (
+        "DW202",
+        START + LOADER,
+        """
+        for number, batch in enumerate(DataLoader(dataset, batch_size=8)):
+            if number % dist.get_world_size() == rank:
+                torch.save(batch.mean(), f"features-{rank}-{number}.pt")
+        """,
+    ),
+    "features that every rank reads": (
+        "DW202",
+        START + LOADER,
+        """
+        for number, batch in enumerate(DataLoader(dataset, batch_size=8)):
+            print(batch, open(f"features-{rank}-{number}.txt").read())
+        """,
+    ),
     "a link of this rank": ("DW412", START, 'os.symlink(f"last-{rank}.pt", "best.pt" if rank == 0 else f"{rank}.pt")'),
     "a file of this rank that is renamed": ("DW412", START, 'os.replace(f"new-{rank}.txt", "all.txt")'),
     "an experiment where any error is passed over": (

@@ -5,11 +5,24 @@ import textwrap
 import pytest
 from helpers.review_snippets import found, lines
 
+TRAINER = """
+class Trainer:
+    def __init__(self):
+        {}
+        if rank == 0:
+            self.log = open("log.txt", "a")
+    def report(self):
+        {}
+trainer = Trainer()
+for step in range(3):
+    trainer.report()
+"""
 START = """
 dist.init_process_group("nccl")
 rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
 """
 FOUND = {
+    "an attribute of rank 0": (TRAINER.format("pass", 'self.log.write("step")'), 'self.log.write("step")'),
     "a log that rank 0 opens": (
         """
         if rank == 0:
@@ -62,6 +75,11 @@ FOUND = {
     ),
 }
 SILENT = {
+    "an attribute that is None for the others": TRAINER.format("self.log = None", "print(self.log)"),
+    "an attribute that only rank 0 reads": TRAINER.format("pass", "print(self.log if rank == 0 else None)"),
+    "an attribute that is asked for": TRAINER.format(
+        "pass", 'if hasattr(self, "log"):\n            self.log.write("step")'
+    ),
     "read under the same condition": "if rank == 0:\n    log = 1\ndist.barrier()\nif rank == 0:\n    print(log)",
     "set for all before": "log = None\nif rank == 0:\n    log = 1\nprint(log)",
     "set on the other side as well": "if rank == 0:\n    log = 1\nelse:\n    log = None\nprint(log)",
