@@ -26,6 +26,7 @@ from .rules import (
     process_values,
     rank_options,
     running_totals,
+    shared_places,
     unused_samplers,
     whole_streams,
     wrap_before_device,
@@ -43,6 +44,7 @@ RULES: dict[str, Check] = {
     "DW245": unused_samplers.check,
     "DW203": missing_set_epoch.check,
     "DW244": whole_streams.check_unused,
+    "DW248": shared_places.check,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10

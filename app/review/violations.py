@@ -24,6 +24,9 @@ def violation_at(
     """Yield the violation at a fact, or at the call in this script that leads to it; none if it is elsewhere."""
     site = script.place(reach)
     if site is not None:
+        at = reach.fact.site
+        if at.path != site.path and not related:
+            related = [RelatedPlace(path=at.path, line=at.line, message="there")]
         yield Violation(
             line=site.line,
             column=site.column,

@@ -9,12 +9,13 @@ from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
 from ...training_script.model.library_calls import BACKWARD
-from ...training_script.model.reach import Condition, Reach, Run
+from ...training_script.model.reach import Condition, Reach, Run, without_not
 from ...training_script.model.sequences import Event
-from ...training_script.nodes import node_at
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS
 from ..patches.torch_names import INIT, distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..types import RelatedPlace
 from ..violations import violation_at
 
 SYNC_CONTROL = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|gradient_accumulation_plugin")
@@ -55,6 +56,38 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 place = _where_passed(script, reach, own[-1])
                 yield from violation_at(script, place, message, 0.85, branch=own[-1].site.line, patch=patch)
                 break
+            if own and not its and _applies_rest(run, reach, own, step):
+                line = step.fact.site.line
+                message = (
+                    f"the step behind the loop (line {line}) applies what is left of a window, and no_sync also covers "
+                    "its last round: the ranks apply different gradients"
+                )
+                place = _where_passed(script, reach, own[-1])
+                related = [
+                    RelatedPlace(path=step.fact.site.path, line=line, message="the step"),
+                    *(RelatedPlace(path=at.path, line=at.line, message="called here") for at in step.calls[-1:]),
+                    *(
+                        RelatedPlace(path=script.source.path, line=node.lineno, message="decided here")
+                        for node in nodes_below(script.source.tree)
+                        if isinstance(node, ast.Compare) and script.evaluated.value(node) in _tests(own)
+                    ),
+                ]
+                yield from violation_at(script, place, message, 0.8, branch=own[-1].site.line, related=related)
+                break
+
+
+def _tests(conditions: Sequence[Condition]) -> set[Key]:
+    return {without_not(each.test, each.truth)[0] for each in conditions}
+
+
+def _applies_rest(run: Run, covered: Reach, own: Sequence[Condition], step: Reach) -> bool:
+    """Return whether a step is behind the loop in which a condition on rounds alone decides about synchronisation."""
+    at = [next(n for n, each in enumerate(run.reached) if each is reach) for reach in (covered, step)]
+    behind = at[0] < at[1] and step.loops == covered.loops[:-1] and bool(covered.loops)
+    reduced = any(covered.loops[:-1] == each.loops for each, _ in run.of("torch.distributed.all_reduce"))
+    lengths = {part.args[2] for each in own for part in parts(each.test) if part.args[:1] == ("Mod",)}
+    others = {leaf for each in own for leaf in _leaves(each.test)} - lengths
+    return behind and not reduced and all(each.op in COUNTERS for each in others)
 
 
 def check_share(script: Script, run: Run) -> Iterator[Violation]:

@@ -3,10 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, parts
 from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.users import SOURCES, users
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
@@ -17,13 +19,14 @@ from .checkpoints import FIRST_OF_NODES, LOAD
 OF_NUMBERS = re.compile(
     r"sched|scaler|sampler|loader|trt", re.IGNORECASE
 )  # objects whose states hold numbers or an engine, not tensors
+DEVICES = re.compile(r"cuda|device|accelerat|nccl|\.to\(", re.IGNORECASE)
 TO_CPU = "load-to-cpu"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW504: yield the loads of a checkpoint that put every rank's copy on the device it was saved from."""
     loads = list(run.of(LOAD))
-    if not loads or _saves_from_cpu(script):
+    if not loads or _saves_from_cpu(script) or not _may_use_gpus(script):
         return
     distributed = run.distributed or any(each.distributed for each in script.runs)
     only = {reach.calls for reach, _ in loads if sum(reach.calls == each.calls for each, _ in loads) == 1}
@@ -56,6 +59,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 0.85 if where else 0.8,
                 patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def _may_use_gpus(script: Script) -> bool:
+    """Return whether the script, or a module or script of its project that it is used with, names devices."""
+    if script.mentions(DEVICES) or not Path(script.source.path).is_absolute():
+        return True
+    sources = [SOURCES.source(each) for each in users(Path(script.source.path))]
+    return not sources or any(each is None or DEVICES.search(each.text) for each in sources)
 
 
 def _is_of_numbers(method: ast.expr) -> bool:

@@ -1,17 +1,20 @@
 """DW431: receives for which no message is sent, or not before ranks wait, and sends that nothing receives."""
 
+import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 from ...training_script.model.function_steps import Branch, Item, Leave, Noted, Rounds
-from ...training_script.model.keys import LOCAL, Key, Rank
+from ...training_script.model.keys import LOCAL, Key, Rank, parts
 from ...training_script.model.message_traces import OTHERS, RECEIVES, SENDS, Step, Way, traces
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
+from ...training_script.nodes import nodes_below
 from ..patches.send_first import send_first
 from ..rule_context import Script, Violation
+from ..types import RelatedPlace
 from ..violations import violation_at
 from .collective_arguments import check_receive
 
@@ -46,9 +49,22 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(found.at, Place):
             reach = reach._replace(fact=fact._replace(site=found.at.site), calls=found.at.calls)
         patch = partial(send_first, script, waits) if len(waits) > 1 else None
-        yield from violation_at(script, reach, found.message, 0.8, patch=patch)
+        counted = [
+            RelatedPlace(path=script.source.path, line=node.lineno, message="a number of messages is computed here")
+            for node in nodes_below(script.source.tree)
+            if isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Div | ast.FloorDiv)
+            and _counts(script, node, calls)
+        ]
+        yield from violation_at(script, reach, found.message, 0.8, patch=patch, related=counted)
     elif not any(reach.attempted for reach, _ in calls) and (ended := _without_end(calls) or _ended_early(calls)):
         yield from violation_at(script, *ended, 0.8)
+
+
+def _counts(script: Script, node: ast.expr, calls: list[tuple[Reach, Noted]]) -> bool:
+    """Return whether a number decides how many rounds a loop with messages has."""
+    key = script.evaluated.value(node)
+    return key is not None and any(key in parts(loop.amount) for reach, _ in calls for loop in reach.loops)
 
 
 def _is_of(step: Step, reach: Reach, fact: Noted) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.collectives import collective_name
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
@@ -128,24 +129,32 @@ def check_end(script: Script, run: Run) -> Iterator[Violation]:
             message = "only some ranks destroy the process group: with NCCL they wait for the others there"
             yield from violation_at(script, reach, message, 0.8, patch=partial(_on_every_rank, script, fact))
             continue
-        site = next((each for each in (fact.site, *reach.calls) if _in_finally(script, each)), None)
-        if site:
-            message = "in a finally block: a rank that failed waits here for ranks that are still in a collective"
-            at = reach._replace(fact=fact._replace(site=site))
-            yield from violation_at(script, at, message, 0.7, severity="warning")
+        for site in (fact.site, *reach.calls):
+            block = _finally_around(script, site)
+            if block:
+                message = "in a finally block: a rank that failed waits here for ranks that are still in a collective"
+                at = reach._replace(fact=fact._replace(site=site))
+                severity = "warning" if any(_is_collective(script, stmt) for stmt in block) else "info"
+                yield from violation_at(script, at, message, 0.7, severity=severity)
+                break
 
 
-def _in_finally(script: Script, site: Site) -> bool:
-    """Return whether a place of the script is in the ``finally`` block of its function."""
-    blocks = (
-        stmt
-        for node in nodes_below(script.source.tree)
-        if isinstance(node, ast.Try)
-        for stmt in node.finalbody
-        if not isinstance(stmt, FUNCTIONS)
-    )
-    here = site.path == script.source.path
-    return here and any(stmt.lineno <= site.line <= (stmt.end_lineno or stmt.lineno) for stmt in blocks)
+def _finally_around(script: Script, site: Site) -> list[ast.stmt]:
+    """Return the ``finally`` block that a place of the script is in, with all its statements."""
+    if site.path != script.source.path:
+        return []
+    for node in nodes_below(script.source.tree):
+        last = node.finalbody if isinstance(node, ast.Try) else []
+        block = [stmt for stmt in last if not isinstance(stmt, FUNCTIONS)]
+        if any(stmt.lineno <= site.line <= (stmt.end_lineno or stmt.lineno) for stmt in block):
+            return block
+    return []
+
+
+def _is_collective(script: Script, stmt: ast.stmt) -> bool:
+    """Return whether a statement makes all ranks wait for each other."""
+    calls = (node for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    return any(collective_name(call, script.names) for call in calls)
 
 
 def _on_every_rank(script: Script, fact: Noted) -> Patch:

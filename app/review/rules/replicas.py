@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL
+from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
-from ...training_script.model.values import ClassRef, Instance, Library
+from ...training_script.model.values import ClassRef, Instance, Library, Value
 from ...training_script.syntax import dotted_name, last_name
-from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES, is_optimizer
+from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, is_optimizer
 from ..patches.call_arguments import find_unused, one_seed, split_by_one_seed
 from ..patches.shared_values import average_argument, broadcast_after_load
 from ..rule_context import Script, Violation
@@ -135,6 +135,38 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
                 patch=partial(broadcast_after_load, script, reach, fact),
             )
+
+    yield from _late_optimizers(script, run)
+
+
+def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the states that some ranks load into an optimizer of all ranks: DDP sends parameters, and no momentum."""
+    if any(run.of("torch.distributed.broadcast", "torch.distributed.all_reduce")):
+        return
+    made = {
+        each.fact.result.key
+        for each in run.reached
+        if isinstance(each.fact, Noted) and each.name.startswith(OPTIMIZERS) and each.ranks == ALL
+    }
+    loads = [(reach, owner) for reach, fact in run.of(".load_state_dict") if (owner := _one_of(fact.owner, made))]
+    stepped = {_one_of(fact.owner, made) for reach, fact in run.of(".step") if reach.ranks == ALL and reach.several}
+    for reach, owner in loads:
+        reached = 0
+        for each, other in loads:
+            reached |= (ALL if each.unsure else each.ranks) if other is owner else 0
+        if reached != ALL and owner in stepped and run.distributed:
+            yield from violation_at(
+                script,
+                reach,
+                "only some ranks load the state of this optimizer, and nothing sends it to the others: its momentum "
+                "differs, and so does each step",
+                0.8,
+            )
+
+
+def _one_of(owner: Value | None, made: set[Key]) -> Key | None:
+    """Return which of the objects that were made an object is."""
+    return next((key for key in alternatives(owner.key) if key in made), None) if owner else None
 
 
 def _trains(reach: Reach) -> bool:

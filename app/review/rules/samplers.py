@@ -11,6 +11,7 @@ from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import node_at
+from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..epoch_loops import EpochLoop
 from ..patches.call_arguments import sample_own_part
@@ -20,6 +21,7 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
 
+SHARDS = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 OTHER_RANKS = {
     "local": "the local rank is passed as the rank: each node takes the same parts",
     "node": "the rank of the node is passed as the rank: all ranks of a node take the same part",
@@ -59,8 +61,25 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
             problem = OTHER_RANKS[rank.key.args[0]]
         elif count and (count.key.op == "devices" or (count.key.op == "world" and count.key.args[0] == "local")):
             problem = "the number of GPUs of a node is passed as the number of ranks: each node takes the same parts"
+        elif _is_of_dimension(script, run, fact):
+            problem = "the ranks of one dimension of the mesh take the same part, and FSDP trains over all dimensions"
         if problem:
             yield from violation_at(script, reach, problem, 0.85)
+
+
+def _is_of_dimension(script: Script, run: Run, sampler: Noted) -> bool:
+    """Return whether a sampler counts the ranks of one dimension of a mesh of several that FSDP is given as a whole."""
+    meshes = {given.key for _, fact in run.of(*SHARDS) if (given := fact.named.get("mesh")) and given.key.op == "mesh"}
+    given = [call_argument(sampler.node, name, place) for place, name in ((1, "num_replicas"), (2, "rank"))]
+    for each in (made for expr in given if expr is not None for made in (expr, *script.names.origins(expr))):
+        match each:
+            case ast.Call(func=ast.Attribute(value=ast.Subscript(value=mesh), attr="size" | "get_local_rank")):
+                key = script.evaluated.value(mesh)
+                if key in meshes and key is not None and key.args[0] > 1:
+                    return True
+            case _:
+                pass
+    return False
 
 
 def check_parts(script: Script, run: Run) -> Iterator[Violation]:

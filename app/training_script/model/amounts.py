@@ -30,6 +30,17 @@ def is_shared_out(key: Key) -> bool:
     return count.op == "binary" and count.args[0] == "Mult" and step in count.args[1:]
 
 
+def is_dealt_out(key: Key) -> bool:
+    """Return whether a sequence is made of every n-th element of another, n with the number of ranks in it."""
+    slices = (part.args for part in parts(key) if part.op == "slice")
+    return any(any(part.op == "world" for part in parts(step)) for _, _, step in slices)
+
+
+def is_dealt_stream(key: Key) -> bool:
+    """Return whether a sequence is every n-th element of what a generator yields, of which the number is not known."""
+    return key.op == "item" and key.args[0].op == "built" and key.args[1].op == "slice" and is_dealt_out(key.args[1])
+
+
 def _bounds(length: Key) -> tuple[Key | None, Key, Key | None] | None:
     """Return the first bound, the last and the step of a range, if a length is that of one."""
     if length.op != "length" or len(length.args) != 1 or length.args[0].op != "range":

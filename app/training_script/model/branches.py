@@ -48,7 +48,8 @@ class BranchEvaluator(RoundsEvaluator):
             in_turns = bool(LOCK.fullmatch(name)) or "turns" in value.facts or name in RANK_FIRST
             passes_over = passes_over or name == "suppress" or in_turns
             if item.optional_vars is not None:
-                self.bind(item.optional_vars, self.unknown(context, value))
+                given = value.obj.given if isinstance(value.obj, Context) else None
+                self.bind(item.optional_vars, given or self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
         outside, self.items = self.items, []
         leaves = self.block(stmt.body)

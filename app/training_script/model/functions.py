@@ -113,7 +113,9 @@ class FunctionEvaluator(ObjectEvaluator):
                     if not known:
                         self.whole.evaluated.pop(node, None)  # its steps are not those of the caller
                     facts = TURNS if summary.kinds else NO_FACTS
-                    return Value(self.keys.make("at", *site[:3]), facts, Context(summary))
+                    held = self.whole.results[id(summary)].obj
+                    given = held.element if isinstance(held, Generated) else None
+                    return Value(self.keys.make("at", *site[:3]), facts, Context(summary, given))
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)

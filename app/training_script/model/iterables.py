@@ -3,11 +3,11 @@
 import ast
 
 from ..syntax import last_name
-from .amounts import BATCH, DISTINCT, is_of_batch, is_of_data, is_shared_out, lengthwise
+from .amounts import BATCH, DISTINCT, is_dealt_out, is_dealt_stream, is_of_batch, is_of_data, is_shared_out, lengthwise
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
-from .lengths import differ, number
+from .lengths import PAIR, differ, length, number
 from .library_calls import ENDLESS, INDEX
 from .names import CARRIED
 from .noted_calls import UNORDERED
@@ -33,9 +33,12 @@ class IterableEvaluator(EffectEvaluator):
             return counted
         if key.op == "loader" and key.spread & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
             key = key.args[3]  # of the samples that an iterable dataset yields
+            if is_dealt_out(key):
+                return self.unknown(node).key
         if key.op == "built":
             return self._length(key, node).key
-        if is_shared_out(key) or key.args[:1] == (ENDLESS,):
+        dealt = is_dealt_stream(key) and length(key, PAIR[0]) is None
+        if is_shared_out(key) or dealt or key.args[:1] == (ENDLESS,):
             return self.unknown(node).key
         if key.op == "range" and not key.spread:
             return self.keys.make("length", key)

@@ -169,9 +169,13 @@ class Partial(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The result of a function that is the body of a context manager. ``summary``: its steps."""
+    """The result of a function that is the body of a context manager. ``summary``: its steps.
+
+    ``given``: what it yields, if that is known.
+    """
 
     summary: Any
+    given: "Value | None" = None
 
 
 class Generated(NamedTuple):

@@ -52,6 +52,62 @@ for x in data:
     average(model)
 """
 )
+RESUMED = (
+    START
+    + """
+net = nn.Linear(2, 2)
+optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+if WHO and os.path.exists("last.pt"):
+    state = torch.load("last.pt", map_location="cpu")
+    optimizer.load_state_dict(state["optimizer"])
+model = DDP(net)
+for x in data:
+    model(x).sum().backward()
+    optimizer.step()
+"""
+)
+WINDOWS = (
+    START
+    + """
+import contextlib
+model = DDP(nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    for number, x in enumerate(data, start=1):
+        last = LAST
+        with contextlib.nullcontext() if last else model.no_sync():
+            model(x).sum().backward()
+        if last:
+            optimizer.step()
+    BEHIND
+"""
+)
+HYBRID = (
+    START
+    + """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+model = nn.Linear(2, 2)
+fully_shard(model, mesh=MESH)
+place = mesh["replicate"].get_local_rank()
+sampler = DistributedSampler(data, num_replicas=mesh["replicate"].size(), rank=place)
+"""
+)
+SHARED = (
+    START
+    + """
+class Parts(torch.utils.data.IterableDataset):
+    def __init__(self, paths, rank, world):
+        self.paths, self.rank, self.world = paths, rank, world
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        place = PLACE
+        yield from self.paths[place::self.world * workers]
+loader = DataLoader(Parts(data, dist.get_rank(), dist.get_world_size()), num_workers=2)
+"""
+)
 
 
 def put_back(code: str) -> str:
@@ -136,6 +192,28 @@ FOUND = {
         "    total = torch.tensor([right])\n    dist.all_reduce(total)\n    return right\n"
         "evaluate(DataLoader(data, sampler=DistributedSampler(data)))",
         "dist.all_reduce(total)",
+    ),
+}
+FOUND |= {
+    "the state of an optimizer on one rank": (
+        "DW225",
+        RESUMED.replace("WHO", "dist.get_rank() == 0"),
+        'optimizer.load_state_dict(state["optimizer"])',
+    ),
+    "the rest of a window without synchronisation": (
+        "DW213",
+        WINDOWS.replace("LAST", "number % 4 == 0").replace("BEHIND", "optimizer.step()"),
+        "with contextlib.nullcontext() if last else model.no_sync():",
+    ),
+    "the ranks of one dimension of a mesh": (
+        "DW232",
+        HYBRID.replace("MESH", "mesh"),
+        'sampler = DistributedSampler(data, num_replicas=mesh["replicate"].size(), rank=place)',
+    ),
+    "the sum of a rank and a worker": (
+        "DW248",
+        SHARED.replace("PLACE", "self.rank + worker"),
+        "place = self.rank + worker",
     ),
 }
 
@@ -241,6 +319,27 @@ RIGHT = {
         START + "ready = torch.ones(1) + dist.get_rank()\ndist.all_reduce(ready)",
     ),
 }
+RIGHT |= {
+    "the state of an optimizer on all ranks": ("DW225", RESUMED.replace("WHO and ", "")),
+    "the state of an optimizer that is sent": (
+        "DW225",
+        RESUMED.replace("WHO", "dist.get_rank() == 0").replace(
+            "model = DDP(net)",
+            "for held in optimizer.state.values():\n    dist.broadcast(held['momentum_buffer'], 0)\nmodel = DDP(net)",
+        ),
+    ),
+    "the rest of a window with synchronisation": (
+        "DW213",
+        WINDOWS.replace("LAST", "number % 4 == 0 or number == len(data)").replace("BEHIND", "optimizer.step()"),
+    ),
+    "no step for the rest of a window": (
+        "DW213",
+        WINDOWS.replace("LAST", "number % 4 == 0").replace("BEHIND", "optimizer.zero_grad()"),
+    ),
+    "the dimension of a mesh that FSDP is given": ("DW232", HYBRID.replace("MESH", 'mesh["replicate"]')),
+    "a place for each worker": ("DW248", SHARED.replace("PLACE", "self.rank * workers + worker")),
+    "a place for each worker, in another order": ("DW248", SHARED.replace("PLACE", "worker * self.world + self.rank")),
+}
 
 
 @pytest.mark.parametrize(("rule", "code", "line"), FOUND.values(), ids=FOUND)
@@ -253,3 +352,9 @@ def test_the_cause_is_found(rule: str, code: str, line: str | None) -> None:
 @pytest.mark.parametrize(("rule", "code"), RIGHT.values(), ids=RIGHT)
 def test_nothing_in_what_is_right(rule: str, code: str) -> None:
     assert found(code, rule) == []
+
+
+@pytest.mark.parametrize(("before", "severity"), [("", "info"), ("dist.barrier()\n    ", "warning")])
+def test_an_end_in_a_finally_block_is_a_remark_unless_ranks_wait_there(before: str, severity: str) -> None:
+    code = START + f"try:\n    run()\nfinally:\n    {before}dist.destroy_process_group()"
+    assert [each.severity for each in found(code, "DW409")] == [severity]
