@@ -1,7 +1,7 @@
 """DW218: attributes of the model that are read from DDP, which does not have them."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from ...training_script.model.function_steps import Noted, Read
 from ...training_script.model.keys import RANKS, Key, parts
@@ -35,7 +35,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 severity="warning",
             )
             continue
-        held = _models(run, reach, read)
+        held = _models(run, reach, read, wraps.keys())
         wrap = next((wraps[key] for key in held if key in wraps), None)
         if wrap is None or _is_asked_for(script, read.node):
             continue
@@ -51,12 +51,16 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         )
 
 
-def _models(run: Run, reach: Reach, read: Read) -> set[Key]:
+def _models(run: Run, reach: Reach, read: Read, wrapped: Set[Key]) -> set[Key]:
     """Return what a model may be where an attribute of it is read; nothing if other objects may hold another one."""
     ranks = [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
     seen = {run.keys.specialise(read.owner.key, rank) for rank in ranks}
     found = {each for key in seen for each in alternatives(key, reach.conditions) if each.op != "if"}
-    by_type = any(part.op == "if" and part.args[0].op == OF_TYPE for key in seen for part in parts(key))
+    by_type = any(
+        part.op == "if" and part.args[0].op == OF_TYPE and not wrapped.isdisjoint(parts(part))
+        for key in seen
+        for part in parts(key)
+    )
     return set() if by_type or any(each.op in ("one of", "changing") for each in found) else found
 
 

@@ -302,6 +302,21 @@ FOUND: dict[str, tuple[str, str, str]] = {
             torch.save(batch.mean(), f"features-{rank}-{number}.pt")
         """,
     ),
+    "an attribute of a model that was taken out of a dictionary before it was wrapped": (
+        "DW218",
+        START,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        def train(model, device):
+            if isinstance(model, dict):
+                model = model["model"]
+            if device.type != "cpu":
+                model = DDP(model)
+            model(torch.ones(1)).sum().backward()
+            if rank == 0:
+                print(model.names)
+        """,
+    ),
     "a link that every rank makes": ("DW412", START, 'os.symlink("last.pt", "best.pt")'),
     "a file that every rank renames": ("DW412", START, 'os.rename("new.txt", "old.txt")'),
     "images of each rank in one file": (
