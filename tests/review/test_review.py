@@ -1,6 +1,7 @@
 """The review engine: rules, trials of patches, and the search for files."""
 
 import ast
+import gc
 import os
 import time
 from pathlib import Path
@@ -175,3 +176,41 @@ def test_set_of_elements_as_deep_as_a_value_may_be() -> None:
 def test_expression_that_is_too_deep_to_be_followed_is_left_out() -> None:
     findings, complete = review.review_script(script(f"x = {'1+' * 2000}1\n"), "t.py", KNOWLEDGE)
     assert (findings, complete) == ([], False)
+
+
+REFERRING = """\
+import torch.distributed as dist
+rank = dist.get_rank()
+class Node:
+    def __init__(self, parent=None):
+        self.parent, self.child = parent, Node(self)
+def outer(values):
+    class Local:
+        def method(self):
+            return inner(self)
+    def inner(value):
+        return outer(value) if value else Local().method()
+    total = 0
+    for value in values:
+        total = total + inner(value)
+    match total:
+        case 1:
+            dist.barrier()
+        case _:
+            dist.all_reduce(total)
+    return total
+if rank == 0:
+    outer([Node().child])
+"""
+
+
+def test_review_leaves_no_cycles_of_references_behind() -> None:
+    review.review_text(REFERRING, "t.py", KNOWLEDGE)
+    gc.collect()
+    gc.disable()
+    try:
+        findings = review.review_text(REFERRING, "t.py", KNOWLEDGE)
+        assert "DW401" in {finding.rule for finding in findings}
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -141,21 +141,21 @@ class ConditionEvaluator(StatementEvaluator):
         self.env.update(env)
 
     def _Match_statement(self, stmt: ast.Match) -> bool:
-        subject = self.evaluate(stmt.subject)
+        return self._cases(self.evaluate(stmt.subject), stmt.cases)
 
-        def cases(rest: list[ast.match_case]) -> bool:
-            if not rest:
-                return False
-            case = rest[0]
-            if isinstance(case.pattern, ast.MatchValue):
-                test = self.keys.make("compare", "Eq", subject.key, self.evaluate(case.pattern.value).key)
-            elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
-                return self.block(case.body)
-            else:
-                test = self.keys.make("matches", subject.key, *self.place(case.pattern))
-            return self._branch(test, self.site(case.pattern), lambda: self.block(case.body), lambda: cases(rest[1:]))
-
-        return cases(stmt.cases)
+    def _cases(self, subject: Value, cases: Sequence[ast.match_case]) -> bool:
+        """Evaluate the first of some cases, and on its other side the rest of them."""
+        if not cases:
+            return False
+        case, *rest = cases
+        if isinstance(case.pattern, ast.MatchValue):
+            test = self.keys.make("compare", "Eq", subject.key, self.evaluate(case.pattern.value).key)
+        elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
+            return self.block(case.body)
+        else:
+            test = self.keys.make("matches", subject.key, *self.place(case.pattern))
+        site = self.site(case.pattern)
+        return self._branch(test, site, lambda: self.block(case.body), lambda: self._cases(subject, rest))
 
 
 def _asks_for_none(test: ast.expr) -> bool:

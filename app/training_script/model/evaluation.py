@@ -74,8 +74,10 @@ class Evaluation(SharedFunctions):
         """Empty what refers to itself."""
         self.program.forget()
         self.keys.forget()
-        for cls in self.classes.values():
-            cls.attributes.clear()
+        for cls in self.defined:
+            cls.forget()
+        for names in self.scopes:
+            names.clear()
         for summary in self.summaries.values():
             summary.forget()
 

@@ -132,6 +132,7 @@ class Keys:
         self._made: dict[tuple[Any, ...], Key] = {}
         self._constants: dict[tuple[type, Any], Key] = {}
         self._views: dict[Rank, View] = {}
+        self._grown: list[Key] = []
         self.sizes: dict[Key, Key] = {}  # lengths of objects of the program that have one
         self.kinds_read: set[str] = set()  # kinds of ranks of which the program shows where they are read from
         self.sources_read: set[str] = set()  # the variables and functions that it reads them from
@@ -179,9 +180,16 @@ class Keys:
             self.sources_read.add(source)
         return self.make("rank", kind, source, spread=BY_RANK)
 
+    def grow(self, key: Key, grown: Grown) -> None:
+        """Say how rounds of a loop have made a value."""
+        key.grown = grown
+        self._grown.append(key)
+
     def forget(self) -> None:
-        """Empty the views, which refer to the keys."""
+        """Empty what refers to itself: the views, and the values that a round makes of those before it."""
         self._views.clear()
+        for key in self._grown:
+            key.grown = None
 
     def is_first(self, kind: str) -> Key:
         return self.make("compare", "Eq", self.rank(kind), self.constant(0))

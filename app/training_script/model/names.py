@@ -82,6 +82,8 @@ class Shared:
         self.arms: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
+        self.defined: list[ClassRef] = []
+        self.scopes: list[dict[str, Value]] = []  # of functions with functions or classes inside
         self.options: dict[str, Value] = {}  # of the command line, with their defaults
         self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
         self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made

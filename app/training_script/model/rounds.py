@@ -36,7 +36,7 @@ class RoundsEvaluator(ConditionEvaluator):
         changed = self._changed(before, site, amount)
         if amount is not None and not self.left_rounds:
             for name, value in changed.items():
-                value.key.grown = Grown(first[name].key, before[name].key, self.env[name].key, amount)
+                self.keys.grow(value.key, Grown(first[name].key, before[name].key, self.env[name].key, amount))
         self.again = self.again or bool(changed)  # where this loop is in another one
         self.env.update(changed)
         self.left_rounds = left

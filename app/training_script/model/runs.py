@@ -18,6 +18,7 @@ from .reach import ALL, NEAR, Attempted, Condition, Reach, Run, argument, noted_
 from .sequences import Event
 
 MOST_FACTS = 400  # of one function with all that it calls
+MOST_CALLS = 50  # on the way to a fact
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
 # A condition with such words may be about ranks even where its value is not known.
@@ -237,7 +238,8 @@ class _Way:
     def _called(self, item: Called, ranks: int) -> int:
         inner = self.reader.function(item.summary)
         for each in inner.facts:
-            if each.ranks & ranks and item.site not in each.calls:  # the next call of a recursion
+            # A way that has been here before is that of the next call of a recursion.
+            if each.ranks & ranks and len(each.calls) < MOST_CALLS and item.site not in each.calls:
                 self._add(
                     Reach(
                         each.fact,

@@ -71,7 +71,9 @@ class StatementEvaluator(ExpressionEvaluator):
         return made.obj
 
     def _live_scope(self) -> dict[str, Value]:
-        return self.env if not self.outer else {**self.outer, **self.env}
+        scope = self.env if not self.outer else {**self.outer, **self.env}
+        self.shared.scopes.append(scope)
+        return scope
 
     def _ClassDef_statement(self, stmt: ast.ClassDef) -> None:
         known = self.env.get(stmt.name)
@@ -89,6 +91,7 @@ class StatementEvaluator(ExpressionEvaluator):
                     cls.attributes[name] = self.named(name, self.evaluate(value))
                 case _:
                     pass
+        self.shared.defined.append(cls)
         self.env[stmt.name] = Value(self.keys.make("class", self.module.path, stmt.lineno), obj=cls)
 
     def block(self, stmts: Sequence[ast.stmt]) -> bool:

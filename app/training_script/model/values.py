@@ -57,6 +57,12 @@ class ClassRef:
         self.prepared = False
         self.decorated: dict[str, FunctionRef] = {}  # its methods as their decorators make them
 
+    def forget(self) -> None:
+        """Empty what may refer to the class."""
+        self.attributes.clear()
+        self.decorated.clear()
+        self.bases.clear()
+
     def is_set_later(self, name: str) -> bool:
         """Return whether a method other than the constructor sets an attribute."""
         return self.module.parsed.is_stored_later(name, self.node)
