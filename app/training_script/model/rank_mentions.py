@@ -1,12 +1,14 @@
-"""Search a text for words of distributed training: a module without one is not reviewed.
+"""Search a text for words of distributed training: a module without one is not reviewed; conditions for words of ranks.
 
 In a reviewed file comments do not count: the licence of most says how it is distributed. What others import is followed
 if it mentions them anywhere.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 
+from ..nodes import walk
 from ..rank_names import NOT_OWN_RANK
 
 WORDS = (
@@ -18,6 +20,12 @@ WORDS = (
 # Where these are part of another word: ``latent_dist.``, ``DDPMScheduler``.
 WHOLE = {"dist.": re.compile(r"(?<!\w)dist\."), "DDP": re.compile(r"DDP(?![A-Z](?![a-z]))")}
 NAME = re.compile(r"\w*")
+# A condition with such words may be about ranks even where its value is not known.
+OF_RANKS = re.compile(
+    r"rank|main|master|primary|chief|lead|zero|coordinator|gpu|cuda_?id|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
+    r"|ddp|world|device|local|parallel|shard",
+    re.IGNORECASE,
+)
 
 
 def mentions_ranks(text: str) -> bool:
@@ -54,3 +62,16 @@ def _name_at(text: str, line: int, place: int) -> str:
         start -= 1
     found = NAME.match(text, start)
     return found[0] if found else ""
+
+
+def may_ask_for_ranks(test: ast.expr) -> bool:
+    """Return whether a condition reads a variable, an attribute or a key whose name may be about ranks."""
+    return any(OF_RANKS.search(name) for node in walk(test) for name in _read_names(node))
+
+
+def _read_names(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str() as name)):
+            yield name
+        case _:
+            pass

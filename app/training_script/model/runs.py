@@ -4,16 +4,14 @@ A function is followed once; what it notes is then known at each of its calls. A
 before it, seen by that rank, keeps it out: branches, early returns and exits, decorators that let one rank through.
 """
 
-import ast
-import re
 from typing import NamedTuple
 
-from ..nodes import walk
 from ..torch_classes import DDP_CLASSES
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
+from .rank_mentions import may_ask_for_ranks
 from .reach import ALL, NEAR, Attempted, Condition, Reach, Run, argument, noted_places, without_not
 from .sequences import Event
 
@@ -21,12 +19,6 @@ MOST_FACTS = 400  # of one function with all that it calls
 MOST_CALLS = 50  # on the way to a fact
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
-# A condition with such words may be about ranks even where its value is not known.
-OF_RANKS = re.compile(
-    r"rank|main|master|primary|chief|lead|zero|coordinator|gpu|cuda_?id|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
-    r"|ddp|world|device|local|parallel|shard",
-    re.IGNORECASE,
-)
 WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
 # Calls that show that several ranks run this.
 WRAPS = {
@@ -128,11 +120,7 @@ class _Reader:
             return True
         if branch.text is None or test.spread & BY_RANK:
             return False
-        return any(
-            bool(OF_RANKS.search(each.id if isinstance(each, ast.Name) else each.attr))
-            for each in walk(branch.text)
-            if isinstance(each, ast.Name | ast.Attribute)
-        )
+        return may_ask_for_ranks(branch.text)
 
 
 class _Way:
@@ -188,14 +176,16 @@ class _Way:
 
     def _branch(self, item: Branch, ranks: int) -> int:
         """Follow a branch, and the one that its other side ends with: a chain of ``elif`` may be long."""
-        chain: list[tuple[Branch, int, bool, bool, tuple[Condition, ...]]] = []
+        chain: list[tuple[Branch, int, int, int, bool, bool, tuple[Condition, ...]]] = []
         while True:
             true, false = self.reader.arms(item.test)
             unsure, conditions = self._unsure, self._conditions
             is_open = not unsure and self.reader.is_open(item)
             self._unsure = unsure or is_open
             self._conditions = (*conditions, Condition(item.test, True, item.site))
-            chain.append((item, self._walk(item.then, ranks & true), is_open, unsure, conditions))
+            left = self._walk(item.then, ranks & true)
+            gone, others = ranks & true & ~left, ranks & false
+            chain.append((item, left, gone, others, is_open, unsure, conditions))
             self._unsure = unsure or is_open
             self._conditions = (*conditions, Condition(item.test, False, item.site))
             last = item.other[-1] if item.other else None
@@ -204,11 +194,11 @@ class _Way:
                 break
             self.reader.spend()
             item = last
-        for item, left, is_open, unsure, conditions in reversed(chain):
+        for item, left, gone, others, is_open, unsure, conditions in reversed(chain):
             one_leaves = bool(left) != bool(ranks)
             condition = (Condition(item.test, bool(left), item.site),) if one_leaves else ()
             self._conditions = (*conditions, *condition)
-            self._unsure = unsure or (is_open and one_leaves)
+            self._unsure = unsure or (is_open and gone != others & ~ranks)
             ranks |= left
         return ranks
 

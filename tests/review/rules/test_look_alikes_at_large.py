@@ -1939,6 +1939,22 @@ PAIRS = {
         "if options.evaluate:",
         "DW412",
     ),
+    "ranks that go on where an option says that there are several": Pair(
+        """
+        def train(options, model):
+            DDP(model)
+            for step in range(3):
+                if options["distributed"]:
+                    if options["rank"] == 0:
+                        print(step)
+                    else:
+                        continue
+                torch.save(model.state_dict(), "last.pt")
+        """,
+        "continue",
+        "print(options)",
+        "DW501",
+    ),
     "an error that ends the program in another function": Pair(
         """
         import sys
