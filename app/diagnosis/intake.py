@@ -54,15 +54,16 @@ def read_sources(
     several = any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose) or any(
         shows_several_ranks(item.id, knowledge) for item in analysis.evidence
     )
-    if analysis.prose and not several and not of_job:
+    is_of_job = of_job or several
+    if analysis.prose and not is_of_job:
         what = "it does not mention several ranks, GPUs or machines"
         described.append(Evidence(ONE_PROCESS, "description", what, where=analysis.prose[0][0]))
-    if of_job and analysis.timeline and not any(item.id == SCRIPT_ERROR for item in analysis.evidence):
+    if is_of_job and analysis.timeline and not any(item.id == SCRIPT_ERROR for item in analysis.evidence):
         described += script_error_findings(analysis.timeline, of_job=True)
     return IntakeResult(
         [*analysis.evidence, *described],
         analysis.timeline,
-        of_job or several or (analysis.in_scope and not shows_unrelated(knowledge, analysis.evidence)),
+        is_of_job or (analysis.in_scope and not shows_unrelated(knowledge, analysis.evidence)),
         dict(analysis.prose),
         _errors(sources, analysis),
     )

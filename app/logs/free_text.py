@@ -10,7 +10,7 @@ from ...knowledge.stemming import TOKENIZER, protect_one, quote_phrase
 from ...knowledge.text_model import built_in_classifier
 from ..evidence import OTHER_SUBJECT, Evidence, answer_id, clue_id, similar_text_id, typical_words_id
 from .passages import PassageIndex
-from .prose import prose_of, without_options
+from .prose import ERROR, prose_of, without_options
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
@@ -55,8 +55,12 @@ def translate_glossary(text: str, knowledge: Knowledge) -> str:
 
 
 def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
-    """Return whether the text mentions several ranks, GPUs or machines."""
-    return any(re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.multi_rank_words)
+    """Return whether the text mentions several ranks, GPUs or machines.
+
+    The message of an exception does not: a library words it alike for a single process.
+    """
+    rest = "\n".join(line for line in text.split("\n") if not ERROR.match(line))
+    return any(re.search(pattern, rest, re.IGNORECASE) for pattern in knowledge.multi_rank_words)
 
 
 def split_words(text: str) -> set[str]:

@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression
 REGULARISATION = 20.0  # C of scikit-learn
 LEAST_TEXTS = 2  # in which a term must occur
 MOST_WEIGHTS = 60_000
+STEPS = 10  # of a weight, on either side of zero; a weight that is kept counts at least one
 ITERATIONS = 220
 TOLERANCE = 5e-5  # of the mean gradient, which is 2e-3 at the start
 
@@ -35,8 +36,8 @@ def train(texts: list[TrainingText], most_weights: int = MOST_WEIGHTS) -> TextMo
     regression.fit(features, [label for label, _ in texts])
     weights = regression.coef_ - regression.coef_.mean(axis=0)  # the probabilities stay the same
     smallest = np.sort(np.abs(weights), axis=None)[-min(most_weights, weights.size)]
-    scale = float(np.abs(weights).max() / 127)
-    steps = np.rint(weights / scale).astype(int)
+    scale = float(np.abs(weights).max() / STEPS)
+    steps = (np.sign(weights) * np.maximum(1, np.rint(np.abs(weights) / scale))).astype(int)
     steps[np.abs(weights) < smallest] = 0
     kept = np.flatnonzero(steps.any(axis=0))
     names = vectoriser.get_feature_names_out()

@@ -3,8 +3,9 @@
 import time
 
 import msgspec
+import pytest
 from ddpwizard.app.diagnosis.intake import read_sources
-from ddpwizard.app.evidence import ONE_PROCESS, OTHER_SUBJECT, Evidence
+from ddpwizard.app.evidence import ONE_PROCESS, OTHER_SUBJECT, SCRIPT_ERROR, Evidence
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.knowledge.schema import Cause, Clue, FixSpec, Knowledge, Question, Reference, Signature, Verification
 from helpers.built_in_knowledge import built_in_knowledge
@@ -145,3 +146,16 @@ def test_scope():
     found = read_sources([source_of_text("my soup is too salty", "x")], known)
     assert not found.in_scope
     assert [item.id for item in found.evidence] == [ONE_PROCESS]
+
+
+@pytest.mark.parametrize(("words", "is_found"), [("On 4 GPUs it ends with this:", True), ("It ends with this:", False)])
+def test_error_of_a_script_in_a_text_about_several_ranks(words: str, is_found: bool):
+    """A traceback of the script that no entry explains, with no launcher around it."""
+    text = (
+        f"{words}\n\nTraceback (most recent call last):\n"
+        '  File "/home/user/train.py", line 40, in <module>\n    main()\n'
+        '  File "/home/user/data.py", line 12, in read\n    return rows[name]\n'
+        "KeyError: 'boxes'\n"
+    )
+    found = read_sources([source_of_text(text, "x")], built_in_knowledge())
+    assert any(item.id == SCRIPT_ERROR for item in found.evidence) == is_found

@@ -319,7 +319,7 @@ def test_a_log_with_only_a_sigkill_leaves_two_causes():
     """The kernel's killer of processes, or somebody else: such a log does not decide it."""
     first, second, third = ranked(read_sources(find_sources([str(ONLY_A_SIGKILL)]), KNOWLEDGE).evidence)[:3]
     assert {first.id, second.id} == {"worker-exit-no-traceback", "host-ram-oom"}
-    assert second.confidence > 0.1 > 3 * third.confidence
+    assert second.confidence > 0.1 > 10 * third.confidence
 
 
 @pytest.mark.parametrize(("cause", "message"), SOURCE_MESSAGES)
@@ -368,7 +368,7 @@ LOOKS_ALIKE = [
 @pytest.mark.parametrize(("words", "cause"), LOOKS_ALIKE)
 def test_words_about_something_else_do_not_lead(words: str, cause: str):
     first = ranked(read_sources([source_of_text(words, "<stdin>")], KNOWLEDGE).evidence)[0]
-    assert first.id != cause or first.confidence < 0.6
+    assert first.id != cause or first.confidence < 0.4
 
 
 def truthful(cause: Cause, question: str) -> str:

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 import pytest
-from ddpwizard.app.logs.free_text import match_free_text
+from ddpwizard.app.logs.free_text import match_free_text, mentions_multiple_ranks
 from ddpwizard.app.logs.prose import prose_of
 from ddpwizard.knowledge.stemming import clue_stems
 from helpers.built_in_knowledge import built_in_knowledge
@@ -142,3 +142,17 @@ def test_long_texts_without_a_clause_take_no_time(text: str) -> None:
     started = time.thread_time()
     prose_of(text, KNOWLEDGE)
     assert time.thread_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions"),
+    [
+        ("Training on two GPUs ends with\nRuntimeError: out of cards", True),
+        ("One card.\nRuntimeError: this kernel needs newer GPUs", False),
+        ("CUDA_VISIBLE_DEVICES=3, job 334542 on A100", False),
+        ("64 A100 in all", True),
+        ("hvd.init() hangs", True),
+    ],
+)
+def test_several_ranks_are_mentioned_by_a_person_not_by_the_message_of_an_exception(text: str, mentions: bool):
+    assert mentions_multiple_ranks(text, KNOWLEDGE) == mentions
