@@ -13,6 +13,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ..patches.agree_on_error import BY_HAND, FIX, agree_on_error
 from ..rule_context import Patch, Script, Violation, no_patch
+from . import skipped_rounds
 
 FORWARD = "the forward pass"
 # Calls before a collective that raise on all ranks or on none.
@@ -21,6 +22,7 @@ WITHOUT_ERRORS = ("dist.", "torch.distributed.", "print", "log", "time.", "len",
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the handlers behind which a rank goes on without a step that the others are in."""
+    yield from skipped_rounds.check(script, run)
     seen: set[Site] = set()
     waits = {site for reach in run.reached if isinstance(reach.fact, Event) for site in _way(script, reach)}
     for at, reach in enumerate(run.reached):

@@ -287,3 +287,19 @@ def split_and_train(names: Names) -> None:
         trained |= set(train.tolist())
         validated |= set(validation.tolist())
     assert not trained & validated
+
+
+def node_sampler(names: Names) -> None:
+    assert_seen_once(names["last_epoch"], 100)
+
+
+def cosine_decay(names: Names) -> None:
+    assert names["final_lr"] < 0.01 * names["cfg"]["lr"]
+
+
+def flat_buckets(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+
+
+def merged_predictions(names: Names) -> None:
+    assert sorted(names["merged"]) == list(range(140))

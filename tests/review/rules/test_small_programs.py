@@ -108,6 +108,20 @@ class Parts(torch.utils.data.IterableDataset):
 loader = DataLoader(Parts(data, dist.get_rank(), dist.get_world_size()), num_workers=2)
 """
 )
+ROWS = (
+    START
+    + """
+model = DDP(nn.Linear(2, 2))
+def train(rows, rank, world):
+    for start in range(8 * rank, len(rows), 8 * world):
+        try:
+            x = parse(ROWS)
+        except ValueError:
+            LEAVE
+        model(x).sum().backward()
+train(data, dist.get_rank(), dist.get_world_size())
+"""
+)
 
 
 def put_back(code: str) -> str:
@@ -195,6 +209,16 @@ FOUND = {
     ),
 }
 FOUND |= {
+    "a round that a rank leaves by an error in its rows": (
+        "DW411",
+        ROWS.replace("ROWS", "rows[start : start + 8]").replace("LEAVE", "continue"),
+        "except ValueError:",
+    ),
+    "a loop that a rank leaves by an error in its rows": (
+        "DW411",
+        ROWS.replace("ROWS", "rows[start : start + 8]").replace("LEAVE", "break"),
+        "except ValueError:",
+    ),
     "the state of an optimizer on one rank": (
         "DW225",
         RESUMED.replace("WHO", "dist.get_rank() == 0"),
@@ -320,6 +344,15 @@ RIGHT = {
     ),
 }
 RIGHT |= {
+    "an error in the rows that ends the program": (
+        "DW411",
+        ROWS.replace("ROWS", "rows[start : start + 8]").replace("LEAVE", "raise"),
+    ),
+    "rows in place of those with an error": (
+        "DW411",
+        ROWS.replace("ROWS", "rows[start : start + 8]").replace("LEAVE", "x = torch.zeros(8, 2)"),
+    ),
+    "an error that all ranks have": ("DW411", ROWS.replace("ROWS", "rows[:8]").replace("LEAVE", "continue")),
     "the state of an optimizer on all ranks": ("DW225", RESUMED.replace("WHO and ", "")),
     "the state of an optimizer that is sent": (
         "DW225",
