@@ -8,6 +8,7 @@ from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import FixContext
 from ddpwizard.app.review.file_review import review_file
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.cause_programs import CAUSE_PROGRAMS, RUN_BY_REVIEW
 
 KNOWLEDGE = built_in_knowledge()
 LEAST_CAUSES = 30
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 from torch.utils.checkpoint import checkpoint
 """
@@ -52,6 +53,13 @@ for number, x in enumerate(data):
     "env-contract-broken": 'dist.init_process_group("nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=8)\n',
     "exit-hang": f"{GROUP}for x in data:\n    print(x)\n",
     "fsdp-optimizer-order": f"{GROUP}model = nn.Linear(1, 1)\n{OPTIMIZER}fully_shard(model)\n",
+    "group-order-cycle": f"""{GROUP}
+pairs = [(n, (n + 1) % world_size) for n in range(world_size)]
+groups = {{pair: dist.new_group(pair) for pair in pairs}}
+own = [pair for pair in pairs if rank in pair]
+for pair in sorted(own, key=lambda pair: (pair[0] - rank) % world_size):
+    dist.all_reduce(torch.ones(1), group=groups[pair])
+""",
     "gradient-scaler-amp": f"""{WRAPPED}{OPTIMIZER}
 scaler = torch.amp.GradScaler("cuda")
 for x in data:
@@ -63,6 +71,15 @@ for x in data:
     "host-ram-oom": LOADER,
     "init-file-stale": 'dist.init_process_group("nccl", init_method="file:///tmp/x", rank=rank, world_size=2)\n',
     "inplace-buffer-modified": WRAPPED,
+    "iterable-not-sharded": f"""{WRAPPED}
+class Lines(IterableDataset):
+    def __init__(self, lines, rank):
+        self.lines, self.rank = lines, rank
+    def __iter__(self):
+        yield from self.lines
+for x in DataLoader(Lines([torch.ones(1) for _ in range(64)], rank)):
+    model(x).sum().backward()
+""",
     "local-rank-device": f"{GROUP}torch.cuda.set_device(rank)\n",
     "missing-sampler": f"""{WRAPPED}
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -83,6 +100,7 @@ for epoch in range(3):
     "rank-conditional-collective": f"{GROUP}if rank == 0:\n    dist.barrier()\n",
     "rank-died-survivors-wait": GROUP,
     "rank0-slow-work": GROUP,
+    "rank-dependent-init": f"{GROUP}sampler = DistributedSampler(data, seed=7 + rank)\n",
     "ranks-missing-at-init": GROUP,
     "ready-twice": f"{WRAPPED}y = checkpoint(model, x, use_reentrant=True)\n",
     "timeout-masks-cause": GROUP,
@@ -91,6 +109,8 @@ for epoch in range(3):
     "wrap-before-device": f'{GROUP}model = DDP(nn.Linear(1, 1))\nmodel.to("cuda")\n',
     "wrapper-forward-bypassed": f"{WRAPPED}for x in data:\n    model.module(x).sum().backward()\n",
 }
+
+RUN_BY_RECIPES = {"init-file-stale"}  # by real_jobs/test_recipe_patches; CAUSE_PROGRAMS by test_cause_patches
 
 
 @pytest.mark.parametrize("cause", SCRIPTS)
@@ -110,3 +130,9 @@ def test_a_cause_ends_in_a_patch_of_the_script(cause: str, tmp_path: Path) -> No
 def test_enough_causes_end_in_a_patch() -> None:
     assert len(SCRIPTS) >= LEAST_CAUSES
     assert set(SCRIPTS) <= set(KNOWLEDGE.causes)
+
+
+def test_causes_whose_patch_is_run() -> None:
+    """The patch of each of these causes is run on two ranks: without it a script goes wrong there, with it right."""
+    assert set(SCRIPTS) >= RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES
+    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 29

@@ -42,7 +42,6 @@ WITHOUT_PATCH = {
     "shared_queue",
     "signal_error",
     "speech_batches",
-    "text_stream",
     "two_stages",
 }
 

@@ -11,6 +11,7 @@ import pytest
 from ddpwizard.app.review import patches
 from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.review.types import ReviewFinding
+from helpers.cause_programs import RUN_BY_REVIEW
 from helpers.hang_cases import HANGS
 from helpers.jobs import SCRIPTS as SCRIPTS_THAT_HANG
 from helpers.measured_programs import WITHOUT_PATCH, path_of, read_truth
@@ -18,9 +19,9 @@ from helpers.patched_programs import PROGRAMS
 from helpers.patched_scripts import DEVICE, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
 from helpers.review_snippets import KNOWLEDGE, apply_fixes
 
-ON_GPUS = {"DW102", "DW104"}
-# Fixes that need a GPU to be proved, and the one that never has edits.
-NOT_RUN = {"gpu-of-rank", "select-gpu", "tensor-on-gpu", "rejoin-ranks"}
+# What goes wrong without these fixes needs a GPU, or NCCL, or an older checkpoint; and the fix that never has edits.
+RULES_NOT_RUN = {"DW102", "DW104", "DW304"}
+NOT_RUN = {"gpu-of-rank", "select-gpu", "tensor-on-gpu", "checkpoint-before-wrap", "rejoin-ranks"}
 FIX_ID = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 
 
@@ -39,12 +40,16 @@ def proved() -> list[ReviewFinding]:
 
 def test_every_rule_with_a_patch_is_proved(proved: list[ReviewFinding]) -> None:
     patched = {rule for rule, spec in KNOWLEDGE.rules.items() if spec.safety != "display"}
-    assert patched - {finding.rule for finding in proved} == ON_GPUS
+    assert patched - {finding.rule for finding in proved} == RULES_NOT_RUN
 
 
 def test_every_fix_is_proved(proved: list[ReviewFinding]) -> None:
     fixes = {finding.fix.id for finding in proved if finding.fix}
     assert fixes_of_the_review() - fixes == NOT_RUN
+
+
+def test_causes_whose_patch_is_run(proved: list[ReviewFinding]) -> None:
+    assert {finding.cause for finding in proved} == RUN_BY_REVIEW
 
 
 def fixes_of_the_review() -> set[str]:

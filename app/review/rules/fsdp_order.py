@@ -11,6 +11,7 @@ from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import is_optimizer
 from ..patches.move_statement import block_of, may_move_below, moved_below, statement_with
+from ..patches.names_in_code import names_read, names_set
 from ..patches.torch_names import is_made_by
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -22,7 +23,7 @@ FSDP1 = (
 FSDP2 = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing"
-CLIP, ORDER = "clip-by-fsdp", "optimizer-after-wrap"
+CLIP, ORDER, CHECKPOINT_FIRST = "clip-by-fsdp", "optimizer-after-wrap", "checkpoint-before-wrap"
 
 
 def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
@@ -101,7 +102,26 @@ def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
         if before and here and not _without_reentry(script, reach, fact):
             line = before.site.line
             message = f"FSDP wraps the model before (line {line}): checkpoint the activations first, then wrap"
-            yield from violation_at(script, reach, message, 0.7)
+            patch = partial(_checkpointed_first, script, fact, before) if script.is_here(reach) else None
+            yield from violation_at(script, reach, message, 0.7, patch=patch)
+
+
+def _checkpointed_first(script: Script, checkpointing: Noted, wrapped: Noted) -> Patch:
+    """Return the patch that checkpoints the activations of a model before it is wrapped under the same name."""
+    source, stmt = script.source, script.source.statement_of(checkpointing.node)
+    wrap = statement_with(block_of(source, stmt), source.path, [wrapped.site])
+    match wrap, stmt:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Name(id=inner), *_])), ast.Expr():
+            block = block_of(source, stmt)
+            between = {each for part in block[block.index(wrap) + 1 : block.index(stmt)] for each in names_set(part)}
+            if name == inner and wrap.value is wrapped.node and source.alone(stmt) and not names_read(stmt) & between:
+                moved = source.insert_line(wrap.lineno, source.code(stmt), source.indent(wrap.lineno))
+                edits = [moved, source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno)]
+                why = "FSDP wraps the checkpointed modules then, and an older sharded checkpoint has other names"
+                return Patch(id=CHECKPOINT_FIRST, safety="unsafe", why_unsafe=why, edits=edits)
+        case _:
+            pass
+    return no_patch(CHECKPOINT_FIRST, "checkpoint the activations in front of the wrap")
 
 
 def _without_reentry(script: Script, reach: Reach, fact: Noted) -> bool:

@@ -12,6 +12,7 @@ from ...training_script.model.reach import ALL, Reach, Run, alternatives, argume
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument
+from ..patches.end_after_try import end_after_try
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -134,8 +135,9 @@ def check_end(script: Script, run: Run) -> Iterator[Violation]:
             if block:
                 message = "in a finally block: a rank that failed waits here for ranks that are still in a collective"
                 at = reach._replace(fact=fact._replace(site=site))
+                patch = partial(end_after_try, script, fact.node) if here and site == fact.site else None
                 severity = "warning" if any(_is_collective(script, stmt) for stmt in block) else "info"
-                yield from violation_at(script, at, message, 0.7, severity=severity)
+                yield from violation_at(script, at, message, 0.7, severity=severity, patch=patch)
                 break
 
 

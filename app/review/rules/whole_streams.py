@@ -3,14 +3,16 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import ClassRef, Instance
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import node_at, nodes_below, walk
 from ...training_script.rank_names import rank_kind
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import LOADER_CLASSES
+from ..patches.share_stream import share_stream
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .loaders import iterates, trained_loops
@@ -35,7 +37,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         plain = all(same_on_ranks(value.key) for value in held) and not any(map(_divides, cls.ancestry()))
         if _is_stream(cls) and plain and any(iterates(key, fact.result.key) for key in trained):
             place = _first_yield(cls) if cls.module.path == script.source.path else None
-            yield from violation_at(script, reach._replace(fact=fact._replace(site=place or fact.site)), MESSAGE, 0.8)
+            at = reach._replace(fact=fact._replace(site=place or fact.site))
+            yields = node_at(script.source.tree, place.line, place.column, ast.Yield, ast.YieldFrom) if place else None
+            patch = partial(share_stream, script, yields) if yields else None
+            yield from violation_at(script, at, MESSAGE, 0.8, patch=patch)
 
 
 def check_unused(script: Script) -> list[Violation]:
@@ -62,6 +67,7 @@ def check_unused(script: Script) -> list[Violation]:
                     end_line=place.lineno,
                     message=f"{MESSAGE}, which it keeps as `{min(kept)}`",
                     confidence=0.8,
+                    patch=partial(share_stream, script, place) if isinstance(place, ast.expr) else None,
                 )
             )
     return found
