@@ -21,7 +21,7 @@ from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Instance, Library, Method, Record, Table, Value, is_elements
+from .values import Either, FunctionRef, Instance, Library, Record, Table, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
@@ -182,11 +182,7 @@ class ExpressionEvaluator(OrderEvaluator):
         return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
-        if (
-            left.obj is not None
-            and not isinstance(left.obj, Method)
-            and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
-        ):
+        if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
             none = self._is_none(left.key)
             return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
         if left.key.op == "next":

@@ -324,19 +324,6 @@ FOUND: dict[str, tuple[str, str, str]] = {
         START,
         "from torchvision.utils import save_image\nsave_image(torch.full((3, 8, 8), rank), 'sample.png')",
     ),
-    "a directory where an option names no other": (
-        "DW412",
-        START,
-        """
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--resume")
-        args = parser.parse_args()
-        if args.resume is not None:
-            folder = args.resume
-        else:
-            os.makedirs("out")
-        """,
-    ),
     "an experiment where only a missing library is passed over": (
         "DW412",
         START,
