@@ -10,8 +10,8 @@ from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.library_effects import REPLACES
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
-from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
+from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name

@@ -8,8 +8,8 @@ from functools import partial
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
-from ...training_script.model.runs import SET_UP
 from ...training_script.model.sequences import Event
+from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import ClassRef, Instance, Library, Value
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, is_optimizer

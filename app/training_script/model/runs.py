@@ -6,33 +6,21 @@ before it, seen by that rank, keeps it out: branches, early returns and exits, d
 
 from typing import NamedTuple
 
-from ..torch_classes import DDP_CLASSES
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
 from .rank_mentions import may_ask_for_ranks
-from .reach import ALL, NEAR, Attempted, Condition, Reach, Run, argument, noted_places, without_not
+from .reach import ALL, Attempted, Condition, Reach, Run, noted_places
 from .sequences import Event
+from .several_ranks import HOROVOD, is_set_up, is_single, shows_ranks, with_parent
 
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_CALLS = 50  # on the way to a fact
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
-WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
-# Calls that show that several ranks run this.
-WRAPS = {
-    *DDP_CLASSES,
-    *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
-}
-SET_UP = {
-    *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
-    *("accelerate.Accelerator", "horovod.torch.init"),
-    *WRAPS,
-}
 WAITS = ("barrier", "wait_for_everyone")
 OF_IMPORTS = {"ImportError", "ModuleNotFoundError"}  # raised alike on every rank
-HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
 
 def find_runs(evaluated: Evaluated) -> list[Run]:
@@ -44,16 +32,11 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             run = reader.run(root, evaluated.is_interactive)
             if not run.reached:
                 continue
-            alone = evaluated.is_single or not (evaluated.names_ranks or _is_set_up(run))
+            alone = evaluated.is_single or not (evaluated.names_ranks or is_set_up(run))
             found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
         pass
     return found
-
-
-def _is_set_up(run: Run) -> bool:
-    """Return whether a start comes to a call by which a process becomes one of several ranks."""
-    return any(isinstance(each.fact, Noted) and each.name in SET_UP for each in run.reached)
 
 
 class _Found(NamedTuple):
@@ -72,11 +55,11 @@ class _Reader:
 
     def run(self, root: Root, interactive: bool) -> Run:
         way = _Way(self, root.items)
-        facts = _with_parent(way.facts)
+        facts = with_parent(way.facts)
         if interactive and root.function is None:
             facts = [each if each.started else each._replace(unsure=True) for each in facts]
-        evidence = [each for each in facts if each.several and _shows_ranks(each)]
-        if any(_is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
+        evidence = [each for each in facts if each.several and shows_ranks(each)]
+        if any(is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
             evidence = []
         called = root.items[0] if root.function and root.items else None
         returned = called.summary.returned if isinstance(called, Called) else []
@@ -254,42 +237,6 @@ class _Way:
         self.reader.spend()
         if len(self.facts) < MOST_FACTS:
             self.facts.append(reach)
-
-
-def _with_parent(facts: list[Reach]) -> list[Reach]:
-    """Return facts, unsure where no rank is: what comes before or after the processes that are started runs in one.
-
-    This also holds if the program can call the function of these processes instead of starting some.
-    """
-    of_ranks = {each.fact.site for each in facts if each.started}
-    if not of_ranks or any(_shows_ranks(each) for each in facts if each.fact.site not in of_ranks):
-        return facts
-    return [each if each.fact.site in of_ranks else each._replace(unsure=True) for each in facts]
-
-
-def _is_single(fact: Noted | Event | Read) -> bool:
-    """Return whether a process group of one rank is made."""
-    if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
-        return False
-    size = argument(fact, 2, "world_size")
-    return size is not None and size.key.is_constant and size.key.value == 1
-
-
-def _shows_ranks(reach: Reach) -> bool:
-    fact = reach.fact
-    # A class of another file wraps a model where its options say so, and calls it then.
-    elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
-    if not isinstance(fact, Event):
-        return fact.name in SET_UP and not (fact.name in WRAPS and elsewhere)
-    # A helper several calls away may be for one process as well, and so may be what an option of its file allows.
-    near = len(reach.calls) <= NEAR and not (elsewhere and any(map(_is_option, reach.own_conditions)))
-    return near and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
-
-
-def _is_option(condition: Condition) -> bool:
-    """Return whether a condition allows something, and neither follows from the ranks nor is about them."""
-    test, truth = without_not(condition.test, condition.truth)
-    return truth and not test.is_constant and not test.spread & BY_RANK
 
 
 def _is_of_ranks(test: Key) -> bool:

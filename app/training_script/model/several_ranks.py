@@ -1,0 +1,62 @@
+"""Signs that several ranks run a start of a program, or that one process does."""
+
+from ..torch_classes import DDP_CLASSES
+from .function_steps import Noted, Read
+from .keys import BY_RANK
+from .reach import NEAR, Condition, Reach, Run, argument, without_not
+from .sequences import Event
+
+WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
+# Calls that show that several ranks run this.
+WRAPS = {
+    *DDP_CLASSES,
+    *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
+}
+SET_UP = {
+    *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
+    *("accelerate.Accelerator", "horovod.torch.init"),
+    *WRAPS,
+}
+HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
+
+
+def is_set_up(run: Run) -> bool:
+    """Return whether a start comes to a call by which a process becomes one of several ranks."""
+    return any(isinstance(each.fact, Noted) and each.name in SET_UP for each in run.reached)
+
+
+def with_parent(facts: list[Reach]) -> list[Reach]:
+    """Return facts, unsure where no rank is: what comes before or after the processes that are started runs in one.
+
+    This also holds if the program can call the function of these processes instead of starting some.
+    """
+    of_ranks = {each.fact.site for each in facts if each.started}
+    if not of_ranks or any(shows_ranks(each) for each in facts if each.fact.site not in of_ranks):
+        return facts
+    return [each if each.fact.site in of_ranks else each._replace(unsure=True) for each in facts]
+
+
+def is_single(fact: Noted | Event | Read) -> bool:
+    """Return whether a process group of one rank is made."""
+    if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
+        return False
+    size = argument(fact, 2, "world_size")
+    return size is not None and size.key.is_constant and size.key.value == 1
+
+
+def shows_ranks(reach: Reach) -> bool:
+    """Return whether only several ranks reach a fact."""
+    fact = reach.fact
+    # A class of another file wraps a model where its options say so, and calls it then.
+    elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
+    if not isinstance(fact, Event):
+        return fact.name in SET_UP and not (fact.name in WRAPS and elsewhere)
+    # A helper several calls away may be for one process as well, and so may be what an option of its file allows.
+    near = len(reach.calls) <= NEAR and not (elsewhere and any(map(_is_option, reach.own_conditions)))
+    return near and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+
+
+def _is_option(condition: Condition) -> bool:
+    """Return whether a condition allows something, and neither follows from the ranks nor is about them."""
+    test, truth = without_not(condition.test, condition.truth)
+    return truth and not test.is_constant and not test.spread & BY_RANK
