@@ -1,26 +1,56 @@
 """DW420: losses of tensors that were gathered without their gradients."""
 
+import ast
 from collections.abc import Iterator
 
-from ...training_script.model.reach import Run, argument
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.nodes import node_at
+from ...training_script.syntax import dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
 GATHERS = ("torch.distributed.all_gather", "torch.distributed.all_gather_into_tensor")
+WITHOUT = ("no_grad", "inference_mode", "detach")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the gathers after which a loss has no way back to the model."""
-    lost = [fact for _, fact in run.of(".backward") if fact.owner and "gathered" in fact.owner.facts - {"graph"}]
-    if not any("graph" not in fact.owner.facts for fact in lost if fact.owner):
-        return
-    for reach, fact in run.of(*GATHERS):
+    """Yield the gathers after which a loss has no way back to the model, or none for what it is compared with."""
+    lost = [fact.owner for _, fact in run.of(".backward") if fact.owner and "gathered" in fact.owner.facts - {"graph"}]
+    alone = any("graph" not in owner.facts for owner in lost)
+    for reach, fact in run.of(*GATHERS) if lost else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
-        if sent and "graph" in sent.facts:
-            yield from violation_at(
-                script,
-                reach,
+        if sent is None or "graph" not in sent.facts:
+            continue
+        if alone:
+            message = (
                 "the loss is made of gathered tensors alone, and this gather hands on no gradients: the model does not "
-                "learn from it",
-                0.8,
+                "learn from it"
             )
+            yield from violation_at(script, reach, message, 0.8)
+        elif script.is_here(reach) and not _is_on_purpose(script, reach, fact):
+            message = (
+                "the loss compares with gathered tensors, and this gather hands on no gradients: not even the part of "
+                "this rank gets any from there"
+            )
+            yield from violation_at(script, reach, message, 0.7, severity="warning")
+
+
+def _is_on_purpose(script: Script, reach: Reach, gather: Noted) -> bool:
+    """Return whether the function around a gather keeps gradients out, or puts the rank's own part back."""
+    around = script.names.enclosing_function(gather.node) or script.source.tree
+    filled = dotted_name(gather.node.args[0]) if gather.node.args else ""
+    here = reach.calls[-1:] if reach.calls and reach.calls[-1].path == script.source.path else ()
+    calls = [call for site in here if (call := node_at(script.source.tree, site.line, site.column, ast.Call))]
+    for node in (inner for each in (around, *calls) for inner in ast.walk(each)):
+        match node:
+            case ast.Name() | ast.Attribute() if last_name(node) in WITHOUT:
+                return True
+            case ast.Subscript(value=held, ctx=ctx, slice=at) if dotted_name(held) == filled:
+                if isinstance(ctx, ast.Store) or isinstance(at, ast.Slice):
+                    return True
+            case ast.arg(arg="ctx"):  # of a function with a backward pass of its own
+                return True
+            case _:
+                pass
+    return not filled

@@ -159,7 +159,10 @@ SILENT = {
         "DW420",
         GATHER.replace("    return", "    parts[rank] = part\n    return") + "gather(part).pow(2).sum().backward()",
     ),
-    "gathered keys for own queries": ("DW420", GATHER + "(part @ gather(part).t()).logsumexp(1).sum().backward()"),
+    "gathered keys for own queries": (
+        "DW420",
+        GATHER + "(part @ gather(part.detach()).t()).logsumexp(1).sum().backward()",
+    ),
     "a gathered metric": (
         "DW420",
         GATHER + "loss = part.sum()\nloss.backward()\nprint(gather(part.detach()).sum())",

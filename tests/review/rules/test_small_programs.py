@@ -122,6 +122,21 @@ def train(rows, rank, world):
 train(data, dist.get_rank(), dist.get_world_size())
 """
 )
+PAIRS = (
+    START
+    + """
+model = DDP(nn.Linear(2, 2))
+def gather(z):
+    parts = [torch.empty_like(z) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, SENT)
+    OWN
+    return torch.cat(parts)
+for x in data:
+    z = model(x)
+    loss = nn.functional.cross_entropy(z @ gather(z).T, labels)
+    loss.backward()
+"""
+)
 
 
 def put_back(code: str) -> str:
@@ -209,6 +224,11 @@ FOUND = {
     ),
 }
 FOUND |= {
+    "a loss that compares with gathered tensors": (
+        "DW420",
+        PAIRS.replace("SENT", "z.contiguous()").replace("    OWN\n", ""),
+        "dist.all_gather(parts, z.contiguous())",
+    ),
     "a round that a rank leaves by an error in its rows": (
         "DW411",
         ROWS.replace("ROWS", "rows[start : start + 8]").replace("LEAVE", "continue"),
@@ -344,6 +364,20 @@ RIGHT = {
     ),
 }
 RIGHT |= {
+    "gathered tensors with the rank's own part": (
+        "DW420",
+        PAIRS.replace("SENT", "z").replace("OWN", "parts[dist.get_rank()] = z"),
+    ),
+    "gathered tensors around the rank's own part": (
+        "DW420",
+        PAIRS.replace("SENT", "z").replace(
+            "OWN", "parts = parts[: dist.get_rank()] + [z] + parts[dist.get_rank() + 1 :]"
+        ),
+    ),
+    "gathered tensors without gradients on purpose": (
+        "DW420",
+        PAIRS.replace("SENT", "z.detach()").replace("    OWN\n", ""),
+    ),
     "an error in the rows that ends the program": (
         "DW411",
         ROWS.replace("ROWS", "rows[start : start + 8]").replace("LEAVE", "raise"),
