@@ -4,9 +4,10 @@ import ast
 
 from ..syntax import last_name
 from .buffers import has_buffers
+from .effects import Effect
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .lengths import PAIR, length, number
-from .library_calls import FILLED_NAMES, FORWARD, LISTED, Effect
+from .library_calls import FILLED_NAMES, FORWARD, LISTED
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event

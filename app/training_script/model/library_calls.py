@@ -1,34 +1,11 @@
 """Calls of libraries that concern other ranks: data for the evaluation of programs.
 
-Sources: the API references of torch 2.13, accelerate 1.x, lightning fabric 2.x, deepspeed 0.18, horovod 0.28, mpi4py 4.
+Sources: the API references of torch 2.13, accelerate 1.x, lightning fabric 2.x, deepspeed 0.18, horovod 0.28.
 """
 
-from typing import NamedTuple
-
 from ..collectives import GROUP_PLACE
-
-
-class Effect(NamedTuple):
-    """The effect of a call. ``event``: what all ranks have to call together. ``result``: facts of what it returns.
-
-    ``same``: the result is the same on every rank. ``fills``: place of the argument that is the same afterwards.
-    ``implied``: the call does not look like a collective. ``sure``: it always communicates.
-    """
-
-    event: str = ""
-    result: frozenset[str] = frozenset()
-    same: bool = False
-    fills: int | None = None
-    group: int | None = None
-    implied: bool = False
-    sure: bool = True
-    drops: bool = False  # the result has none of the facts of the object
-    of_sharded: bool = False  # it communicates only for a sharded model
-
-
-def _facts(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
+from .effects import Effect, facts
+from .library_collectives import OF_FUNCTIONS, OF_METHODS
 
 FILLED = {
     **dict.fromkeys(("all_reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_object"), 0),
@@ -47,10 +24,10 @@ FILLED_NAMES = {
     "gather": ("gather_list",),
     "gather_object": ("object_gather_list",),
 }
-DDP = Effect("the constructor of DDP", _facts("ddp"), implied=True)
-FSDP = Effect("the constructor of FSDP", _facts("fsdp"), implied=True)
+DDP = Effect("the constructor of DDP", facts("ddp"), implied=True)
+FSDP = Effect("the constructor of FSDP", facts("fsdp"), implied=True)
 FORWARD, BACKWARD = "the forward pass of DDP", "the backward pass"
-SAMPLER = Effect(result=_facts("sampler"), same=True)
+SAMPLER = Effect(result=facts("sampler"), same=True)
 SAVE = "torch.distributed.checkpoint."
 
 FUNCTIONS: dict[str, Effect] = {
@@ -60,13 +37,13 @@ FUNCTIONS: dict[str, Effect] = {
         for name, place in GROUP_PLACE.items()
     },
     **{
-        f"torch.distributed.nn.{inner}{name}": Effect(name, _facts(*facts), same=True, group=None)
+        f"torch.distributed.nn.{inner}{name}": Effect(name, facts(*made), same=True, group=None)
         for inner in ("", "functional.")
-        for name, facts in (("all_reduce", ()), ("all_gather", ("pooled",)), ("broadcast", ()))
+        for name, made in (("all_reduce", ()), ("all_gather", ("pooled",)), ("broadcast", ()))
     },
-    "torch.distributed.new_group": Effect("new_group", _facts("group"), same=True),
+    "torch.distributed.new_group": Effect("new_group", facts("group"), same=True),
     **{
-        f"torch.distributed.{name}": Effect(result=_facts("store"), same=True)
+        f"torch.distributed.{name}": Effect(result=facts("store"), same=True)
         for name in (
             *("TCPStore", "FileStore", "HashStore", "PrefixStore"),
             *(f"{inner}_get_default_store" for inner in ("", "distributed_c10d.")),
@@ -74,23 +51,23 @@ FUNCTIONS: dict[str, Effect] = {
     },
     "torch.nn.parallel.DistributedDataParallel": DDP,
     "torch.nn.parallel.distributed.DistributedDataParallel": DDP,
-    "apex.parallel.DistributedDataParallel": Effect("the constructor of DDP", _facts("apex"), implied=True),
+    "apex.parallel.DistributedDataParallel": Effect("the constructor of DDP", facts("apex"), implied=True),
     "torch.distributed.fsdp.FullyShardedDataParallel": FSDP,
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": FSDP,
     "torch.distributed.fsdp.fully_shard": FSDP,
     "torch.distributed._composable.fsdp.fully_shard": FSDP,
     "torch.utils.data.distributed.DistributedSampler": SAMPLER,
     "torch.utils.data.DistributedSampler": SAMPLER,
-    "torch.utils.data.DataLoader": Effect(result=_facts("loader")),
-    "torch.utils.data.dataloader.DataLoader": Effect(result=_facts("loader")),
-    "torch.load": Effect(result=_facts("checkpoint")),
-    "accelerate.Accelerator": Effect(result=_facts("accelerator"), same=True),
-    "accelerate.PartialState": Effect(result=_facts("accelerator"), same=True),
-    "lightning.fabric.Fabric": Effect(result=_facts("fabric"), same=True),
-    "lightning.Fabric": Effect(result=_facts("fabric"), same=True),
-    "lightning_fabric.Fabric": Effect(result=_facts("fabric"), same=True),
-    "transformers.Trainer": Effect(result=_facts("trainer"), same=True),
-    "transformers.Seq2SeqTrainer": Effect(result=_facts("trainer"), same=True),
+    "torch.utils.data.DataLoader": Effect(result=facts("loader")),
+    "torch.utils.data.dataloader.DataLoader": Effect(result=facts("loader")),
+    "torch.load": Effect(result=facts("checkpoint")),
+    "accelerate.Accelerator": Effect(result=facts("accelerator"), same=True),
+    "accelerate.PartialState": Effect(result=facts("accelerator"), same=True),
+    "lightning.fabric.Fabric": Effect(result=facts("fabric"), same=True),
+    "lightning.Fabric": Effect(result=facts("fabric"), same=True),
+    "lightning_fabric.Fabric": Effect(result=facts("fabric"), same=True),
+    "transformers.Trainer": Effect(result=facts("trainer"), same=True),
+    "transformers.Seq2SeqTrainer": Effect(result=facts("trainer"), same=True),
     **{
         f"{SAVE}{name}": Effect(f"checkpoint.{name}", implied=True)
         for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")
@@ -107,71 +84,64 @@ FUNCTIONS: dict[str, Effect] = {
         )
     },
     **{
-        f"mpi4py.MPI.COMM_WORLD.{name}": Effect(name, same=True)
-        for name in (
-            "allreduce",
-            "allgather",
-            "bcast",
-            "barrier",
-            "Barrier",
-            "Allreduce",
-            "Bcast",
-            "Allgather",
-            "gather",
-        )
-    },
-    **{
         f"accelerate.utils.{name}": Effect(name, same=True)
         for name in ("gather", "gather_object", "broadcast", "broadcast_object_list", "reduce", "wait_for_everyone")
     },
+    **OF_FUNCTIONS,
 }
 
-# They are not read where they are found next to a script, as in their own repository.
+# Libraries by which ranks communicate.
 LIBRARIES = {name.partition(".")[0] for name in FUNCTIONS}
+# Those that are not read where they are found next to a script, as in their own repository.
+UNREAD = {name.partition(".")[0] for name in FUNCTIONS.keys() - OF_FUNCTIONS.keys()}
 
 # Methods of distributed tensors.
 FULL_TENSOR = Effect("full_tensor", implied=True, same=True)
 # By the role of the object: its methods.
 METHODS: dict[str, dict[str, Effect]] = {
     "ddp": {
-        "forward": Effect(FORWARD, _facts("graph"), implied=True, sure=False),
-        "__call__": Effect(FORWARD, _facts("graph"), implied=True, sure=False),
+        "forward": Effect(FORWARD, facts("graph"), implied=True, sure=False),
+        "__call__": Effect(FORWARD, facts("graph"), implied=True, sure=False),
     },
-    "apex": {
-        name: Effect(result=_facts("graph")) for name in ("forward", "__call__")
-    },  # only its backward communicates
+    "apex": {name: Effect(result=facts("graph")) for name in ("forward", "__call__")},  # only its backward communicates
     "fsdp": {
-        "forward": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
-        "__call__": Effect("the forward pass of FSDP", _facts("graph"), implied=True),
+        "forward": Effect("the forward pass of FSDP", facts("graph"), implied=True),
+        "__call__": Effect("the forward pass of FSDP", facts("graph"), implied=True),
         "state_dict": Effect("the state_dict of FSDP", implied=True),
         "clip_grad_norm_": Effect("clip_grad_norm_ of FSDP", implied=True, same=True),
     },
     "engine": {
-        "__call__": Effect(result=_facts("graph")),
+        "__call__": Effect(result=facts("graph")),
         "backward": Effect("the backward pass of DeepSpeed", implied=True),
         "step": Effect("the step of DeepSpeed", implied=True),
         "save_checkpoint": Effect("save_checkpoint of DeepSpeed", implied=True),
         "load_checkpoint": Effect("load_checkpoint of DeepSpeed", implied=True),
+        "save_16bit_model": Effect("save_16bit_model of DeepSpeed", implied=True, sure=False),
     },
     "graph": {"backward": Effect(BACKWARD, implied=True)},
     "accelerator": {
         **{name: Effect(name, same=True) for name in ("wait_for_everyone", "gather", "gather_for_metrics", "reduce")},
         "backward": Effect("accelerator.backward", implied=True),
-        "prepare": Effect(result=_facts("prepared"), same=True),
-        "unwrap_model": Effect(result=_facts("unwrapped"), drops=True),
+        "prepare": Effect(result=facts("prepared"), same=True),
+        "unwrap_model": Effect(result=facts("unwrapped"), drops=True),
         "save_state": Effect("accelerator.save_state", implied=True, sure=False),
         "get_state_dict": Effect("accelerator.get_state_dict", implied=True, sure=False),
+        "main_process_first": Effect("the barrier of main_process_first", implied=True),
+        "local_main_process_first": Effect("the barrier of local_main_process_first", implied=True),
+        "pad_across_processes": Effect("pad_across_processes", implied=True),
+        "check_trigger": Effect("accelerator.check_trigger", same=True, implied=True),
     },
-    "prepared": {name: Effect(result=_facts("reduced")) for name in ("forward", "__call__")},
+    "prepared": {name: Effect(result=facts("reduced")) for name in ("forward", "__call__")},
     "unwrapped": {
-        **{name: Effect(result=_facts("unreduced")) for name in ("forward", "__call__")},
-        **{name: Effect(result=_facts("unwrapped")) for name in ("get_decoder", "get_encoder", "get_base_model")},
+        **{name: Effect(result=facts("unreduced")) for name in ("forward", "__call__")},
+        **{name: Effect(result=facts("unwrapped")) for name in ("get_decoder", "get_encoder", "get_base_model")},
     },
     "fabric": {
         **{name: Effect(name, same=True) for name in ("barrier", "all_reduce", "all_gather", "broadcast")},
         "backward": Effect("fabric.backward", implied=True),
     },
     "trainer": {name: Effect(f"Trainer.{name}", implied=True) for name in ("train", "evaluate", "predict")},
+    **OF_METHODS,
 }
 # Attributes of such objects: the kind of rank, the first process of a kind, or a size.
 RANK_ATTRIBUTES = {

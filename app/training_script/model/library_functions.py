@@ -29,6 +29,7 @@ from .library_calls import (
     TRANSPARENT,
     UNIQUE,
 )
+from .library_collectives import METRIC, METRICS
 from .names import CARRIED, Named, Values
 from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
 
@@ -56,6 +57,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         last = name.rpartition(".")[2]
         if name in FUNCTIONS:
             return self.effect(FUNCTIONS[name], node, values, named, None)
+        if last[:1].isupper() and name.startswith(f"{METRICS}."):
+            return self.effect(METRIC, node, values, named, None)
         if rank := self.rank_of_library(name, values, named):
             return rank
         if name in ("os.getenv", "os.environ.get") and values and values[0].key.is_constant:

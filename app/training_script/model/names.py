@@ -275,7 +275,7 @@ class NameEvaluator:
             return obj.fields[name]
         if isinstance(obj, Super):
             return self._inherited(obj, name) or self.unknown(node)
-        if owner.facts and owner.facts & {"accelerator", "fabric", "trainer"}:
+        if owner.facts and owner.facts & {"accelerator", "fabric", "lightning", "trainer"}:
             if name in RANK_ATTRIBUTES:
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .libraries_in_use import libraries_in_use
-from .library_calls import LIBRARIES
+from .library_calls import UNREAD
 from .parsed_modules import PARSED_MODULES, ParsedModule, parse_again
 from .values import Module
 
@@ -28,7 +28,7 @@ class Program:
         """Return the module that an import in ``importer`` names, or None if it is no file of the program."""
         key = importer.folder if level else "", name, level
         if key not in self._imported:
-            is_library = not level and name.partition(".")[0] in LIBRARIES
+            is_library = not level and name.partition(".")[0] in UNREAD
             places = () if is_library else self._libraries.places(name, level, importer.folder, self._script)
             self._imported[key] = next((module for each in places if (module := self._read(each))), None)
         return self._imported[key]
