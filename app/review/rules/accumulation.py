@@ -56,7 +56,8 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 place = _where_passed(script, reach, own[-1])
                 yield from violation_at(script, place, message, 0.85, branch=own[-1].site.line, patch=patch)
                 break
-            if own and not its and _applies_rest(run, reach, own, step):
+            window = [each for each in own if each not in step.conditions]
+            if window and not its and _applies_rest(run, reach, window, step):
                 line = step.fact.site.line
                 message = (
                     f"the step behind the loop (line {line}) applies what is left of a window, and no_sync also covers "

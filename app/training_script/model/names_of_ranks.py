@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import reduce
 from typing import NamedTuple
 
 from ..nodes import child_nodes, walk
@@ -72,7 +73,7 @@ class NamesOfRanks:
         stored = self._stored.get((cls.node, name), {})
         if not stored or len(stored) < self._under_conditions(cls)[name]:
             return None
-        test = keys.make("or", *stored.values()) if len(stored) > 1 else next(iter(stored.values()))
+        test = reduce(lambda either, other: keys.make("or", either, other), stored.values())
         return OfSome(name, value, value, test, next(iter(stored))) if test.spread & BY_RANK else None
 
     def _under_conditions(self, cls: ClassRef) -> dict[str, int]:

@@ -66,6 +66,23 @@ for x in data:
     optimizer.step()
 """
 )
+REPEATED = """
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+kept = []
+for number, x in enumerate(data):
+    kept.append(x)
+    if (number + 1) % count > 0:
+        continue
+    optimizer.zero_grad()
+    for place in range(count):
+        last = place == count - 1
+        with contextlib.nullcontext() if last else model.no_sync():
+            model(kept[place]).sum().backward()
+    optimizer.step()
+    kept = []
+"""
 WINDOWS = (
     START
     + """
@@ -403,6 +420,7 @@ RIGHT |= {
         "DW213",
         WINDOWS.replace("LAST", "number % 4 == 0").replace("BEHIND", "optimizer.zero_grad()"),
     ),
+    "a window that is gone through again before its step": ("DW213", REPEATED),
     "the dimension of a mesh that FSDP is given": ("DW232", HYBRID.replace("MESH", 'mesh["replicate"]')),
     "a place for each worker": ("DW248", SHARED.replace("PLACE", "self.rank * workers + worker")),
     "a place for each worker, in another order": ("DW248", SHARED.replace("PLACE", "worker * self.world + self.rank")),

@@ -23,6 +23,23 @@ rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
 """
 FOUND = {
     "an attribute of rank 0": (TRAINER.format("pass", 'self.log.write("step")'), 'self.log.write("step")'),
+    "an attribute that rank 0 sets in one of three ways": (
+        """
+        class Log:
+            def __init__(self, kind):
+                if rank == 0 and kind == 1:
+                    self.file = open("one.txt", "a")
+                if rank == 0 and kind == 2:
+                    self.file = open("two.txt", "a")
+                if rank == 0 and kind > 2:
+                    self.file = open("more.txt", "a")
+            def report(self):
+                self.file.write("step")
+        log = Log(int(sys.argv[1]))
+        log.report()
+        """,
+        'self.file.write("step")',
+    ),
     "a log that rank 0 opens": (
         """
         if rank == 0:
