@@ -49,8 +49,10 @@ def make_on_every_rank(script: Script, found: Divergence, guard: ast.If, *, by_f
     source, event = script.source, found.first.site
     function = next((each for each in _functions(script) if _holds(each, event.line)), None)
     simple = all(isinstance(stmt, ast.Expr | ast.Assign) and source.alone(stmt) for stmt in guard.body)
-    if function is None or event.path != source.path or _holds(guard, event.line) or guard.orelse or not simple:
+    if function is None or event.path != source.path or guard.orelse or not simple:
         return None
+    if any(site.path == source.path and _holds(guard, site.line) for site in (*found.calls, event)):
+        return None  # the call itself is under the test
     module = distributed_module(script, function)
     if by_first and module:
         test = f"not {module}.is_initialized() or {module}.get_rank() == 0"

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...training_script.model.divergence import Divergence
-from ...training_script.model.keys import LOCAL, RANKS
+from ...training_script.model.keys import LOCAL, RANKS, Key
 from ...training_script.nodes import node_at, nodes_below
 from ..deciding_branch import DecidingBranch
 from ..patches.agree_on_condition import agree_on_condition
@@ -61,16 +61,20 @@ def _elsewhere(script: Script, found: Divergence, deciding: DecidingBranch) -> P
         return None
     if found.leaves is None or deciding.chooses_what_runs:
         return make_on_every_rank(script, found, guard, by_first=_by_first(script, guard))
-    if only_leaves(guard.body[-1]) and not script.is_known_by_rank(guard.test):
+    if only_leaves(guard.body[-1]) and not any(each.is_constant for each in _by_rank(script, guard.test)):
         return agree_on_condition(script, guard)
     return None
 
 
 def _by_first(script: Script, guard: ast.If) -> bool:
     """Return whether a condition lets rank 0 through alone."""
-    key, keys = script.evaluated.value(guard.test), script.evaluated.keys
-    seen = [keys.specialise(key, rank) for rank in RANKS] if key else []
-    return [each.is_constant and bool(each.value) for each in seen] == [True, False, False, False]
+    return [each.is_constant and bool(each.value) for each in _by_rank(script, guard.test)] == [True, *[False] * 3]
+
+
+def _by_rank(script: Script, test: ast.expr) -> list[Key]:
+    """Return what a condition is on each of some ranks."""
+    key, keys = script.evaluated.value(test), script.evaluated.keys
+    return [keys.specialise(key, rank) for rank in RANKS] if key else []
 
 
 def _of_text(script: Script, text: str, line: int, check: Check) -> Patch | None:
