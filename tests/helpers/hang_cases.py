@@ -247,7 +247,6 @@ HANGS: tuple[Hang, ...] = (
     ),
     Hang(
         name="stream",
-        calibration=True,
         script="stream.py",
         ready=("blocks", 1),
         causes=("uneven-inputs",),

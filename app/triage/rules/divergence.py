@@ -43,7 +43,12 @@ def deciding_condition(
     The frames of both are walked inwards from the first difference: an enclosing condition, an earlier one that leaves
     the function, or one that leaves the loop in which the others still are.
     """
-    found = _branches(ones, others, world_size, sources)
+    inner = (ones[0], others[0])
+    found = [
+        branch
+        for branch in _branches(ones, others, world_size, sources)
+        if branch.sure or not any(_data_ends(branch.where, state, sources) for state in inner)
+    ]
     if not found:
         return None
     best = next((branch for branch in found if branch.sure), found[0])
@@ -138,13 +143,16 @@ def is_data_loop(place: str, inside: RankState, sources: ScriptFiles) -> bool:
 
     A collective of DDP or FSDP belongs to a training step, whatever the loop counts.
     """
-    if inside.via:
-        return True
+    return bool(inside.via) or _data_ends(place, inside, sources) is not False
+
+
+def _data_ends(place: str, inside: RankState, sources: ScriptFiles) -> bool | None:
+    """Return whether data ends the loop at ``path:line`` around ``inside``; None if no loop around it is there."""
     for frame, scope in zip(inside.frames, sources.scopes(inside.frames), strict=True):
         for loop in sources[frame.path].loops(frame.line):
             if f"{frame.path}:{loop.lineno}" == place:
                 return iterates_over_data(loop, scope)
-    return True
+    return None
 
 
 def left_by_error(inside: RankState, sources: ScriptFiles) -> bool:
