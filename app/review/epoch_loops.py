@@ -131,7 +131,7 @@ def _trains(script: Script, loop: ast.AST, depth: int = 3) -> bool:
         if isinstance(node, ast.Attribute) and node.attr == "backward":
             return True
         if isinstance(node, ast.Yield) and isinstance(loop, LOOPS):
-            outer = _loop_around(script, loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else loop
+            outer = loop_around(script, loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else loop
             if isinstance(outer, ast.While) and isinstance(outer.test, ast.Constant):
                 return True
         if (
@@ -144,7 +144,8 @@ def _trains(script: Script, loop: ast.AST, depth: int = 3) -> bool:
     return False
 
 
-def _loop_around(script: Script, node: ast.AST) -> Loop | None:
+def loop_around(script: Script, node: ast.AST) -> Loop | None:
+    """Return the innermost loop around a node, in its function."""
     parent = script.source.parents.get(node)
     while parent is not None and not isinstance(parent, (*LOOPS, *FUNCTIONS)):
         parent = script.source.parents.get(parent)
@@ -155,7 +156,7 @@ def _epochs_around(
     script: Script, node: ast.For | ast.AsyncFor | ast.Call, loader: ast.expr, depth: int = 3
 ) -> EpochLoop | None:
     """Return the loop that runs ``node`` once per epoch, around it or around the only call of its function, or None."""
-    loop = _loop_around(script, node)
+    loop = loop_around(script, node)
     if loop:
         if not _again(loop) or _made_inside(script, loop, loader):
             return None

@@ -65,3 +65,9 @@ def node_at(tree: ast.AST, line: int, column: int, *kinds: type[Placed]) -> Plac
     """Return the node of one of these kinds that begins at a place (both count from 1), the outermost one."""
     found = (node for node in nodes_below(tree) if isinstance(node, kinds))
     return next((node for node in found if (node.lineno, node.col_offset + 1) == (line, column)), None)
+
+
+def try_with_handler(tree: ast.AST, line: int) -> ast.Try | None:
+    """Return the ``try`` statement of which a handler begins in a line."""
+    found = (node for node in nodes_below(tree) if isinstance(node, ast.Try))
+    return next((node for node in found if any(each.lineno == line for each in node.handlers)), None)

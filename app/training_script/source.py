@@ -228,6 +228,12 @@ class ScriptSource:
             node = self.parents[node]
         return node
 
+    def block_of(self, node: ast.AST) -> list[ast.stmt]:
+        """Return the block that a statement is in; empty for what is in none."""
+        parent = self.parents.get(node)
+        blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if isinstance(block, list) and node in block), [])
+
     def indented(self, stmt: ast.stmt) -> list[Edit]:
         """Return the edits that move the lines of a statement one level in; the inside of texts stays."""
         step = self.one_level(self.indent(stmt.lineno))

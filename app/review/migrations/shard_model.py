@@ -93,9 +93,7 @@ def _shard_before_optimizer(made: Rewriting, wrap: ast.Call, blocks: str) -> ast
 
 
 def _has_others_in_block(made: Rewriting, stmt: ast.stmt) -> bool:
-    parent = made.source.parents[stmt]
-    blocks = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
-    return any(isinstance(block, list) and stmt in block and len(block) > 1 for block in blocks)
+    return len(made.source.block_of(stmt)) > 1
 
 
 def _put(made: Rewriting, call: ast.Call, code: str) -> ast.stmt:

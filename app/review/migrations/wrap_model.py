@@ -80,9 +80,7 @@ def _wrap_on_every_rank(made: Rewriting, call: ast.Call, stmt: ast.Assign, condi
 
 def _statement_behind(made: Rewriting, stmt: ast.stmt) -> ast.stmt:
     """Return the next statement of the block of a statement; the last one itself."""
-    parent = made.source.parents[stmt]
-    blocks: list[list[ast.stmt]] = [getattr(parent, name, []) for name in ("body", "orelse", "finalbody")]
-    block = next(each for each in blocks if stmt in each)
+    block = made.source.block_of(stmt)
     return block[min(block.index(stmt) + 1, len(block) - 1)]
 
 

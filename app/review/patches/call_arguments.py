@@ -7,7 +7,6 @@ from ...training_script.model.reach import ALL
 from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument, dotted_name, last_name
 from ..rule_context import Patch, Script, no_patch
-from .move_statement import block_of
 from .torch_names import distributed_module, free_name, torch_module
 
 WAIT, ONE_ROOT, ON_ROOT, ON_ALL = "wait-for-end", "one-root", "list-on-root", "reduce-on-all"
@@ -44,7 +43,7 @@ def wait_for_end(script: Script, call: ast.Call, ranks: int) -> Patch:
     if ranks != ALL:
         reason = "a rank waits here until the other side has come to its call"
         return Patch(id=WAIT, safety="unsafe", why_unsafe=reason, edits=[_behind(source, call, ".wait()")])
-    block = block_of(source, stmt)
+    block = source.block_of(stmt)
     following = block[block.index(stmt) + 1 :][:1]
     receives = [each for each in following if isinstance(each, ast.Expr) and last_name(each.value) == "recv"]
     name = free_name(script, REQUESTS)

@@ -5,7 +5,6 @@ import ast
 from ...training_script.edits import Edit
 from ...training_script.syntax import nodes_of_body
 from ..rule_context import Patch, Script
-from .move_statement import block_of
 from .names_in_code import names_read
 
 FIX = "call-before-choice"
@@ -21,7 +20,7 @@ def call_before_choice(script: Script, call: ast.Call) -> Patch | None:
     if arm is None or choice is None or not source.alone(choice) or names_read(stmt) & _bound_by_choice(choice):
         return None
     line = source.insert_line(choice.lineno, source.code(stmt), source.indent(choice.lineno))
-    only = len(block_of(source, stmt) or arm.body) == 1
+    only = len(source.block_of(stmt) or arm.body) == 1
     rest = source.replace(stmt, "pass") if only else source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno)
     return Patch(
         id=FIX,

@@ -9,7 +9,7 @@ from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument, dotted_name
 from ..rule_context import Patch, Script, no_patch
 from .apply_edits import apply_edits
-from .move_statement import block_of, statement_with
+from .move_statement import statement_with
 
 FIX = "change-before-wrap"
 
@@ -18,7 +18,7 @@ def change_before_wrap(script: Script, change: Site, wrap: Site) -> Patch:
     """Return the patch that moves an assignment to a part of the inner model above the wrap in the same block."""
     source = script.source
     stmt = node_at(source.tree, change.line, change.column, ast.stmt)
-    block = block_of(source, stmt) if stmt else []
+    block = source.block_of(stmt) if stmt else []
     made = statement_with(block[: block.index(stmt)], source.path, [wrap]) if stmt in block else None
     call = node_at(source.tree, wrap.line, wrap.column, ast.Call)
     code = _of_inner_model(source, stmt, made, call) if isinstance(stmt, ast.Assign) and made and call else ""
@@ -42,7 +42,7 @@ def _of_inner_model(source: ScriptSource, stmt: ast.Assign, made: ast.stmt, call
     named = [node for node in ast.walk(stmt) if isinstance(node, ast.Name | ast.Attribute)]
     whole = [node for node in named if wrapped and dotted_name(node) == f"{wrapped}.module"]
     alone = [node for node in named if dotted_name(node) == wrapped]  # one within each of these
-    block = block_of(source, stmt)
+    block = source.block_of(stmt)
     between = block[block.index(made) + 1 : block.index(stmt)]
     bound = {node.id for each in between for node in ast.walk(each) if isinstance(node, ast.Name) and _is_bound(node)}
     read = {node.id for node in named if isinstance(node, ast.Name)} - {wrapped.partition(".")[0]}

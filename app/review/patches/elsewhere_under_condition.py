@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ...training_script.edits import Edit
 from ...training_script.model.divergence import Divergence
 from ...training_script.nodes import node_at
-from ...training_script.syntax import nodes_of_body
+from ...training_script.syntax import contains_line, nodes_of_body
 from ..rule_context import Patch, Script
 from ..side_effects import is_side_effect
 from .apply_edits import apply_edits
@@ -26,7 +26,9 @@ def undecorated(script: Script, found: Divergence, leaving: ast.If) -> tuple[str
     decorator = script.names.enclosing_function(wrapper) if wrapper else None
     if not isinstance(decorator, ast.FunctionDef) or wrapper is None or event.path != source.path:
         return "", 0
-    function = next((each for each in _functions(script) if _holds(each, event.line) and _by(each, decorator)), None)
+    function = next(
+        (each for each in _functions(script) if contains_line(each, event.line) and _by(each, decorator)), None
+    )
     if function is None or leaving not in wrapper.body or len(leaving.body) != 1 or not only_leaves(leaving.body[0]):
         return "", 0
     if len(wrapper.body) != 2 or not _is_at_top(script, leaving.test) or not all(map(source.alone, function.body)):
@@ -47,11 +49,11 @@ def make_on_every_rank(script: Script, found: Divergence, guard: ast.If, *, by_f
     None if the statements under the test, or what the method does, cannot be separated so.
     """
     source, event = script.source, found.first.site
-    function = next((each for each in _functions(script) if _holds(each, event.line)), None)
+    function = next((each for each in _functions(script) if contains_line(each, event.line)), None)
     simple = all(isinstance(stmt, ast.Expr | ast.Assign) and source.alone(stmt) for stmt in guard.body)
     if function is None or event.path != source.path or guard.orelse or not simple:
         return None
-    if any(site.path == source.path and _holds(guard, site.line) for site in (*found.calls, event)):
+    if any(site.path == source.path and contains_line(guard, site.line) for site in (*found.calls, event)):
         return None  # the call itself is under the test
     module = distributed_module(script, function)
     if by_first and module:
@@ -77,10 +79,6 @@ def _functions(script: Script) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDe
     """Yield the functions of a script, the inner ones first."""
     found = [node for node in script.source.parents if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     yield from sorted(found, key=lambda node: -node.lineno)
-
-
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _by(function: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.FunctionDef) -> bool:

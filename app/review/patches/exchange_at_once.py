@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ...training_script.edits import Edit
 from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument, dotted_name
-from .move_statement import block_of
 
 REQUESTS = ("request", "transfer", "begun")
 PEER = {"send": "dst", "recv": "src"}
@@ -36,7 +35,7 @@ def exchange_at_once(source: ScriptSource, stmt: ast.stmt) -> Exchange | None:
     The edits include the exchanges that follow it directly. None if there is no such call, or if one tensor is sent
     and received into: both transfers run at the same time.
     """
-    block = block_of(source, stmt)
+    block = source.block_of(stmt)
     at = block.index(stmt) if stmt in block else 0
     transfers = [_transfer(source, each) for each in block[max(at - 1, 0) :]]
     start = next((n for n, pair in enumerate(itertools.pairwise(transfers[:3])) if _is_pair(pair)), None)

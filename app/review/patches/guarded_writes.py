@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from ...training_script.edits import Edit
 from ...training_script.syntax import Function, nodes_of_body
 from ..rule_context import Script
-from .move_statement import block_of
 from .names_in_code import names_set
 from .torch_names import distributed_module
 from .work_under_condition import events_in
@@ -24,7 +23,7 @@ def guarded_writes(script: Script, function: Function, writes: Sequence[ast.Call
     test = f"if not {module}.is_initialized() or {module}.get_rank() == 0:"
     edits: list[Edit] = []
     for stmt in stmts:
-        block = block_of(source, stmt)
+        block = source.block_of(stmt)
         first, *rest = source.indented(stmt)
         follows = block.index(stmt) > 0 and block[block.index(stmt) - 1] in stmts
         header = "" if follows else source.insert_line(stmt.lineno, test, source.indent(stmt.lineno)).text

@@ -9,16 +9,6 @@ from ...training_script.source import ScriptSource
 from ...training_script.syntax import dotted_name
 
 
-def block_of(source: ScriptSource, stmt: ast.stmt) -> list[ast.stmt]:
-    """Return the block that a statement is in."""
-    parent = source.parents[stmt]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, [])
-        if isinstance(block, list) and stmt in block:
-            return block
-    return []
-
-
 def statement_with(block: Sequence[ast.stmt], path: str, sites: Sequence[Site]) -> ast.stmt | None:
     """Return the statement of a block of the file at ``path`` that holds one of some places."""
     lines = {site.line for site in sites if site.path == path}
@@ -28,7 +18,7 @@ def statement_with(block: Sequence[ast.stmt], path: str, sites: Sequence[Site]) 
 
 def may_move_below(source: ScriptSource, stmt: ast.stmt, last: ast.stmt) -> bool:
     """Return whether ``last`` is behind a statement in its block, and nothing up to it uses what that assigns."""
-    block = block_of(source, stmt)
+    block = source.block_of(stmt)
     if last not in block or not source.alone(stmt) or not source.alone(last):
         return False
     names = {dotted_name(target) for target in stmt.targets} if isinstance(stmt, ast.Assign) else set[str]()

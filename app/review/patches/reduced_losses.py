@@ -4,7 +4,6 @@ import ast
 
 from ...training_script.edits import Edit
 from ..rule_context import Patch, Script, no_patch
-from .move_statement import block_of
 from .torch_names import distributed_module
 
 ONCE, SCALED = "divide-once", "scale-to-ranks"
@@ -36,11 +35,11 @@ def without_statement(script: Script, node: ast.AST) -> Patch:
     """Return the patch that removes a division of gradients which is a statement of its own."""
     source, stmt = script.source, script.source.statement_of(node)
     whole = stmt is node or (isinstance(stmt, ast.Expr) and stmt.value is node)
-    while len(block_of(source, stmt)) == 1 and isinstance(parent := source.parents[stmt], ast.For | ast.If):
+    while len(source.block_of(stmt)) == 1 and isinstance(parent := source.parents[stmt], ast.For | ast.If):
         if parent.orelse:
             break
         stmt = parent
-    if not whole or len(block_of(source, stmt)) == 1 or not source.alone(stmt):
+    if not whole or len(source.block_of(stmt)) == 1 or not source.alone(stmt):
         return no_patch(ONCE, "take this division away")
     edit = source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno)
     return Patch(id=ONCE, safety="unsafe", why_unsafe=LARGER, edits=[edit])

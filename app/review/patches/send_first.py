@@ -9,7 +9,6 @@ from ...training_script.nodes import node_at
 from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument, dotted_name
 from ..rule_context import Patch, Script, no_patch
-from .move_statement import block_of
 from .names_in_code import names_read, names_set
 
 FIX = "send-first"
@@ -30,7 +29,7 @@ def send_first(script: Script, waits: Iterable[Reach]) -> Patch:
 
 def _moved_up(source: ScriptSource, receive: ast.stmt, call: ast.Call) -> Iterator[list[Edit]]:
     """Yield the edits that move a send behind a receive in front of it, if that needs nothing in between."""
-    block, received = block_of(source, receive), call_argument(call, "tensor", 0)
+    block, received = source.block_of(receive), call_argument(call, "tensor", 0)
     behind = block[block.index(receive) + 1 :] if receive in block else []
     for place, stmt in enumerate(behind):
         sends = isinstance(stmt, ast.Expr) and dotted_name(getattr(stmt.value, "func", stmt)).endswith(SENDS)

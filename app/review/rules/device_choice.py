@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.library_functions import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
-from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.nodes import nodes_below
 from ..patches.torch_names import imports_os, torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -43,7 +43,7 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
         return
     own_gpus = "device_ids" in script.source.text or any(run.of(SET))
     for reach, fact in run.of(FIRST_GPU):
-        if _by_all(reach) and run.is_of_several(reach):
+        if reach.by_all and run.is_of_several(reach):
             message = "every rank puts this on GPU 0: the other GPUs stay empty, and NCCL accepts one process for each"
             if own_gpus:
                 message = (
@@ -54,14 +54,10 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(script, reach, message, 0.8, severity=severity, patch=patch)
     selected = next((run.reached.index(reach) for reach, _ in run.of(SET)), None)
     for reach, fact in run.of(CURRENT_GPU):
-        if selected is not None and _by_all(reach) and run.reached.index(reach) < selected:
+        if selected is not None and reach.by_all and run.reached.index(reach) < selected:
             message = "this is made before torch.cuda.set_device: every rank makes it on GPU 0, and keeps memory there"
             patch = (lambda fact=fact: _of_rank(script, fact)) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.7, severity="warning", patch=patch)
-
-
-def _by_all(reach: Reach) -> bool:
-    return reach.several and reach.ranks == ALL and not reach.attempted
 
 
 def _backend(fact: Noted) -> object:

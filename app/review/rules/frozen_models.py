@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.keys import Key
 from ...training_script.model.reach import Run, argument
-from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -29,8 +29,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         model = argument(fact, 0, "module")
         if model is None or not reach.several or reach.attempted or not script.is_here(reach):
             continue
-        given = next((each.value for each in fact.node.keywords if each.arg == "module"), None)
-        given = given or (fact.node.args[0] if fact.node.args else None)
+        given = call_argument(fact.node, "module", 0)
         if given is None:
             continue
         frozen = _is_frozen(script, given, fact.node)
@@ -96,11 +95,8 @@ def _statements_before(script: Script, wrap: ast.Call) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     at: ast.AST | None = script.source.statement_of(wrap)
     while isinstance(at, ast.stmt | ast.ExceptHandler) and not isinstance(at, FUNCTIONS):
-        parent = script.source.parents.get(at)
-        blocks = [getattr(parent, part, None) for part in ("body", "orelse", "finalbody")]
-        block: list[ast.stmt] = next((each for each in blocks if isinstance(each, list) and at in each), [])
-        found = [*(stmt for stmt in block if stmt.lineno < at.lineno), *found] if block else found
-        at = parent
+        found = [*(stmt for stmt in script.source.block_of(at) if stmt.lineno < at.lineno), *found]
+        at = script.source.parents.get(at)
     return found
 
 

@@ -10,7 +10,7 @@ from ...training_script.model.reach import Reach, Run, alternatives, argument, s
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import is_optimizer
-from ..patches.move_statement import block_of, may_move_below, moved_below, statement_with
+from ..patches.move_statement import may_move_below, moved_below, statement_with
 from ..patches.names_in_code import names_read, names_set
 from ..patches.torch_names import is_made_by
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -109,10 +109,10 @@ def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:
 def _checkpointed_first(script: Script, checkpointing: Noted, wrapped: Noted) -> Patch:
     """Return the patch that checkpoints the activations of a model before it is wrapped under the same name."""
     source, stmt = script.source, script.source.statement_of(checkpointing.node)
-    wrap = statement_with(block_of(source, stmt), source.path, [wrapped.site])
+    wrap = statement_with(source.block_of(stmt), source.path, [wrapped.site])
     match wrap, stmt:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Name(id=inner), *_])), ast.Expr():
-            block = block_of(source, stmt)
+            block = source.block_of(stmt)
             between = {each for part in block[block.index(wrap) + 1 : block.index(stmt)] for each in names_set(part)}
             if name == inner and wrap.value is wrapped.node and source.alone(stmt) and not names_read(stmt) & between:
                 moved = source.insert_line(wrap.lineno, source.code(stmt), source.indent(wrap.lineno))
@@ -156,7 +156,7 @@ def _is(owner: Value | None, model: Key) -> bool:
 def _below_wrap(script: Script, optimizer: Noted, at: Reach, wrapped: Noted) -> Patch:
     source = script.source
     stmt = source.statement_of(optimizer.node)
-    wrap = statement_with(block_of(source, stmt), source.path, (wrapped.site, *at.calls))
+    wrap = statement_with(source.block_of(stmt), source.path, (wrapped.site, *at.calls))
     may_move = isinstance(stmt, ast.Assign) and wrap is not None and may_move_below(source, stmt, wrap)
     if wrap is None or not may_move or not _keeps_name(script, wrap, optimizer, wrapped):
         return no_patch(ORDER, "make the optimizer behind the wrap, from the parameters of the wrapped model")

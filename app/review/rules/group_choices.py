@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.collectives import GROUP_PLACE
-from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.orders import ORDER
 from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ..patches.common_order import common_order, same_group
 from ..rule_context import Script, Violation
@@ -20,8 +20,8 @@ WORLD = ("group.WORLD", "GroupMember.WORLD")
 
 def check_order(script: Script, run: Run) -> Iterator[Violation]:
     """DW450: yield the collectives in groups that a rank enters in an order that its number decides."""
-    for reach, _, group in _of_groups(run):
-        order = next((part for part in parts(group) if part.op == ORDER and part.spread & BY_RANK), None)
+    for reach, given in _of_groups(run):
+        order = next((part for part in parts(given.key) if part.op == ORDER and part.spread & BY_RANK), None)
         if order is not None and reach.loops:
             path, line, column = order.args
             here = path == script.source.path
@@ -38,9 +38,9 @@ def check_order(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_group(script: Script, run: Run) -> Iterator[Violation]:
     """DW451: yield the collectives that some ranks enter with all ranks and the others in a group of their own."""
-    for reach, fact, group in _of_groups(run):
-        given = argument(fact, GROUP_PLACE[fact.name.removeprefix(PREFIX)], "group")
-        if not reach.several or given is None or "group" not in given.facts or not group.spread & BY_RANK:
+    for reach, given in _of_groups(run):
+        group = given.key
+        if not reach.several or "group" not in given.facts or not group.spread & BY_RANK:
             continue
         ranks = [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
         seen = [_chosen(run.keys.specialise(group, rank)) for rank in ranks]
@@ -59,12 +59,12 @@ def check_group(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _of_groups(run: Run) -> Iterator[tuple[Reach, Noted, Key]]:
-    """Yield the collectives that are given a group."""
+def _of_groups(run: Run) -> Iterator[tuple[Reach, Value]]:
+    """Yield the collectives that are given a group, with the group."""
     for reach, fact in run.of(*(PREFIX + name for name in GROUP_PLACE)):
         group = argument(fact, GROUP_PLACE[fact.name.removeprefix(PREFIX)], "group")
         if group is not None:
-            yield reach, fact, group.key
+            yield reach, group
 
 
 def _chosen(group: Key) -> Key:

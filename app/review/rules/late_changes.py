@@ -122,9 +122,7 @@ def _has_parameters(part: Value) -> bool:
 
 def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
     """Return the statements behind one in its block."""
-    parent = script.source.parents.get(wrap)
-    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
-    block: list[ast.stmt] = next((each for each in blocks if isinstance(each, list) and wrap in each), [])
+    block = script.source.block_of(wrap)
     return block[block.index(wrap) + 1 :] if block else []
 
 

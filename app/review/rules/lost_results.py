@@ -12,7 +12,6 @@ from ...training_script.model.lengths import PAIR, number
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, last_name
-from ..patches.move_statement import block_of
 from ..patches.torch_names import torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -198,7 +197,7 @@ def _is_used(script: Script, call: ast.Call) -> bool:
     while around is not None and not isinstance(around, FUNCTIONS):
         around = script.source.parents.get(around)
     inside = nodes_below(around or script.source.tree)
-    later = block_of(script.source, parent)
+    later = script.source.block_of(parent)
     later = later[later.index(parent) + 1 :]
     last = next((stmt.end_lineno for stmt in later if _assigns(stmt, name)), None)
     reads = (node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))

@@ -14,7 +14,7 @@ from ...training_script.model.sequences import Site
 from ...training_script.nodes import node_at
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
-from ..patches.move_statement import block_of, may_move_below, moved_below, statement_with
+from ..patches.move_statement import may_move_below, moved_below, statement_with
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -104,7 +104,7 @@ def _clip_later(script: Script, clipped: Reach, averaged: Reach) -> Patch:
         node_at(script.source.tree, clipped.fact.site.line, clipped.fact.site.column, ast.Call),
     )
     stmt = source.statement_of(call) if call else None
-    block = block_of(source, stmt) if stmt else []
+    block = source.block_of(stmt) if stmt else []
     average = statement_with(block, source.path, (averaged.fact.site, *averaged.calls))
     behind = block[block.index(average) :] if average else []
     steps = [n for n, each in enumerate(behind) if any(last_name(node) == "step" for node in _calls(each))]

@@ -11,7 +11,7 @@ from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
-from ...training_script.syntax import FUNCTIONS, call_argument
+from ...training_script.syntax import FUNCTIONS, call_argument, contains_line
 from ..patches.end_after_try import end_after_try
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -148,7 +148,7 @@ def _finally_around(script: Script, site: Site) -> list[ast.stmt]:
     for node in nodes_below(script.source.tree):
         last = node.finalbody if isinstance(node, ast.Try) else []
         block = [stmt for stmt in last if not isinstance(stmt, FUNCTIONS)]
-        if any(stmt.lineno <= site.line <= (stmt.end_lineno or stmt.lineno) for stmt in block):
+        if any(contains_line(stmt, site.line) for stmt in block):
             return block
     return []
 

@@ -37,10 +37,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _curves(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the writers for TensorBoard of all ranks that all of them write to."""
-    logs = [fact.owner.key for reach, fact in run.of(".add_scalar", ".add_scalars") if by_all(reach) and fact.owner]
+    logs = [fact.owner.key for reach, fact in run.of(".add_scalar", ".add_scalars") if reach.by_all and fact.owner]
     for reach, fact in run.of(*WRITERS):
         folder = argument(fact, 0, "log_dir", "logdir")
-        shared = by_all(reach) and (folder is None or same_on_ranks(folder.key))
+        shared = reach.by_all and (folder is None or same_on_ranks(folder.key))
         if shared and any(fact.result.key in parts(each) for each in logs):
             message = (
                 f"every rank writes events for TensorBoard to this directory{elsewhere(script, reach)}: each curve "
@@ -63,7 +63,7 @@ def _downloads(script: Script, run: Run) -> Iterator[Violation]:
                 continue
         elif fact.name not in DOWNLOADS:
             continue
-        if not by_all(reach):
+        if not reach.by_all:
             before.add(fact.name)
         elif to and same_on_ranks(to.key) and fact.name not in before and run.is_of_several(reach):
             message = (
@@ -80,7 +80,7 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         if fact.site in known or _is_far(script, reach):
             continue  # a helper of helpers, such as a log, mostly names its files by the rank in a way of its own
         path = _replaced(fact)
-        if path is None or not (by_all(reach) and same_on_ranks(path.key) and run.is_of_several(reach)):
+        if path is None or not (reach.by_all and same_on_ranks(path.key) and run.is_of_several(reach)):
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
@@ -208,8 +208,3 @@ def _sharing(path: Key, ranks: int, keys: Keys) -> int:
                 shared |= 1 << bit | 1 << seen[own]
             seen.setdefault(own, bit)
     return shared if shared & ~FIRST_OF_NODES else 0
-
-
-def by_all(reach: Reach) -> bool:
-    """Return whether all ranks surely reach a fact, and not one after the other."""
-    return reach.several and reach.ranks == ALL and not reach.attempted

@@ -13,7 +13,7 @@ from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import repeated_files
-from .repeated_files import by_all, elsewhere, severity_of
+from .repeated_files import elsewhere, severity_of
 
 EXISTENCE = {"exists", "lexists", "isfile", "isdir", "is_file", "is_dir"}
 EXIST_OK, DELETE = "allow-existing-directory", "delete-on-rank-0"
@@ -37,7 +37,7 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
         path = fact.owner if fact.name == ".mkdir" else argument(fact, 0, "name", "path")
         if (
             not path
-            or not by_all(reach)
+            or not reach.by_all
             or not same_on_ranks(path.key)
             or {"exist_ok", "**"} & fact.named.keys()
             or _is_made(run, reach, path.key)
@@ -59,7 +59,7 @@ def _links(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*LINKS):
         place, name = LINKS[fact.name]
         path = fact.owner if place < 0 else argument(fact, place, name)
-        if path and by_all(reach) and same_on_ranks(path.key) and run.is_of_several(reach):
+        if path and reach.by_all and same_on_ranks(path.key) and run.is_of_several(reach):
             message = f"every rank makes this link{elsewhere(script, reach)}: for all but the first it exists already"
             patch = partial(_delete_once, script, reach, fact) if script.is_here(reach) else None
             severity = _severity(script, run, reach, path.key)
@@ -100,7 +100,7 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
         path = fact.owner if of_path else argument(fact, 0, "path", "src")
         moves = fact.name in MOVES
         ignored = argument(fact, 0, "missing_ok") if of_path else argument(fact, -1 if moves else 1, "ignore_errors")
-        if path and ignored is None and not _is_memory(path.key) and by_all(reach) and same_on_ranks(path.key):
+        if path and ignored is None and not _is_memory(path.key) and reach.by_all and same_on_ranks(path.key):
             does = "moves" if moves else "deletes"
             message = f"every rank {does} this{elsewhere(script, reach)}: one of them finds it gone, or deletes what "
             message += "another has just written"
@@ -123,7 +123,7 @@ def _is_memory(held: Key) -> bool:
 
 def _experiments(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*EXPERIMENTS):
-        if by_all(reach) and not {"group", "mode", "**", "settings"} & fact.named.keys():
+        if reach.by_all and not {"group", "mode", "**", "settings"} & fact.named.keys():
             yield from violation_at(
                 script, reach, f"every rank starts a run of its own in {EXPERIMENTS[fact.name]}", 0.75
             )
@@ -141,7 +141,7 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
 
 def _uploads(script: Script, run: Run) -> Iterator[Violation]:
     for reach, _ in run.of(*UPLOADS):
-        if by_all(reach) and run.is_of_several(reach):
+        if reach.by_all and run.is_of_several(reach):
             message = f"every rank uploads this{elsewhere(script, reach)}"
             yield from violation_at(script, reach, message, 0.65, severity=severity_of(script, run, reach))
 

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import collective_name
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, nodes_of_body
+from ...training_script.syntax import FUNCTIONS, dotted_name, nodes_of_body
+from ..epoch_loops import loop_around
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 
@@ -33,7 +34,7 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
         emptied = any(
             isinstance(each, ast.Call) and dotted_name(each.func) in (f"{total}.zero_", RESET) for each in nodes
         )
-        round_ = _loop_around(script, node)
+        round_ = loop_around(script, node)
         is_local = not total.startswith("self.")
         if emptied or (is_local and round_ is None):
             continue
@@ -44,7 +45,7 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
             if not isinstance(call, ast.Call) or call.lineno < node.lineno or not _is_sum(script, call):
                 continue
             summed = dotted_name(call.args[0])
-            if not summed or _loop_around(script, call) is not round_:
+            if not summed or loop_around(script, call) is not round_:
                 continue
             made = next(
                 (value for (name, line), value in set_at.items() if name == summed and line < call.lineno), None
@@ -61,14 +62,6 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
                     confidence=0.8,
                     related=[RelatedPlace(path=script.source.path, line=node.lineno, message="it is added to here")],
                 )
-
-
-def _loop_around(script: Script, node: ast.AST) -> ast.For | ast.AsyncFor | ast.While | None:
-    """Return the innermost loop around a node, in its function."""
-    parent = script.source.parents.get(node)
-    while parent is not None and not isinstance(parent, (*LOOPS, *FUNCTIONS)):
-        parent = script.source.parents.get(parent)
-    return parent if isinstance(parent, LOOPS) else None
 
 
 def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[ast.Assign, ast.expr]]:

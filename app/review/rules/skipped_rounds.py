@@ -7,6 +7,7 @@ from ...training_script.model.function_steps import Attempt, Item, kinds
 from ...training_script.model.keys import DIFFERS
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Event, Site
+from ...training_script.nodes import try_with_handler
 from ..rule_context import Script, Violation
 
 LEAVES = {"next": "goes on to the next round", "break": "leaves the loop", "return": "leaves the function"}
@@ -50,8 +51,7 @@ def _end(handler: list[Item]) -> str:
 
 def _reads_own_data(script: Script, handler: Site) -> bool:
     """Return whether a statement reads a value that differs between ranks before its handler."""
-    tries = (node for node in ast.walk(script.source.tree) if isinstance(node, ast.Try))
-    found = next((node for node in tries if any(each.lineno == handler.line for each in node.handlers)), None)
+    found = try_with_handler(script.source.tree, handler.line)
     reads = (node for stmt in found.body for node in ast.walk(stmt) if isinstance(node, ast.Name)) if found else ()
     values = (script.evaluated.value(node) for node in reads if isinstance(node.ctx, ast.Load))
     return any(key is not None and bool(key.spread & DIFFERS) for key in values)

@@ -9,7 +9,7 @@ from ...training_script.model.function_steps import Branch, Called, Item, Leave,
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import try_with_handler
 from ...training_script.syntax import dotted_name
 from ..patches.agree_on_error import BY_HAND, FIX, agree_on_error
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -51,19 +51,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _patch(script: Script, reach: Reach, handler: Site) -> Patch:
-    attempt, way = _attempt(script, handler), _way(script, reach)
+    attempt, way = try_with_handler(script.source.tree, handler.line), _way(script, reach)
     tried = range(attempt.lineno, handler.line) if attempt else range(0)
     inside = next((at for at, site in enumerate(way) if site.line in tried), None)
     own = isinstance(reach.fact, Event) and not reach.fact.implied
     if attempt is None or inside is None or not own or not script.is_here(reach):
         return no_patch(FIX, BY_HAND)
     return agree_on_error(script, attempt, way[inside:])
-
-
-def _attempt(script: Script, handler: Site) -> ast.Try | None:
-    """Return the ``try`` statement of a handler."""
-    attempts = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Try))
-    return next((node for node in attempts if any(each.lineno == handler.line for each in node.handlers)), None)
 
 
 def _way(script: Script, reach: Reach) -> list[Site]:
@@ -121,7 +115,7 @@ def _may_raise_before(script: Script, reach: Reach, handler: Site, waits: set[Si
     """
     if isinstance(reach.fact, Event) and reach.fact.kind.startswith(BACKWARD):
         return True
-    attempt = _attempt(script, handler)
+    attempt = try_with_handler(script.source.tree, handler.line)
     if attempt is None:
         return False
     tried = range(attempt.lineno, handler.line)

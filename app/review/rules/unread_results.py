@@ -10,7 +10,6 @@ from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, last_name
-from ..patches.move_statement import block_of
 from ..rule_context import Script, Violation
 from ..violations import at_node, violation_at
 
@@ -49,7 +48,7 @@ def _lost_at(script: Script, reduction: Noted, tensor: ast.Name) -> ast.expr | N
     """Return where the result of a reduction is lost, None if something may read it."""
     source = script.source
     stmt = source.statement_of(reduction.node)
-    block = block_of(source, stmt)
+    block = source.block_of(stmt)
     before = block[: block.index(stmt)] if stmt in block else []
     made = next((each for each in reversed(before) if tensor.id in _bound(each)), None)
     if not isinstance(made, ast.Assign) or not _is_new(made.value):

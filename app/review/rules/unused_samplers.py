@@ -49,19 +49,11 @@ def _behind(script: Script, stmt: ast.stmt) -> Iterator[ast.stmt]:
     """Yield the statements that surely come after one, as far as none of them is in a loop with it."""
     parent = script.source.parents.get(stmt)
     while parent is not None:
-        block = next((each for each in _blocks(parent) if stmt in each), [])
+        block = script.source.block_of(stmt)
         yield from block[block.index(stmt) + 1 :] if block else []
         if not isinstance(parent, ast.If | ast.With):
             return
         stmt, parent = parent, script.source.parents.get(parent)
-
-
-def _blocks(parent: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of a statement."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list):
-            yield block
 
 
 def _bound(stmt: ast.stmt) -> str:

@@ -142,13 +142,9 @@ def _made_in(script: Script, model: ast.expr, wrap: ast.Call, holder: ast.stmt) 
 
 def _common_block(script: Script, wrap: ast.Call, stmt: ast.stmt) -> tuple[list[ast.stmt], ast.stmt | None]:
     """Return the block of ``stmt`` and its earlier statement that holds the wrap, or None."""
-    parent = script.source.parents[stmt]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, [])
-        if isinstance(block, list) and stmt in block:
-            above = block[: block.index(stmt)]
-            return block, next((s for s in above if wrap in ast.walk(s)), None)
-    return [], None
+    block = script.source.block_of(stmt)
+    above = block[: block.index(stmt)] if block else []
+    return block, next((s for s in above if wrap in ast.walk(s)), None)
 
 
 def _without(script: Script, stmt: ast.stmt) -> Edit:

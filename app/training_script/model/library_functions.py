@@ -116,8 +116,6 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return values[0]
         if last == "trange":
             return Value(self.keys.make("range", *(value.key for value in values)))
-        if name == "pathlib.Path" and values:
-            return self._computed(name, values)
         if name in SELECTIONS and values:
             return self.selected(values[0], node)
         if name == "torch.numel" and values:

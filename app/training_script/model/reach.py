@@ -72,6 +72,11 @@ class Reach(NamedTuple):
         """More than one rank surely reaches it."""
         return not self.unsure and self.ranks & (self.ranks - 1) != 0
 
+    @property
+    def by_all(self) -> bool:
+        """All ranks surely reach it, and not one after the other."""
+        return self.several and self.ranks == ALL and not self.attempted
+
 
 class Run(NamedTuple):
     """The facts of one start of the program, in order. ``evidence``: those that only several ranks reach.
