@@ -54,7 +54,7 @@ def _name(directory: Path) -> str:
         url = _git(directory, "config", "--get", "remote.origin.url").decode().strip()
     except NotAGitDirectory:
         at = directory.resolve()
-        url = at.name if "+" in at.name else at.parent.name
+        url = next((each.name for each in (at, *at.parents) if "+" in each.name), at.parent.name)
     owner, _, name = url.removesuffix(".git").replace(":", "/").replace("+", "/").rpartition("/")
     return f"{owner.rpartition('/')[2]}/{name}" if owner else name
 

@@ -24,6 +24,7 @@ KEEPING = ("cache", "lru_cache")
 # A script that counts the ranks itself: those that leave before it makes the group are not in it.
 SETS_SIZE = re.compile(r"""environ\[['"]WORLD_SIZE['"]\]\s*=[^=]""")
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
+OF_MESH = ("full_tensor", "distribute_tensor")  # among the ranks that share the tensor, which a condition may pick out
 
 
 RULES = frozenset(CONFIDENCE)
@@ -125,6 +126,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     if not found.first.sure and OF_ENGINE.search(deciding.test):
         return "info"  # the script lets all ranks through where a library communicates in the call
     on_demand = not found.sure and deciding.side != "after"
+    if found.first.kind in OF_MESH and not found.sure:
+        return "info"
     made = ("constructor", "new_group")
     if any(
         not event.wrapped or event.on_demand or (on_demand and any(word in event.kind for word in made))

@@ -38,7 +38,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _curves(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the writers for TensorBoard of all ranks that all of them write to."""
     logs = [fact.owner.key for reach, fact in run.of(".add_scalar", ".add_scalars") if reach.by_all and fact.owner]
+    has_one = False
     for reach, fact in run.of(*WRITERS):
+        if fact.on_demand and has_one:
+            continue
+        has_one = has_one or reach.by_all
         folder = argument(fact, 0, "log_dir", "logdir")
         shared = reach.by_all and (folder is None or same_on_ranks(folder.key))
         if shared and any(fact.result.key in parts(each) for each in logs):
@@ -86,7 +90,9 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
             continue
         known.add(fact.site)
         copies = fact.name == "shutil.copytree"
-        alike = not copies and not _is_asked_for(path.key, reach) and all(map(_is_alike, _written(run, reach, fact)))
+        written = [] if copies else list(_written(run, reach, fact))
+        read_early = _is_asked_for(path.key, reach) and not all(map(_is_constant, written))
+        alike = not copies and not read_early and all(map(_is_alike, written))
         message = f"every rank writes this {'directory' if copies else 'file'}{elsewhere(script, reach)}: "
         message += EXISTS if copies else "one of them would do" if alike else LOSES
         severity = None if run.surely_distributed and not alike else "info"
@@ -113,6 +119,7 @@ def _written(run: Run, reach: Reach, fact: Noted) -> Iterator[_Content]:
         given = [*write.values, *write.named.values(), *([write.owner] if write.owner else [])]
         if not any(value.key in files for value in given):
             continue
+        given = [value for value in given if value.key not in files]
         files.add(write.result.key)
         name = last_name(write.node.func)
         if later.ranks.bit_count() == 1 and not later.unsure:
@@ -124,6 +131,11 @@ def _is_alike(content: _Content) -> bool:
     """Return whether all ranks write the same: what they write at once is then what one of them would have written."""
     keys = [*(value.key for value in content.values), *(each.amount for each in content.rounds)]
     return content.known and all(same_on_ranks(key) for key in keys)
+
+
+def _is_constant(content: _Content) -> bool:
+    """Return whether a text of the program is written, which no computation keeps others waiting for."""
+    return content.known and not content.rounds and all(value.key.is_constant for value in content.values)
 
 
 def _is_asked_for(path: Key, reach: Reach) -> bool:

@@ -112,7 +112,8 @@ class CallEvaluator(ChoiceEvaluator):
         if self.no_grad and "unreduced" in outcome.facts:
             outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
         if named_call := noted_name(callee) or noted_device(callee, values, named):
-            self.items.append(Noted(named_call, self.site(node), node, owner_of(callee), values, named, outcome))
+            made = named_call, self.site(node), node, owner_of(callee), values, named, outcome, self.on_demand
+            self.items.append(Noted(*made))
         if name in (INIT, DESTROY):
             self.shared.has_group = name == INIT
         if (name == "open" and is_opened_to_write(values, named)) or self._writes(callee, values, named):

@@ -70,7 +70,10 @@ class Called(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A call that a rule asks for: it takes no part in the comparison of ranks. ``name``: ``torch.save``, ``.step``."""
+    """A call that a rule asks for: it takes no part in the comparison of ranks. ``name``: ``torch.save``, ``.step``.
+
+    ``on_demand``: what it makes is kept, so that the call is not made again.
+    """
 
     name: str
     site: Site
@@ -79,6 +82,7 @@ class Noted(NamedTuple):
     values: list[Value]
     named: dict[str, Value]
     result: Value
+    on_demand: bool = False
 
 
 class Read(NamedTuple):

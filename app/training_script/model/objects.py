@@ -53,6 +53,7 @@ class ObjectEvaluator(BranchEvaluator):
         instance = Value(self.keys.make("instance", id(cls)), obj=Instance(cls))
         self.shared.classes[instance.key] = cls
         cls.prepared = True
+        cls.is_made_often |= cls.made_at.setdefault(self.function and self.function.node, site) != site
         if found := cls.find("__init__"):
             summary = self.whole.summary(
                 FunctionRef(found[0].module, found[1], found[0].env, cls),
@@ -116,10 +117,14 @@ class ObjectEvaluator(BranchEvaluator):
         for each in cls.ancestry():
             if name in each.attributes:
                 value = each.attributes[name]
-                if value.key.is_constant and any(base.is_set_later(name) for base in cls.ancestry()):
-                    suggested = None if value.key is self.keys.none else self.by_name(name)
-                    return suggested or Value(self.keys.make("held", id(cls), name))
-                return value
+                of_some = bool(value.key.spread & LOCAL) and cls.is_made_often  # another object may have got it
+                is_open = value.key.is_constant or of_some
+                if not is_open or not any(base.is_set_later(name) for base in cls.ancestry()):
+                    return value
+                held = Value(self.keys.make("held", id(cls), name))
+                if of_some:
+                    return held._replace(facts=value.facts, obj=value.obj)
+                return (None if value.key is self.keys.none else self.by_name(name)) or held
         return self._made_by_factory(cls, name)
 
     def _made_by_factory(self, cls: ClassRef, name: str) -> Value | None:

@@ -13,7 +13,7 @@ from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
 from .rank_mentions import may_ask_for_ranks
 from .reach import ALL, Attempted, Condition, Reach, Run, noted_places
 from .sequences import Event
-from .several_ranks import HOROVOD, is_set_up, is_single, shows_ranks, with_parent
+from .several_ranks import HOROVOD, has_no_group, is_set_up, is_single, shows_ranks, with_parent
 
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_CALLS = 50  # on the way to a fact
@@ -32,7 +32,7 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             run = reader.run(root, evaluated.is_interactive)
             if not run.reached:
                 continue
-            alone = evaluated.is_single or not (evaluated.names_ranks or is_set_up(run))
+            alone = evaluated.is_single or not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run)
             found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
         pass

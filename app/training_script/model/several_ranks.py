@@ -25,6 +25,15 @@ def is_set_up(run: Run) -> bool:
     return any(isinstance(each.fact, Noted) and each.name in SET_UP for each in run.reached)
 
 
+def has_no_group(run: Run) -> bool:
+    """Return whether a script makes no process group, and only helpers of other files communicate if there is one."""
+    return run.function is None and not is_set_up(run) and all(map(_is_of_helper, run.evidence))
+
+
+def _is_of_helper(reach: Reach) -> bool:
+    return isinstance(reach.fact, Event) and any(site.path != reach.fact.site.path for site in reach.calls[:1])
+
+
 def with_parent(facts: list[Reach]) -> list[Reach]:
     """Return facts, unsure where no rank is: what comes before or after the processes that are started runs in one.
 

@@ -46,7 +46,10 @@ class FunctionRef(NamedTuple):
 
 
 class ClassRef:
-    """A class of the program. ``attributes``: what its methods store in ``self``, over all instances."""
+    """A class of the program. ``attributes``: what its methods store in ``self``, over all instances.
+
+    ``made_at``: where functions make an object of it. ``is_made_often``: one function makes several.
+    """
 
     def __init__(self, module: Module, node: ast.ClassDef, bases: "list[Value]", env: "dict[str, Value]") -> None:
         self.module, self.node, self.bases, self.env = module, node, bases, env
@@ -55,6 +58,8 @@ class ClassRef:
             each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
         }
         self.prepared = False
+        self.made_at: dict[ast.AST | None, Site] = {}
+        self.is_made_often = False
         self.decorated: dict[str, FunctionRef] = {}  # its methods as their decorators make them
 
     def forget(self) -> None:

@@ -1974,6 +1974,50 @@ PAIRS = {
         "",
         "DW411",
     ),
+    "one of several objects that count, of which another counts the time": Pair(
+        """
+        import time
+        class Meter:
+            def __init__(self):
+                self.total = 0.0
+            def update(self, value):
+                self.total += value
+        def train(model, losses):
+            model = DDP(model)
+            spent, best = Meter(), Meter()
+            for loss in losses:
+                spent.update(time.time())
+                best.update(1.0)
+                if best.total > 100:
+                    break
+                model(loss).sum().backward()
+        """,
+        "spent, best = Meter(), Meter()",
+        "spent = best = Meter()",
+        "DW406",
+    ),
+    "a tensor that is put together by the ranks that share it": Pair(
+        """
+        def table(weight, members):
+            if rank in members:
+                return weight.full_tensor()
+        """,
+        "rank in members",
+        "rank == 0",
+        "DW403",
+    ),
+    "a text of the program for a file that is missing": Pair(
+        """
+        def prepare(notes):
+            if not os.path.exists("notes.txt"):
+                with open("notes.txt", "w") as file:
+                    file.write("from here on notes of the run")
+            DDP(torch.nn.Linear(2, 2))
+        """,
+        '"from here on notes of the run"',
+        '"".join(notes)',
+        "DW412",
+    ),
     "what all ranks read of a file through a buffer": Pair(
         """
         import io, json, random
@@ -2021,7 +2065,11 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("before", "rules"),
-    [("", []), ("import torch.distributed as dist\ndist.init_process_group('nccl')\n", ["DW501"])],
+    [
+        ("", []),
+        ("local_rank = -1\n", []),
+        ("import torch.distributed as dist\ndist.init_process_group('nccl')\n", ["DW501"]),
+    ],
 )
 def test_a_helper_of_distributed_scripts_makes_none_of_several_ranks(
     before: str, rules: list[str], tmp_path: Path

@@ -1,7 +1,7 @@
 """Files that every rank opens to write: harmless if all write the same, lost if each writes something of its own."""
 
 import pytest
-from helpers.review_snippets import found
+from helpers.review_snippets import IMPORTS, found
 
 START = """
 import csv, json
@@ -67,3 +67,24 @@ def test_what_all_ranks_write_alike_is_a_remark(code: str) -> None:
 @pytest.mark.parametrize("code", OF_EACH.values(), ids=OF_EACH)
 def test_what_ranks_write_over_each_other_is_a_warning(code: str) -> None:
     assert [each.severity for each in found(START + code, "DW412")] == ["warning"]
+
+
+WITH_WRITER = """
+from torch.utils.tensorboard import SummaryWriter
+class Trainer:
+    def begin(self):
+        self.writer = SummaryWriter("runs")
+    def log(self, loss):
+        if not hasattr(self, "writer"):
+            self.writer = SummaryWriter("runs")
+        self.writer.add_scalar("loss", loss)
+trainer = Trainer()
+{}trainer.log(1.0)
+"""
+
+
+@pytest.mark.parametrize(("before", "line"), [("trainer.begin()\n", 5), ("", 8)])
+def test_a_writer_that_is_there_is_not_made_again(before: str, line: int) -> None:
+    first = len((IMPORTS + START).splitlines())
+    results = found(START + WITH_WRITER.format(before), "DW412")
+    assert [each.line - first for each in results if each.severity != "info"] == [line]
