@@ -111,7 +111,8 @@ class CallEvaluator(ChoiceEvaluator):
         outcome = self.called(callee, node, values, named)
         if self.no_grad and "unreduced" in outcome.facts:
             outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
-        if named_call := noted_name(callee) or noted_device(callee, values, named):
+        named_call = noted_name(callee) or noted_device(callee, values, named)
+        if named_call and not (named_call == ".requires_grad_" and self._is_of_activation(callee, node)):
             made = named_call, self.site(node), node, owner_of(callee), values, named, outcome, self.on_demand
             self.items.append(Noted(*made))
         if name in (INIT, DESTROY):
@@ -123,6 +124,18 @@ class CallEvaluator(ChoiceEvaluator):
         if self.path[-1].spread & BY_RANK and is_report(callee):
             self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
         return outcome
+
+    def _is_of_activation(self, callee: Value, node: ast.Call) -> bool:
+        """Return whether a method of what a forward pass has computed is called, which is no parameter."""
+        owner = owner_of(callee)
+        return (
+            self.function is not None
+            and getattr(self.function.node, "name", "") == "forward"
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and owner is not None
+            and owner.key.op not in ("element", "item")
+        )
 
     def _writes(self, callee: Value, values: Values, named: Named) -> bool:
         """Return whether a call that is not followed gets a file that was opened to write."""

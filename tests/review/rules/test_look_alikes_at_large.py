@@ -1417,6 +1417,29 @@ PAIRS = {
         "model.module.weight.requires_grad",
         "DW228",
     ),
+    "an embedding that a forward pass wants gradients of": Pair(
+        """
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = torch.nn.Linear(2, 2)
+            def forward(self, x):
+                x = self.embed(x)
+                x.requires_grad_(True)
+                return x
+        def fit(batches):
+            net = Net()
+            for weight in net.parameters():
+                weight.requires_grad_(False)
+            model = DDP(net)
+            for batch in batches:
+                model(batch).sum().backward()
+                print(net(batch))
+        """,
+        "                x.requires_grad_(True)",
+        "                self.embed.requires_grad_(True)",
+        "DW228",
+    ),
     "a broadcast where the number of ranks may not be known": Pair(
         """
         def count(alone):
