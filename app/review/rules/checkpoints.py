@@ -16,6 +16,7 @@ from ..one_node import is_for_one_node
 from ..patches.guard_statement import guard_statement
 from ..patches.writer_of_all import write_on_global_rank
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..side_effects import is_side_effect
 from ..violations import violation_at
 
 SAVES = {
@@ -142,7 +143,7 @@ def _guarded(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     waits = any(isinstance(each.fact, Event) and each.fact.site.line in inside for each in run.reached)
     if waits or any(SHARDS.search(name) for name in _used_names(script)):
         return no_patch(GUARD, "what is saved may need all ranks: build it on every rank, and save it on rank 0")
-    others_wait = _is_read_next(run, reach, fact)
+    others_wait = _is_read_next(run, reach, fact) or _is_handed_on(script, fact)
     if others_wait and (reach.unsure or not all(each.test.is_constant for each in reach.conditions)):
         return no_patch(GUARD, "save it on rank 0, and let the ranks that load it next wait for that")
     return guard_statement(script, fact.node, GUARD, others_wait=others_wait)
@@ -168,4 +169,33 @@ def _is_read_next(run: Run, write: Reach, fact: Noted) -> bool:
             read = argument(reach.fact, 0, "f")
             if path and read and read.key is path.key and reach.several:
                 return True
+    return False
+
+
+def _is_handed_on(script: Script, fact: Noted) -> bool:
+    """Return whether the name of the path that is written is used below it: something else may read the file."""
+    place, name = WRITES[fact.name]
+    call, stmt = fact.node, script.source.statement_of(fact.node)
+    given = [each.value for each in call.keywords if each.arg == name] or call.args[place : place + 1]
+    if not given or not isinstance(given[0], ast.Name):
+        return False
+    around = script.names.enclosing_function(call) or script.source.tree
+    last = stmt.end_lineno or stmt.lineno
+    uses = (each for each in nodes_below(around) if isinstance(each, ast.Name) and each.id == given[0].id)
+    below = [each for each in uses if each.lineno > last]
+    made_again = min((each.lineno for each in below if isinstance(each.ctx, ast.Store)), default=None)
+    return any(
+        isinstance(each.ctx, ast.Load)
+        and (made_again is None or each.lineno < made_again)
+        and not _is_in_side_effect(script, each)
+        for each in below
+    )
+
+
+def _is_in_side_effect(script: Script, node: ast.AST) -> bool:
+    """Return whether an expression is part of a call that prints, logs or saves."""
+    while not isinstance(node, ast.stmt):
+        if isinstance(node, ast.Call) and is_side_effect(node):
+            return True
+        node = script.source.parents[node]
     return False

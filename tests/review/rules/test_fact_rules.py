@@ -1691,3 +1691,20 @@ def test_a_script_that_several_rules_read_is_evaluated_once(monkeypatch: pytest.
     assert reviewed.divergences.complete
     assert reviewed.runs
     assert len(runs) == 1
+
+
+SAVES_FOR_A_LOADER = """
+model = DDP(torch.nn.Linear(2, 2))
+def start(folder, load):
+    path = os.path.join(folder, "first.pt")
+    torch.save(model.state_dict(), path)
+    {}(path)
+start("out", print)
+"""
+
+
+@pytest.mark.parametrize(("used", "waits"), [("load", True), ("print", False)])
+def test_the_others_wait_for_a_file_that_is_handed_on(used: str, waits: bool) -> None:
+    after = repaired(START + WRAP.replace("model =", "first =") + SAVES_FOR_A_LOADER.format(used), "DW501")
+    assert ("dist.barrier()" in after) == waits
+    assert "dist.get_rank() == 0" in after
