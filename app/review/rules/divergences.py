@@ -12,6 +12,7 @@ from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..deciding_branch import DecidingBranch
+from ..prepared_models import prepares_several
 from ..related_places import related_places
 from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
@@ -24,6 +25,7 @@ KEEPING = ("cache", "lru_cache")
 # A script that counts the ranks itself: those that leave before it makes the group are not in it.
 SETS_SIZE = re.compile(r"""environ\[['"]WORLD_SIZE['"]\]\s*=[^=]""")
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
+OF_ACCELERATE = ("accelerator.save_state", "accelerator.get_state_dict")
 OF_MESH = ("full_tensor", "distribute_tensor")  # among the ranks that share the tensor, which a condition may pick out
 
 
@@ -128,6 +130,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     on_demand = not found.sure and deciding.side != "after"
     if found.first.kind in OF_MESH and not found.sure:
         return "info"
+    if found.first.kind.startswith(OF_ACCELERATE) and prepares_several(script):
+        return "info"  # under DDP these calls do not communicate
     made = ("constructor", "new_group")
     if any(
         not event.wrapped or event.on_demand or (on_demand and any(word in event.kind for word in made))

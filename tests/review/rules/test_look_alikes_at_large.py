@@ -1417,6 +1417,23 @@ PAIRS = {
         "model.module.weight.requires_grad",
         "DW228",
     ),
+    "a state of two models, which no engine shards": Pair(
+        """
+        from accelerate import Accelerator
+        def fit(model, critic, batches):
+            accelerator = Accelerator()
+            optimizer = torch.optim.SGD([*model.parameters(), *critic.parameters()], 0.1)
+            model, critic, optimizer = accelerator.prepare(model, critic, optimizer)
+            for batch in batches:
+                accelerator.backward(critic(model(batch)).sum())
+                optimizer.step()
+            if accelerator.is_main_process:
+                accelerator.save_state("last")
+        """,
+        "model, critic, optimizer = accelerator.prepare(model, critic, optimizer)",
+        "model, optimizer = accelerator.prepare(model, optimizer)",
+        "DW403",
+    ),
     "an embedding that a forward pass wants gradients of": Pair(
         """
         class Net(torch.nn.Module):
