@@ -38,18 +38,18 @@ def enclosing_conditions(line: int, scope: FrameScope) -> list[Guard]:
 def early_exit_conditions(loop: ast.AST, scope: FrameScope) -> list[Guard]:
     """Return the conditions inside a loop under which an iteration, the loop or its function ends early."""
     found = [
-        Guard(node.lineno, node.test, leaves, True, scope, _leaves(block))
+        Guard(node.lineno, node.test, leaves, True, scope, way_out(block))
         for node in ast.walk(loop)
         if isinstance(node, ast.If)
         for block, leaves in ((node.body, True), (node.orelse, False))
-        if _leaves(block)
+        if way_out(block)
     ]
     for match in (node for node in ast.walk(loop) if isinstance(node, ast.Match)):
         tests = case_tests(match)
         found += [
-            Guard(case.pattern.lineno, test, True, True, scope, _leaves(case.body))
+            Guard(case.pattern.lineno, test, True, True, scope, way_out(case.body))
             for case, test in zip(match.cases, tests, strict=True)
-            if _leaves(case.body)
+            if way_out(case.body)
         ]
     return found
 
@@ -61,7 +61,7 @@ def break_conditions(loop: ast.AST) -> list[int]:
         for node in ast.walk(loop)
         if isinstance(node, ast.If)
         for block in (node.body, node.orelse)
-        if _leaves(block) in ("leave", "exit") and not isinstance(block[-1], ast.Continue)
+        if way_out(block) in ("leave", "exit") and not isinstance(block[-1], ast.Continue)
     ]
 
 
@@ -107,7 +107,7 @@ def _descend(body: Sequence[ast.stmt], line: int, scope: FrameScope, found: list
 def _early_exit(statement: ast.stmt, scope: FrameScope) -> list[Guard]:
     if not isinstance(statement, ast.If):
         return []
-    body, orelse = _leaves(statement.body), _leaves(statement.orelse)
+    body, orelse = way_out(statement.body), way_out(statement.orelse)
     if bool(body) == bool(orelse):
         return []
     return [Guard(statement.lineno, statement.test, bool(orelse), True, scope, body or orelse)]
@@ -137,7 +137,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield part.body
 
 
-def _leaves(block: Sequence[ast.stmt]) -> str:
+def way_out(block: Sequence[ast.stmt]) -> str:
     """Return how the end of a block leaves the function, loop or process (see ``Guard.how``); empty if it does not."""
     if not block:
         return ""
@@ -155,9 +155,9 @@ def _leaves(block: Sequence[ast.stmt]) -> str:
         case ast.Expr(value=ast.Call() as call) if called_function_name(call) == "kill":
             return "raise"
         case ast.If(body=body, orelse=orelse):
-            return _leaves(body) and _leaves(orelse)
+            return way_out(body) and way_out(orelse)
         case ast.With(body=body) | ast.AsyncWith(body=body):
-            return _leaves(body)
+            return way_out(body)
     return ""
 
 

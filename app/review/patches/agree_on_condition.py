@@ -4,6 +4,7 @@ import ast
 import re
 from typing import NamedTuple
 
+from ...training_script.control_flow import way_out
 from ...training_script.edits import Edit
 from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.reaching_values import Absent, values_at
@@ -61,8 +62,8 @@ def agree_on_condition(script: Script, stmt: ast.If) -> Patch:
     source = script.source
     if source.text.startswith("elif", source.start(stmt)):
         return no_patch(CONDITION, "it is an elif: decide in a statement of its own, and reduce that over all ranks")
-    leaves = isinstance(stmt.body[-1], ast.Break | ast.Return) and not stmt.orelse
-    flag = reduction_at(script, stmt, FLAGS if leaves else DECISIONS)
+    stops = isinstance(stmt.body[-1], ast.Break | ast.Return) and not stmt.orelse
+    flag = reduction_at(script, stmt, FLAGS if stops else DECISIONS)
     if isinstance(flag, str):
         return no_patch(CONDITION, flag)
     all_of_them = _asks_for_file(stmt.test) or _is_about_what_body_reads(stmt)
@@ -221,7 +222,7 @@ def _rounds_differ(script: Script, loop: ast.For) -> bool:
 
 def _is_about_what_body_reads(stmt: ast.If) -> bool:
     """Return whether a condition asks for a value that its branch reads: a rank without it cannot take the branch."""
-    if isinstance(stmt.body[-1], ast.Break | ast.Continue | ast.Return | ast.Raise):
+    if way_out(stmt.body):
         return False
     asked = {node.id for node in ast.walk(stmt.test) if isinstance(node, ast.Name)}
     read = (node for each in stmt.body for node in ast.walk(each) if isinstance(node, ast.Name))

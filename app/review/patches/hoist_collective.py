@@ -19,6 +19,7 @@ from ..side_effects import called_name, is_side_effect, writes_output
 from .guarded_writes import guarded_writes
 from .hoist_edits import BodyPiece, NoPatch, branch_edits
 from .names_in_code import asked_for, names_read, names_set, reads_any, touches
+from .torch_names import INIT, distributed_module
 from .writes_elsewhere import write_elsewhere
 
 FIX = "hoist-collective"
@@ -88,7 +89,17 @@ class _Hoist:
         for part in uniform:
             self._refuse_what_may_differ(part)
         join = " and ".join
-        return join(source.one_line(part) for part in ranked), join(source.one_line(part) for part in uniform)
+        lacks_group = [] if self.by_first else self._asks_for_group()
+        return (
+            join(source.one_line(part) for part in ranked),
+            join([*lacks_group, *(source.one_line(part) for part in uniform)]),
+        )
+
+    def _asks_for_group(self) -> list[str]:
+        """Return the question whether there is a process group, if a run of one process has none and no such call."""
+        made = [reach for run in self.script.runs for reach, _ in run.of(INIT)]
+        module = distributed_module(self.script, self.guard)
+        return [f"{module}.is_initialized()"] if module and any(each.conditions for each in made) else []
 
     def _unknown_parts(self, test: ast.expr) -> Iterator[str]:
         """Yield the parts of a test whose value does not follow from the rank."""

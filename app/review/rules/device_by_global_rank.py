@@ -177,11 +177,10 @@ def _read_like(script: Script, place: ast.expr, rank: Rank, variable: str) -> tu
             other = '"' if quote == "'" else "'"
             return local.replace(other, quote), None
     os_, edit = os_module(script)
-    default = next((ast.unparse(leaf) for leaf in script.names.origins(place) if _is_number(leaf)), "")
     before = script.source.one_line(place)  # what a launcher without this variable has used so far
-    if not default and quote in before:
+    if quote in before:
         return f"int({os_}.environ[{quote}{variable}{quote}])", edit
-    return f"int({os_}.environ.get({quote}{variable}{quote}, {default or before}))", edit
+    return f"int({os_}.environ.get({quote}{variable}{quote}, {before}))", edit
 
 
 def _key_of_read(value: ast.expr, variable: str) -> ast.expr | None:
@@ -198,12 +197,6 @@ def _key_of_read(value: ast.expr, variable: str) -> ast.expr | None:
         ) if variable and name == variable:
             return key
     return None
-
-
-def _is_number(leaf: ast.AST) -> bool:
-    """Return whether ``leaf`` is a whole number: the rank of a run that is not distributed."""
-    operand = leaf.operand if isinstance(leaf, ast.UnaryOp) else leaf
-    return isinstance(operand, ast.Constant) and type(operand.value) is int
 
 
 def _inside_f_string(script: Script, place: ast.expr) -> str:

@@ -6,6 +6,22 @@ import pytest
 from helpers.review_snippets import apply_fixes, found, refused, repaired
 
 FIXED = {
+    "a run of one process makes no group": (
+        """
+        local_rank = int(os.environ.get("LOCAL_RANK", -1))
+        if local_rank != -1:
+            dist.init_process_group("nccl")
+        if local_rank not in [-1, 0]:
+            dist.barrier()
+        """,
+        """
+        local_rank = int(os.environ.get("LOCAL_RANK", -1))
+        if local_rank != -1:
+            dist.init_process_group("nccl")
+        if dist.is_initialized():
+            dist.barrier()
+        """,
+    ),
     "only the collective": (
         """
         def f(x, rank):

@@ -52,6 +52,26 @@ PATCHED: dict[str, tuple[str, str, str]] = {
             dist.all_reduce(x)
         """,
     ),
+    "a value that is shown before the program ends": (
+        "DW406",
+        """
+        for x in loader:
+            if x.sum().item() > 3:
+                print(x)
+                exit()
+            dist.all_reduce(x)
+        """,
+        """
+        for x in loader:
+            agreed = torch.tensor(float(x.sum().item() > 3))
+            if dist.is_initialized():
+                dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+            if agreed.item():
+                print(x)
+                exit()
+            dist.all_reduce(x)
+        """,
+    ),
     "a value that the branch needs": (
         "DW406",
         """

@@ -227,11 +227,11 @@ READ_LIKE = {
     "no default": ("int(os.environ['RANK'])", 'int(os.environ["LOCAL_RANK"])'),
     "one rank without a process group": (
         "dist.get_rank() if dist.is_initialized() else 0",
-        'int(os.environ.get("LOCAL_RANK", 0))',
+        'int(os.environ.get("LOCAL_RANK", rank))',
     ),
     "minus one without a launcher": (
         'int(os.environ["RANK"]) if "RANK" in os.environ else -1',
-        'int(os.environ.get("LOCAL_RANK", -1))',
+        'int(os.environ.get("LOCAL_RANK", rank))',
     ),
     "Slurm": ('int(os.environ.get("SLURM_PROCID", 0))', 'int(os.environ.get("SLURM_LOCALID", 0))'),
 }
