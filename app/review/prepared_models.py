@@ -9,7 +9,7 @@ OF_MODELS = ("parameters", "named_parameters", "train")
 
 
 def prepares_several(script: Script) -> bool:
-    """Return whether each call of ``prepare`` with a model gets several, which DeepSpeed and FSDP2 refuse."""
+    """Return whether each call of ``prepare`` gets several models, which DeepSpeed and FSDP2 refuse."""
     methods = [
         (each.func, each.args)
         for each in nodes_below(script.source.tree)
@@ -19,4 +19,4 @@ def prepares_several(script: Script) -> bool:
     models = {owner.id for owner in owners if isinstance(owner, ast.Name)}
     given = [args for func, args in methods if func.attr == "prepare"]
     counts = [sum(isinstance(arg, ast.Name) and arg.id in models for arg in args) for args in given]
-    return any(counts) and 1 not in counts
+    return min(counts, default=0) > 1
