@@ -25,6 +25,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if isinstance(read.node.value, ast.Name) and read.node.value.id == "self":
             continue  # in a method of the model, which is called by DDP
+        if read.owner.facts >= {"prepared", "unwrapped"}:
+            continue  # the ranks that read it may be those that have unwrapped it
         if "prepared" in read.owner.facts and not _is_asked_for(script, read.node):
             yield from violation_at(
                 script,

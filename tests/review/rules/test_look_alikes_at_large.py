@@ -1434,6 +1434,25 @@ PAIRS = {
         "model, optimizer = accelerator.prepare(model, optimizer)",
         "DW403",
     ),
+    "a model that rank 0 has unwrapped before it saves": Pair(
+        """
+        from accelerate import Accelerator
+        class Net(torch.nn.Module):
+            def save_weights(self, path):
+                torch.save(self.state_dict(), path)
+        def fit():
+            accelerator, model = Accelerator(), Net()
+            model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+            if accelerator.is_main_process:
+                model = accelerator.unwrap_model(model)
+            accelerator.end_training()
+            if accelerator.is_main_process:
+                model.save_weights("last.pt")
+        """,
+        "model = accelerator.unwrap_model(model)",
+        "print(model)",
+        "DW218",
+    ),
     "an embedding that a forward pass wants gradients of": Pair(
         """
         class Net(torch.nn.Module):
