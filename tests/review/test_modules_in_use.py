@@ -96,5 +96,5 @@ def test_finding_of_what_a_script_passes(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_nothing_in_a_look_alike(name: str, tmp_path: Path) -> None:
+def test_nothing_where_all_is_right(name: str, tmp_path: Path) -> None:
     assert findings(RIGHT[name], tmp_path) == []
