@@ -10,7 +10,7 @@ CLASSES = 10
 
 def evaluate(model, rank):
     generator = torch.Generator().manual_seed(rank)
-    correct = {label: 0 for label in range(CLASSES)}
+    correct = dict.fromkeys(range(CLASSES), 0)
     for _ in range(3):
         inputs = torch.randn(2, 8, generator=generator)
         labels = torch.randint(0, CLASSES, (2,), generator=generator)
