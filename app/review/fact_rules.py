@@ -108,7 +108,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW414": process_values.check_hash,
     "DW415": collective_arguments.check_result,
     "DW416": collective_arguments.check_root,
-    "DW417": collective_arguments.check_list,
+    "DW417": collective_arguments.check_lengths,
     "DW418": collective_arguments.check_elements,
     "DW419": collective_arguments.check_receive,
     "DW420": gathered_gradients.check,

@@ -14,7 +14,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
 from ..patches.torch_names import torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 from . import unread_results
 
 PREFIX = "torch.distributed."
@@ -36,6 +36,7 @@ SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
 def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
     """DW421: yield the collectives that write their result into a tensor nothing refers to, or nothing reads."""
     yield from unread_results.check(script, run)
+    yield from _lost_quotients(script, run)
     for reach, fact, name in _here(script, run, IN_PLACE):
         given = _argument(fact, 0, IN_PLACE[name])
         if not reach.several:
@@ -51,6 +52,29 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
                 severity="warning" if isinstance(given, ast.Call) and last_name(given.func) not in ALWAYS_NEW else None,
             )
+
+
+def _lost_quotients(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the divisions of a sum over the ranks by their number that are kept nowhere."""
+    for reach, fact, name in _here(script, run, {"all_reduce": "tensor"}):
+        given = _argument(fact, 0, "tensor")
+        if given is None or not reach.several:
+            continue
+        around = script.names.enclosing_function(fact.node) or script.source.tree
+        for stmt in nodes_below(around):
+            match stmt:
+                case (
+                    ast.Expr(value=ast.BinOp(left=divided, op=ast.Div(), right=number) as lost)
+                    | ast.Expr(value=ast.Call(func=ast.Attribute(value=divided, attr="div"), args=[number]) as lost)
+                ) if ast.dump(divided) == ast.dump(given) and script.is_world_size(number):
+                    yield from violation_at(
+                        script,
+                        at_node(script, reach, lost),
+                        f"nothing keeps this mean: `{script.source.one_line(given)}` stays the sum made by {name}",
+                        0.9,
+                    )
+                case _:
+                    pass
 
 
 def check_none(script: Script, run: Run) -> Iterator[Violation]:

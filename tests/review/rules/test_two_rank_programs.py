@@ -157,6 +157,31 @@ else:
 """
 )
 RECEIVE = "dist.recv(torch.empty_like(output), 1)"
+HOOKED = (
+    START
+    + """
+class Stats:
+    def __call__(self, module, inputs, output):
+        dist.all_reduce(output.detach().mean())
+
+net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+if WHO:
+    net[1].register_forward_hook(Stats())
+model = DDP(net)
+for x in data:
+    model(x).sum().backward()
+"""
+)
+AVERAGED = (
+    START
+    + """
+model = nn.Linear(2, 2)
+for p in model.parameters():
+    dist.all_reduce(p)
+    MEAN
+"""
+)
+SHARED = START + "held = LIST\ndist.broadcast_object_list(held, src=0)\nprint(held[0])\n"
 GATHERED = (
     START
     + """
@@ -229,6 +254,18 @@ FOUND = {
         filled(STAGES, INSIDE=RECEIVE, BEHIND="pass"),
         RECEIVE,
     ),
+    "a hook of one rank that waits for all": (
+        "DW401",
+        filled(HOOKED, WHO="rank == 0"),
+        "net[1].register_forward_hook(Stats())",
+    ),
+    "a mean that nothing keeps": ("DW421", filled(AVERAGED, MEAN="p / world"), "p / world"),
+    "a mean of a method that nothing keeps": ("DW421", filled(AVERAGED, MEAN="p.div(world)"), "p.div(world)"),
+    "a list without a place for the object": (
+        "DW417",
+        filled(SHARED, LIST="[1] if rank == 0 else []"),
+        "dist.broadcast_object_list(held, src=0)",
+    ),
     "a result of the shape of a part": (
         "DW425",
         START + "x = torch.ones(2, 3)\nall_x = torch.empty(x.shape)\ndist.all_gather_into_tensor(all_x, x)",
@@ -265,6 +302,11 @@ RIGHT = {
     "a critic in its wrapper": ("DW207", filled(CRITIC, NET="critic")),
     "gradients after all parts": ("DW431", filled(STAGES, INSIDE="pass", BEHIND=RECEIVE)),
     "results of all ranks": ("DW434", filled(GATHERED, GATHER="dist.all_gather_object(parts, x)")),
+    "a hook of all ranks": ("DW401", filled(HOOKED, WHO="data")),
+    "a mean in place": ("DW421", filled(AVERAGED, MEAN="p /= world")),
+    "a mean of a method in place": ("DW421", filled(AVERAGED, MEAN="p.div_(world)")),
+    "a list with a place for the object": ("DW417", filled(SHARED, LIST="[1] if rank == 0 else [None]")),
+    "a list as long as the number of ranks": ("DW417", filled(SHARED, LIST="[1] * 2 if rank == 0 else [None] * 2")),
     "a result of all parts": (
         "DW425",
         START + "x = torch.ones(2, 3)\nall_x = torch.empty(world, *x.shape)\ndist.all_gather_into_tensor(all_x, x)",
