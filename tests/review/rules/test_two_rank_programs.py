@@ -201,6 +201,19 @@ if rank == 0:
     print(len(outputs))
 """
 )
+LAST = (
+    START
+    + """
+from torch.utils.data import DataLoader, Subset
+
+model = DDP(nn.Linear(4, 2))
+rows = torch.randn(35, 4)
+for x in DataLoader(Subset(rows, range(rank, len(rows), world)), SIZE):
+    y = MADE
+    parts = [torch.empty_like(y) for _ in range(world)]
+    dist.all_gather(parts, y)
+"""
+)
 
 
 def filled(code: str, **parts: str) -> str:
@@ -266,6 +279,16 @@ FOUND = {
         filled(SHARED, LIST="[1] if rank == 0 else []"),
         "dist.broadcast_object_list(held, src=0)",
     ),
+    "the last batches of parts that differ": (
+        "DW427",
+        filled(LAST, SIZE="batch_size=9", MADE="model.module(x)"),
+        "dist.all_gather(parts, y)",
+    ),
+    "labels of last batches": (
+        "DW427",
+        filled(LAST, SIZE="batch_size=9", MADE="model(x).argmax(1)"),
+        "dist.all_gather(parts, y)",
+    ),
     "a result of the shape of a part": (
         "DW425",
         START + "x = torch.ones(2, 3)\nall_x = torch.empty(x.shape)\ndist.all_gather_into_tensor(all_x, x)",
@@ -307,6 +330,9 @@ RIGHT = {
     "a mean of a method in place": ("DW421", filled(AVERAGED, MEAN="p.div_(world)")),
     "a list with a place for the object": ("DW417", filled(SHARED, LIST="[1] if rank == 0 else [None]")),
     "a list as long as the number of ranks": ("DW417", filled(SHARED, LIST="[1] * 2 if rank == 0 else [None] * 2")),
+    "no last batch": ("DW427", filled(LAST, SIZE="batch_size=9, drop_last=True", MADE="model(x)")),
+    "a number of each batch": ("DW427", filled(LAST, SIZE="batch_size=9", MADE="model(x).mean()")),
+    "last batches of one size": ("DW427", filled(LAST, SIZE="batch_size=1", MADE="model(x)")),
     "a result of all parts": (
         "DW425",
         START + "x = torch.ones(2, 3)\nall_x = torch.empty(world, *x.shape)\ndist.all_gather_into_tensor(all_x, x)",
