@@ -214,6 +214,26 @@ for x in DataLoader(Subset(rows, range(rank, len(rows), world)), SIZE):
     dist.all_gather(parts, y)
 """
 )
+PLAYED = (
+    START
+    + """
+import random
+
+class Game:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def play(self):
+        return torch.tensor([self.random.gauss(0, 1) for _ in range(4)])
+
+BEFORE
+model = DDP(nn.Linear(4, 2))
+AFTER
+for _ in range(10):
+    states = torch.stack([game.play() for _ in range(8)])
+    model(states).sum().backward()
+"""
+)
 
 
 def filled(code: str, **parts: str) -> str:
@@ -289,6 +309,11 @@ FOUND = {
         filled(LAST, SIZE="batch_size=9", MADE="model(x).argmax(1)"),
         "dist.all_gather(parts, y)",
     ),
+    "games of one seed": (
+        "DW243",
+        filled(PLAYED, BEFORE="", AFTER="game = Game(seed=3)"),
+        "game = Game(seed=3)",
+    ),
     "a result of the shape of a part": (
         "DW425",
         START + "x = torch.ones(2, 3)\nall_x = torch.empty(x.shape)\ndist.all_gather_into_tensor(all_x, x)",
@@ -333,6 +358,9 @@ RIGHT = {
     "no last batch": ("DW427", filled(LAST, SIZE="batch_size=9, drop_last=True", MADE="model(x)")),
     "a number of each batch": ("DW427", filled(LAST, SIZE="batch_size=9", MADE="model(x).mean()")),
     "last batches of one size": ("DW427", filled(LAST, SIZE="batch_size=1", MADE="model(x)")),
+    "games of a seed of each rank": ("DW243", filled(PLAYED, BEFORE="", AFTER="game = Game(seed=3 + rank)")),
+    "games without a seed": ("DW243", filled(PLAYED, BEFORE="", AFTER="game = Game(seed=None)")),
+    "games that are there before the model": ("DW243", filled(PLAYED, BEFORE="game = Game(seed=3)", AFTER="")),
     "a result of all parts": (
         "DW425",
         START + "x = torch.ones(2, 3)\nall_x = torch.empty(world, *x.shape)\ndist.all_gather_into_tensor(all_x, x)",
