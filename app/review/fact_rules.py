@@ -25,6 +25,7 @@ from .rules import (
     lost_results,
     messages,
     model_modes,
+    partial_outputs,
     partial_reports,
     partial_steps,
     process_group,
@@ -33,6 +34,7 @@ from .rules import (
     replicas,
     same_draws,
     samplers,
+    saved_shards,
     scaled_steps,
     schedules,
     settings_of_ranks,
@@ -98,6 +100,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW303": fsdp_order.check_clip,
     "DW304": fsdp_order.check_checkpointing,
     "DW305": fsdp_order.check_whole_state,
+    "DW306": saved_shards.check,
     "DW407": gathered_shapes.check,
     "DW409": process_group.check_end,
     "DW411": swallowed_errors.check,
@@ -105,7 +108,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW414": process_values.check_hash,
     "DW415": collective_arguments.check_result,
     "DW416": collective_arguments.check_root,
-    "DW417": collective_arguments.check_list,
+    "DW417": collective_arguments.check_lengths,
     "DW418": collective_arguments.check_elements,
     "DW419": collective_arguments.check_receive,
     "DW420": gathered_gradients.check,
@@ -125,6 +128,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW434": partial_reports.check,
     "DW435": tensor_devices.check,
     "DW437": unset_names.check,
+    "DW438": partial_outputs.check,
     "DW450": group_choices.check_order,
     "DW451": group_choices.check_group,
     "DW501": checkpoints.check_race,
@@ -132,15 +136,24 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW504": checkpoint_loads.check,
     "DW505": early_reads.check_read,
 }
+# The rules for which a module is also read as the scripts that use it call it: in these, what is there is wrong, rather
+# than that something is missing, which a script may do elsewhere.
+IN_USE = (
+    *("DW207", "DW224", "DW225", "DW226", "DW229", "DW230", "DW236", "DW240", "DW302", "DW303", "DW306", "DW414"),
+    *("DW415", "DW416", "DW417", "DW418", "DW419", "DW420", "DW421", "DW422", "DW423", "DW424", "DW425", "DW426"),
+    *("DW427", "DW431", "DW438", "DW450", "DW451"),
+)
 
 
 def check_facts(script: Script) -> Iterator[tuple[str, Violation]]:
     """Yield what violates one of ``FACT_RULES``, each place once."""
     reported: set[tuple[str, int, int]] = set()
-    for run in script.runs:
-        for rule, check in FACT_RULES.items():
-            for violation in check(script, run):
-                key = rule, violation.line, violation.column
-                if key not in reported:
-                    reported.add(key)
-                    yield rule, violation
+    for each in (script, *script.in_use):
+        rules = FACT_RULES if each is script else IN_USE
+        for run in each.runs:
+            for rule in rules:
+                for violation in FACT_RULES[rule](each, run):
+                    key = rule, violation.line, violation.column
+                    if key not in reported:
+                        reported.add(key)
+                        yield rule, violation

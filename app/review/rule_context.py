@@ -101,6 +101,17 @@ class Script:
         """Free the memory of the model, of which nothing can be asked after this."""
         if "evaluated" in vars(self):
             self.evaluated.forget()
+        for each in vars(self).get("in_use", []):
+            each.forget()
+
+    @cached_property
+    def in_use(self) -> "list[Script]":
+        """This module in each of the scripts that use it: what they pass to its functions is known there."""
+        from ..training_script.model.users import evaluated_in_use
+
+        if not self.has_ranks or not any(root.function for root in self.evaluated.roots):
+            return []
+        return [ModuleInUse(self, each) for each in evaluated_in_use(self.source.tree, Path(self.source.path))]
 
     @cached_property
     def divergences_in_use(self) -> "list[Divergence]":
@@ -150,6 +161,14 @@ class Script:
             return False
         node = getattr(reach.fact, "node", None)
         return node is None or node in self.source.parents  # a call that functools.partial completes is not
+
+
+class ModuleInUse(Script):
+    """A module as a script that uses it evaluates it."""
+
+    def __init__(self, module: Script, evaluated: "Evaluated") -> None:
+        self.source, self.names, self._mentions = module.source, module.names, module._mentions
+        self.evaluated, self.has_ranks = evaluated, True
 
 
 def _is_in_tests(path: Path) -> bool:

@@ -8,6 +8,7 @@ from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
+from ...training_script.model.lengths import PAIR, differ, length
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at
 from ...training_script.syntax import last_name
@@ -95,6 +96,22 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
                     patch = partial(list_on_root, script, fact.node, word, LISTS[name][0], at.value)
                 yield from violation_at(script, reach, f"{problem}: {name} raises an error there", 0.9, patch=patch)
                 break
+
+
+def check_lengths(script: Script, run: Run) -> Iterator[Violation]:
+    """DW417: yield the lists of objects that are not as long on the ranks that receive as on the one that sends."""
+    yield from check_list(script, run)
+    for reach, fact, name in _of_all(run, {"broadcast_object_list": FROM_ONE["broadcast_object_list"]}):
+        given = argument(fact, 0, "object_list")
+        if given and reach.ranks == ALL and differ(given.key, length):
+            first, second = (length(given.key, rank) for rank in PAIR)
+            yield from violation_at(
+                script,
+                reach,
+                f"the list that {name} gets has {first} elements on rank 0, and {second} on another rank: all need the "
+                "same number",
+                0.9,
+            )
 
 
 def _has_counterpart(script: Script, run: Run, call: Noted, *, passed: bool) -> bool:

@@ -11,10 +11,10 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.lengths import PAIR, number
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, call_argument, last_name
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
 from ..patches.torch_names import torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 from . import unread_results
 
 PREFIX = "torch.distributed."
@@ -36,6 +36,7 @@ SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
 def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
     """DW421: yield the collectives that write their result into a tensor nothing refers to, or nothing reads."""
     yield from unread_results.check(script, run)
+    yield from _lost_quotients(script, run)
     for reach, fact, name in _here(script, run, IN_PLACE):
         given = _argument(fact, 0, IN_PLACE[name])
         if not reach.several:
@@ -53,12 +54,35 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _lost_quotients(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the divisions of a sum over the ranks by their number that are kept nowhere."""
+    for reach, fact, name in _here(script, run, {"all_reduce": "tensor"}):
+        given = _argument(fact, 0, "tensor")
+        if given is None or not reach.several:
+            continue
+        around = script.names.enclosing_function(fact.node) or script.source.tree
+        for stmt in nodes_below(around):
+            match stmt:
+                case (
+                    ast.Expr(value=ast.BinOp(left=divided, op=ast.Div(), right=number) as lost)
+                    | ast.Expr(value=ast.Call(func=ast.Attribute(value=divided, attr="div"), args=[number]) as lost)
+                ) if ast.dump(divided) == ast.dump(given) and script.is_world_size(number):
+                    yield from violation_at(
+                        script,
+                        at_node(script, reach, lost),
+                        f"nothing keeps this mean: `{script.source.one_line(given)}` stays the sum made by {name}",
+                        0.9,
+                    )
+                case _:
+                    pass
+
+
 def check_none(script: Script, run: Run) -> Iterator[Violation]:
     """DW422: yield the uses of what a collective returns that writes its result into its argument."""
     for reach, fact, name in _here(script, run, dict.fromkeys(GROUP_PLACE, "")):
-        if name == "new_group" or {"async_op", "**"} & fact.named.keys() or _is_statement(script, fact.node):
+        if name == "new_group" or {"async_op", "**"} & fact.named.keys():
             continue
-        if _is_used(script, fact.node):
+        if _is_waited_for(script, fact.node) or (not _is_statement(script, fact.node) and _is_used(script, fact.node)):
             yield from violation_at(
                 script,
                 reach,
@@ -183,6 +207,36 @@ def _is_statement(script: Script, call: ast.Call) -> bool:
     while isinstance(parent, ast.IfExp | ast.BoolOp | ast.Await):
         parent = script.source.parents.get(parent)
     return parent is None or isinstance(parent, ast.Expr | ast.Lambda | ast.Return | ast.comprehension | ast.ListComp)
+
+
+def _is_waited_for(script: Script, call: ast.Call) -> bool:
+    """Return whether the result of a call is kept in a list of handles, for each of which something waits."""
+    match script.source.parents.get(call):
+        case ast.Call(func=ast.Attribute(value=kept, attr="append")):
+            held = dotted_name(kept)
+        case ast.ListComp(elt=element) as made if element is call:
+            stmt = script.source.parents.get(made)
+            held = dotted_name(stmt.targets[0]) if isinstance(stmt, ast.Assign) else ""
+        case _:
+            return False
+    around = script.names.enclosing_function(call)
+    if held.startswith("self."):
+        around = script.names.enclosing_class(script.names.scope_of[call])
+    for loop in ast.walk(around or script.source.tree) if held else ():
+        match loop:
+            case ast.For(target=ast.Name(id=name), iter=over, body=body) if dotted_name(over) == held:
+                return any(_waits(node, name) for stmt in body for node in ast.walk(stmt))
+            case _:
+                pass
+    return False
+
+
+def _waits(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=waited), attr="wait")):
+            return waited == name
+        case _:
+            return False
 
 
 def _is_used(script: Script, call: ast.Call) -> bool:

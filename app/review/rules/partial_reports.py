@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 
+from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import DIFFERS, Key, parts
 from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, argument
@@ -32,6 +33,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for part in given:
             if part.grown is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
+            if any(each.op in SAME for each in parts(part.grown.after)):
+                continue  # each round adds what it has gathered from all ranks
             if part.grown.rounds.spread & DIFFERS or not loaders.isdisjoint(parts(part.grown.rounds)):
                 yield from violation_at(
                     script,

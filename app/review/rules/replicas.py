@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.model.collective_effects import OF_ONE_RANK
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL, Key
+from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
@@ -23,7 +24,7 @@ from .chosen_layers import check_chosen
 SEED = "torch.manual_seed"
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 # What gives all ranks the same parameters, or makes them one model.
-SYNCHRONISES = re.compile(r"broadcast|load|init_?weights|prepare|initialize|Trainer|sync_p")
+SYNCHRONISES = re.compile(r"broadcast|load(?!er)|init_?weights|prepare|initialize|Trainer|sync_p")
 WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
 SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
 GRADIENT = re.compile(r"\.grad\b")
@@ -180,6 +181,15 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
         given = argument(fact, 0, "metrics")
         owned = fact.owner and any(key in made for key in alternatives(fact.owner.key))
         if owned and given and given.key.spread & LOCAL and reach.several:
+            if sums := _sums_of_one(run, given.key):
+                yield from violation_at(
+                    script,
+                    sums,
+                    "reduce gives the sum to one rank, and the scheduler of every rank steps by it "
+                    f"(line {reach.fact.site.line}): the others go by what is left in their tensor",
+                    0.85,
+                )
+                continue
             yield from violation_at(
                 script,
                 reach,
@@ -188,6 +198,12 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
                 0.75,
                 patch=partial(average_argument, script, fact.node, "metrics", 0) if script.is_here(reach) else None,
             )
+
+
+def _sums_of_one(run: Run, value: Key) -> Reach | None:
+    """Return the reduction to one rank that a value is made of."""
+    places = [part.args[1:3] for part in parts(value) if part.op == "local" and part.args[0] == OF_ONE_RANK]
+    return next((at for at, fact in run.of("torch.distributed.reduce") if fact.site[:2] in places), None)
 
 
 def where_given(script: Script, reach: Reach, fact: Noted) -> Reach:

@@ -6,19 +6,20 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key
-from ...training_script.model.library_calls import RANDOM_TENSORS
+from ...training_script.model.library_calls import GENERATORS, RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
 from ...training_script.nodes import node_at
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import seed_of_rank
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import in_function_of, violation_at
 from .replicas import SEED, where_given
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the seeds, set after DDP has wrapped a model, by which all ranks draw the same inputs."""
+    yield from _of_generators(script, run)
     if any(value.key.spread & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
         return
     wrapped, seed = False, None
@@ -40,6 +41,25 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 patch=partial(seed_of_rank, script, setting) if setting else None,
             )
             seed = None
+
+
+def _of_generators(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the generator, made after DDP has wrapped a model, from which all ranks draw the same inputs."""
+    wraps = [reach for reach, _ in run.of(*DDP_CLASSES)]
+    made = [(reach, fact) for reach, fact in run.of(*GENERATORS) if "alike" in fact.result.facts and reach.several]
+    if not wraps or len(made) != 1 or run.reached.index(made[0][0]) < run.reached.index(wraps[0]):
+        return
+    for reach, fact in run.of(WRAPPED_FORWARD):
+        given = fact.values[0] if fact.values else None
+        if given and "alike" in given.facts and same_on_ranks(given.key) and reach.loops and reach.several:
+            yield from violation_at(
+                script,
+                in_function_of(made[0][0], wraps),
+                "all ranks make this generator with one seed, and what it gives goes into the model "
+                f"(line {fact.site.line}): each computes the same as the others",
+                0.75,
+            )
+            return
 
 
 def _is_of_all(reach: Reach, seed: Noted) -> bool:

@@ -12,6 +12,7 @@ from ..violations import violation_at
 WHOLE = {"torch.distributed.all_gather_into_tensor": "the parts of all ranks do not fit into it"}
 WHOLE["torch.distributed.reduce_scatter_tensor"] = "it takes the part of one rank only"
 LIKE = {"empty_like", "zeros_like", "ones_like", "clone"}
+SHAPED = {f"{prefix}{name}" for prefix in ("", "new_") for name in ("empty", "zeros", "ones")}
 TYPED = ("is_floating_point", "dtype", "float(", "named_parameters", "is_complex")
 
 
@@ -27,7 +28,7 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
         if not script.is_here(reach) or out is None or given is None:
             continue
         made = [each for each in script.names.origins(out) if isinstance(each, ast.Call)]
-        of = [(each.args or [getattr(each.func, "value", each)])[0] for each in made if last_name(each.func) in LIKE]
+        of = [like for each in made if (like := _like(each))]
         if of and len(of) == len(made) and all(ast.dump(each) == ast.dump(given) for each in of):
             name = fact.name.rpartition(".")[2]
             yield from violation_at(
@@ -36,6 +37,23 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
                 f"the result of {name} has the size of the part that this rank passes: {WHOLE[fact.name]}",
                 0.85,
             )
+
+
+def _like(made: ast.Call) -> ast.expr | None:
+    """Return the tensor whose shape a call gives a new one."""
+    name = last_name(made.func)
+    if name in LIKE:
+        return made.args[0] if made.args else getattr(made.func, "value", None)
+    match made.args:
+        case [ast.Starred(value=shape)] | [shape] if name in SHAPED:
+            pass
+        case _:
+            return None
+    match shape:
+        case ast.Attribute(value=of, attr="shape") | ast.Call(func=ast.Attribute(value=of, attr="size"), args=[]):
+            return of
+        case _:
+            return None
 
 
 def check_state(script: Script, run: Run) -> Iterator[Violation]:

@@ -3,13 +3,15 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.amounts import DISTINCT
+from ...training_script.model.amounts import DISTINCT, is_of_batch
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
 from ...training_script.model.lengths import KEEPING, PAIR, SHAPED, differ, length, number, samples
+from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value
 from ...training_script.nodes import nodes_below
+from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -17,6 +19,9 @@ from ..violations import violation_at
 from .replicas import LAYER
 
 PREFIX = "torch.distributed."
+LOADER_WITH_REST = 5  # parts of the key of a loader that gives the last samples, too
+# Methods that keep one row for each sample.
+OF_EACH = {"argmax", "softmax", "log_softmax", "sigmoid", "detach", "cpu", "float", "contiguous"}
 # Collectives that need tensors of one size on all ranks, with the place of the tensor and of the group.
 SENT = {
     "all_reduce": (0, "tensor", 2),
@@ -40,6 +45,17 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script, reach, f"the tensors that {name} gets from the ranks differ in size{why}", 0.85
             )
+        elif sizes := _sizes_of_last(reach):
+            place, word, _ = SENT[fact.name.removeprefix(PREFIX)]
+            node = call_argument(fact.node, word, place)
+            if script.is_here(reach) and node is not None and _is_per_sample(script, run, node):
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"the last batch of one rank has {sizes[0]} samples, that of another {sizes[1]}: "
+                    f"{fact.name.removeprefix(PREFIX)} needs tensors of one size",
+                    0.8,
+                )
     for reach, fact in run.of(*DDP_CLASSES):
         model = argument(fact, 0, "module")
         if model and reach.several and any(map(_is_layer_by_data, _layers(model))):
@@ -50,6 +66,33 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
                 "on all ranks",
                 0.85,
             )
+
+
+def _sizes_of_last(reach: Reach) -> tuple[int, int] | None:
+    """Return the sizes of the last batches of two ranks in a loop around a call, if they are known and differ."""
+    for loop in reach.loops:
+        held = loop.amount.args[0] if loop.amount.op == "length" and loop.amount.args else loop.amount
+        while held.op in ("enumerate", "zip") and held.args:
+            held = held.args[0]
+        first, second = (samples(loop.amount, rank) for rank in PAIR)
+        size = number(held.args[4], PAIR[0]) if held.op == "loader" and len(held.args) == LOADER_WITH_REST else None
+        if first is not None and second is not None and size and first % size != second % size:
+            return first % size or size, second % size or size
+    return None
+
+
+def _is_per_sample(script: Script, run: Run, tensor: ast.expr) -> bool:
+    """Return whether a tensor is a part of a batch, or what a model gives for one."""
+    made = [each for each in script.names.origins(tensor) if isinstance(each, ast.Call)]
+    node = made[0] if len(made) == 1 else tensor
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_EACH:
+        node = node.func.value
+    if not isinstance(node, ast.Call):
+        key = script.evaluated.value(node)
+        return key is not None and is_of_batch(key)
+    given = script.evaluated.value(node.args[0]) if len(node.args) == 1 else None
+    called = any(fact.node is node for _, fact in run.of(WRAPPED_FORWARD, PAST_WRAPPER))
+    return given is not None and is_of_batch(given) and called
 
 
 def is_sized_by_data(tensor: Key) -> bool:

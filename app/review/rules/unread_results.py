@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 
+from ...training_script.model.calls import MEASURES
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import parts
 from ...training_script.model.library_calls import RANDOM
@@ -10,9 +11,12 @@ from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, last_name
+from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import at_node, violation_at
+from .fsdp_order import FSDP1, FSDP2
 
+WRAPPERS = (*DDP_CLASSES, *FSDP1, *FSDP2)
 PREFIX = "torch.distributed."
 REDUCTIONS = ("all_reduce", "reduce")
 # Functions and methods that return a tensor with a storage of its own.
@@ -22,7 +26,10 @@ NEW = {"tensor", "clone", "mean", "sum", "FloatTensor", "deepcopy", *JOINS}
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reductions of data of the ranks whose result nothing reads."""
-    for reach, fact in run.of(*(PREFIX + name for name in REDUCTIONS)):
+    reductions = list(run.of(*(PREFIX + name for name in REDUCTIONS)))
+    of_gradients = [fact for _, fact in reductions if (sent := argument(fact, 0, "tensor")) and _is_gradient(sent)]
+    by_hand = len({fact.site for fact in of_gradients}) == 1 and not any(run.of(*WRAPPERS)) and any(run.of(".step"))
+    for reach, fact in reductions:
         sent, given = argument(fact, 0, "tensor"), call_argument(fact.node, "tensor", 0)
         if sent is None or given is None or not _is_of_rank(sent) or not script.is_here(reach) or not reach.several:
             continue
@@ -31,8 +38,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if isinstance(script.source.parents.get(fact.node), ast.Expr):
                 message = f"`{script.source.one_line(given)}` is a new tensor: the result of {name} is lost with it"
                 yield from violation_at(script, reach, message, 0.85)
-        elif isinstance(given, ast.Name) and (lost := _lost_at(script, fact, given)):
+        elif isinstance(given, ast.Name) and (lost := _lost_at(script, fact, given, by_hand and _is_gradient(sent))):
             message = f"the result of {name} is in `{given.id}`, a tensor of its own, and nothing reads it afterwards"
+            if _is_gradient(sent) and not _is_unread(script, fact, given):
+                message = f"the gradients of all ranks are in `{given.id}` only, and nothing writes them back"
             if lost is not fact.node:
                 message = f"this binds a name, and writes nothing: the result of {name} (line {given.lineno}) is lost"
             yield from violation_at(script, at_node(script, reach, lost), message, 0.8)
@@ -41,11 +50,22 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _is_of_rank(sent: Value) -> bool:
     """Return whether a tensor holds gradients, what a loop sums up, or data of a rank other than random numbers."""
     held = (part.grown or (part.op == "local" and part.args[0] != RANDOM) for part in parts(sent.key))
-    return "gradient" in sent.facts or any(held)
+    return _is_gradient(sent) or any(held)
 
 
-def _lost_at(script: Script, reduction: Noted, tensor: ast.Name) -> ast.expr | None:
-    """Return where the result of a reduction is lost, None if something may read it."""
+def _is_gradient(sent: Value) -> bool:
+    return "gradient" in sent.facts
+
+
+def _is_unread(script: Script, reduction: Noted, tensor: ast.Name) -> bool:
+    return _lost_at(script, reduction, tensor, may_be_measured=False) is not None
+
+
+def _lost_at(script: Script, reduction: Noted, tensor: ast.Name, may_be_measured: bool) -> ast.expr | None:
+    """Return where the result of a reduction is lost, None if something may read it.
+
+    ``may_be_measured``: a number that tells how large it is does not count.
+    """
     source = script.source
     stmt = source.statement_of(reduction.node)
     block = source.block_of(stmt)
@@ -66,6 +86,8 @@ def _lost_at(script: Script, reduction: Noted, tensor: ast.Name) -> ast.expr | N
     for node in sorted(reads, key=lambda each: (each.lineno, each.col_offset)):
         if node.id not in held or node.lineno <= end:
             continue
+        if may_be_measured and _is_measured(script, node):
+            continue
         at = source.statement_of(node)
         match at:
             case ast.Assign(targets=targets) if all(map(_is_names, targets)):
@@ -83,6 +105,12 @@ def _lost_at(script: Script, reduction: Noted, tensor: ast.Name) -> ast.expr | N
             lost = at.value
         held |= rebound
     return lost
+
+
+def _is_measured(script: Script, tensor: ast.Name) -> bool:
+    """Return whether a tensor is only the object of a method that returns its size as a number."""
+    method = script.source.parents.get(tensor)
+    return isinstance(method, ast.Attribute) and method.attr in MEASURES and method.value is tensor
 
 
 def _is_new(value: ast.expr) -> bool:

@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
-from ..violations import violation_at
-from .replicas import GRADIENT, LAYER, SYNCHRONISES
+from ..violations import in_function_of, violation_at
+from .replicas import GRADIENT, LAYER, SEED, SYNCHRONISES
 
 SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
 COPY = ("copy.deepcopy", "copy.copy")
@@ -46,7 +47,10 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
-    if not any(run.of(*COPY)) or script.mentions(SEEDS) or script.mentions(SYNCHRONISES):
+    if not any(run.of(*COPY)) or script.mentions(SYNCHRONISES):
+        return
+    seeds = list(run.of(SEED))
+    if not seeds if script.mentions(SEEDS) else seeds:
         return
     wraps = [(reach, model) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
     for number, each in enumerate(run.reached):
@@ -57,12 +61,16 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
         wrapped = any(
             id(reach) in later and together(each, reach) and given and model.key is given.key for reach, model in wraps
         )
-        if wrapped and given and isinstance(given.obj, Instance) and learns(given.obj):
+        earlier = [fact for at, fact in seeds if id(at) not in later]
+        if seeds and not (earlier and any(value.key.spread & BY_RANK for value in earlier[-1].values)):
+            continue
+        if wrapped and given and (learns(given.obj) or is_layer(given.key)):
+            why = "each rank has a seed of its own" if seeds else "no seed is set"
             yield from violation_at(
                 script,
-                each,
-                "this copy of the model is made before DDP sends rank 0's parameters, and no seed is set: it differs "
-                "between ranks",
+                in_function_of(each, [reach for reach, _ in wraps]),
+                f"this copy of the model is made before DDP sends rank 0's parameters, and {why}: it differs between "
+                "ranks",
                 0.8,
             )
 
@@ -84,6 +92,12 @@ def learns(obj: object) -> bool:
     if not any(name.endswith("nn.Module") for name in obj.cls.library_bases()):
         return False
     return any(_makes_parameters(each) for each in obj.cls.ancestry())
+
+
+def is_layer(model: Key) -> bool:
+    """Return whether a model is a layer of torch with parameters, or layers in a row."""
+    layers = (str(part.args[0]) for part in parts(model) if part.op == "call")
+    return any(name.startswith("torch.nn.") and LAYER.fullmatch(name.rpartition(".")[2]) for name in layers)
 
 
 def _makes_parameters(cls: ClassRef) -> bool:

@@ -7,7 +7,7 @@ from .choices import ChoiceEvaluator
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
 from .keys import BY_RANK, Key
-from .library_calls import CALLING_METHODS, CALLS_GIVEN, METHODS
+from .library_calls import CALLING_METHODS, CALLS_GIVEN, HOOKS, METHODS
 from .names import GRADIENT, Named, Values
 from .noted_calls import (
     DESTROY,
@@ -232,6 +232,8 @@ class CallEvaluator(ChoiceEvaluator):
         place, word = CALLS_GIVEN.get(name, (99, ""))
         if isinstance(callee.obj, Method) and callee.obj.name in CALLING_METHODS:
             place = CALLING_METHODS[callee.obj.name]
+        if isinstance(callee.obj, Method) and callee.obj.name in HOOKS and self.path[-1].spread & BY_RANK:
+            place = 0  # a hook of some ranks
         function = named.get(word) or (values[place] if place < len(values) else None)
         if function is None or not is_followed(function.obj) or is_elements(function.obj):
             return None

@@ -96,7 +96,9 @@ class IterableEvaluator(EffectEvaluator):
 
     def keep_under(self, target: ast.expr, held: Value, name: Key) -> bool:
         """Note that something is kept in a mapping or a set; return whether data of this rank are its name there."""
-        if not (held.key.op == "mapping" or held.facts & (MAPPING | UNORDERED_FACT)) or not is_of_data(name):
+        is_empty = held.key.op == "mapping" and not held.key.args
+        kept = is_empty or held.key.op == DISTINCT or held.facts & (MAPPING | UNORDERED_FACT)
+        if not kept or not is_of_data(name):
             return False
         made = Value(self.distinct(target), held.facts)
         match target:

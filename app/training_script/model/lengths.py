@@ -32,7 +32,13 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }
 # Tensors by the place of their shape, and functions that keep the length of their first argument.
 SHAPED = {**dict.fromkeys(("randn", "rand", "zeros", "ones", "empty"), 0), "full": 0, "randperm": 0, "randint": 2}
-KEEPING = {"torch.utils.data.TensorDataset", "torch.tensor", "torch.as_tensor", "torch.from_numpy"}
+KEEPING = {
+    "torch.utils.data.TensorDataset",
+    "torch.nn.functional.one_hot",
+    "torch.tensor",
+    "torch.as_tensor",
+    "torch.from_numpy",
+}
 # What computes one element for each, as a function or a method of a tensor; and what reduces other dimensions.
 ELEMENTWISE = {"abs", "cos", "exp", "log", "neg", "pow", "relu", "round", "sigmoid", "sign", "sin", "sqrt", "tanh"}
 ELEMENTWISE |= {"softmax", "square", "cumsum", "unsqueeze", "squeeze", "add", "sub", "mul", "div", "where"}
@@ -148,6 +154,8 @@ def length(key: Key, rank: Member) -> int | None:
             return _of_call(name, given, rank)
         case "if", (test, then, other):
             return _of_sides(length, test, then, other, rank)
+        case "pieces", (_, _, _, Key() as whole, count):
+            return _of_pieces(length(whole, rank), number(count, rank))
         case "item", (Key(op="pieces", args=(*_, Key() as whole, count)), place):
             return _of_piece(length(whole, rank), number(count, rank), number(place, rank))
         case _:
@@ -188,6 +196,11 @@ def _of_place(held: Key, place: int | None, rank: Member) -> int | None:
     else:
         known = {each.value: value for each, value in zip(held.args[::2], held.args[1::2], strict=True)}
     return number(known[place], rank) if place in known else None
+
+
+def _of_pieces(whole: int | None, count: int | None) -> int | None:
+    """Return the number of pieces that ``chunk`` makes: fewer than asked for of a short tensor."""
+    return -(-whole // -(-whole // count)) if whole and count else None
 
 
 def _of_piece(whole: int | None, count: int | None, place: int | None) -> int | None:

@@ -170,6 +170,9 @@ CALLS_GIVEN: dict[str, tuple[int, str]] = {
     "asyncio.to_thread": (0, "func"),
 }
 CALLING_METHODS = {"submit": 0, "apply_async": 0, "run_in_executor": 1, "call_later": 1, "callback": 0}
+# Methods of models and parameters that take a function which each pass calls.
+HOOKS = {f"register_{name}hook" for name in ("", "forward_", "forward_pre_", "full_backward_", "full_backward_pre_")}
+HOOKS |= {"register_post_accumulate_grad_hook"}
 
 BUFFERS = ("io.BytesIO", "io.StringIO")
 # Results that differ between ranks, with what they are.

@@ -30,7 +30,7 @@ from .library_calls import (
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
-from .names import CARRIED, Named, Values
+from .names import ALIKE, CARRIED, Named, Values
 from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
@@ -91,6 +91,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
         if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
             return Value(self.keys.local(RANDOM, *self.place(node)))
+        if name in GENERATORS and values[0].key is not self.keys.none:
+            return self.unknown(node, *values, facts=ALIKE)
         if name in LISTINGS and values and values[0].key.spread & BY_RANK:
             return Value(self.keys.local(LISTED, *self.place(node)))
         if name == "pathlib.Path" and values:

@@ -26,6 +26,8 @@ from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
 from .values import NO_FACTS, Either, Instance, Method, Record, Table, Value
 
+SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
+OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
 RUNS_BESIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
 
@@ -52,6 +54,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.constant(None)
         if values and (name == "__getitem__" or (name == "get" and isinstance(owner.obj, Table))):
             return self.item(owner, values[0].key, node)
+        if name == "to_local":
+            return self.unknown(node, owner, facts=SHARD)
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
         if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
@@ -86,7 +90,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             bounds = [each.key for each in (*values, *named.values())]
             return Value(self.keys.make("max", owner.key, *bounds), owner.facts & CARRIED)
         if name in TRANSPARENT_METHODS:
-            return Value(owner.key, owner.facts, owner.obj if isinstance(owner.obj, Instance) else None)
+            facts = owner.facts - OF_GRAPH if name == "detach" else owner.facts
+            return Value(owner.key, facts, owner.obj if isinstance(owner.obj, Instance) else None)
         if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:

@@ -12,15 +12,16 @@ from .divergence import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
-from .function_steps import Branch, Called, Item
+from .function_steps import Branch, Called, Item, Rounds
 from .keys import BY_RANK
 from .parsed_modules import PARSED_MODULES
 from .rank_mentions import concerns_ranks
+from .sequences import Event
 
 MOST_USERS = 2  # of one module
 MOST_FILES = 80  # of a directory, read for their imports
 MOST_STEPS = 40_000  # of the evaluation of one user
-MOST_CALLS = 2  # on the way from a function to a condition on ranks
+MOST_CALLS = 2  # on the way from a function to a condition
 IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n#]*)", re.MULTILINE)
 NAME = re.compile(r"\w+")
 
@@ -28,7 +29,7 @@ NAME = re.compile(r"\w+")
 def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text: str) -> list[Divergence]:
     """Return where the functions of a module part the ranks, as far as only the scripts that call them show it."""
     roots = evaluated.roots if path.is_absolute() else []
-    if not any(root.function and _asks_for_rank(root.items, MOST_CALLS) for root in roots):
+    if not any(root.function and _may_part_ranks(root.items, MOST_CALLS) for root in roots):
         return []
     as_read = SOURCES.source(path)
     changed = {} if as_read and as_read.text == text else {path: tree}
@@ -37,19 +38,33 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
     return [each for every in found for each in every if each.decided.path == str(path)]
 
 
-def _asks_for_rank(items: list[Item], calls: int) -> bool:
-    """Return whether steps depend on the rank."""
-    pending = [(items, calls)]
+def evaluated_in_use(tree: ast.Module, path: Path) -> list[Evaluated]:
+    """Return the evaluations of the scripts that use a module, with this tree of it."""
+    found: list[Evaluated] = []
+    for user in users(path) if path.is_absolute() else []:
+        source, module = SOURCES.source(user), PARSED_MODULES.get(user)
+        if source and module:
+            found.append(Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree}))
+    return [each for each in found if each.complete]
+
+
+def _may_part_ranks(items: list[Item], calls: int) -> bool:
+    """Return whether steps depend on the rank, or something decides whether or how often all ranks are waited for."""
+    pending = [(items, calls, False)]
     while pending:
-        inside, calls = pending.pop()
+        inside, calls, is_decided = pending.pop()
         for item in inside:
             match item:
+                case Event() if is_decided:
+                    return True
                 case Branch(test=test, then=first, other=second):
                     if test.spread & BY_RANK:
                         return True
-                    pending += [(first, calls), (second, calls)]
+                    pending += [(first, calls, True), (second, calls, True)]
+                case Rounds(body=body):
+                    pending.append((body, calls, True))
                 case Called(summary=summary) if calls:
-                    pending.append((summary.items, calls - 1))
+                    pending.append((summary.items, calls - 1, is_decided))
                 case _:
                     pass
     return False

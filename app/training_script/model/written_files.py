@@ -1,10 +1,10 @@
 """The names of files that a module writes: whether they exist may change while ranks ask for them."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..nodes import nodes_below
-from ..syntax import last_name
+from ..syntax import FUNCTIONS, last_name
 
 # The place of the path among the arguments; -1: the object of the method.
 WRITERS = {
@@ -31,22 +31,32 @@ MODES = ("w", "a", "x")
 
 def written_names(tree: ast.Module) -> frozenset[str]:
     """Return the constant names in the paths that the calls of a module write or delete."""
-    constants = {
-        target.id: stmt.value.value
-        for stmt in tree.body
-        if isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Constant) and isinstance(stmt.value.value, str)
-        for target in stmt.targets
-        if isinstance(target, ast.Name)
-    }
+    at_top = _texts_bound(tree.body)
     found: set[str] = set()
-    for call in nodes_below(tree):
-        if isinstance(call, ast.Call) and (place := WRITERS.get(last_name(call.func))) is not None:
-            for part in _path(call, place):
+    for scope in (tree, *(node for node in nodes_below(tree) if isinstance(node, FUNCTIONS))):
+        inside = list(nodes_below(scope))
+        writes = [each for each in inside if isinstance(each, ast.Call) and last_name(each.func) in WRITERS]
+        texts = {**at_top, **_texts_bound(inside)} if writes and scope is not tree else at_top
+        for call in writes:
+            for part in _path(call, WRITERS[last_name(call.func)]):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     found.add(part.value)
-                elif isinstance(part, ast.Name) and part.id in constants:
-                    found.add(constants[part.id])
+                elif isinstance(part, ast.Name):
+                    found |= texts.get(part.id, set())
     return frozenset(name for name in found if "." in name.strip("./"))
+
+
+def _texts_bound(stmts: Iterable[ast.AST]) -> dict[str, set[str]]:
+    """Return the names that assignments bind, with the constant texts in what they are bound to."""
+    found: dict[str, set[str]] = {}
+    for stmt in stmts:
+        match stmt:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                texts = (node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
+                found.setdefault(name, set()).update(each for each in texts if isinstance(each, str))
+            case _:
+                pass
+    return found
 
 
 def _path(call: ast.Call, place: int) -> Iterator[ast.AST]:

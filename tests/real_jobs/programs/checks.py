@@ -303,3 +303,41 @@ def flat_buckets(names: Names) -> None:
 
 def merged_predictions(names: Names) -> None:
     assert sorted(names["merged"]) == list(range(140))
+
+
+def printed(name: str) -> torch.Tensor:
+    """Return the number that this rank has printed under a name."""
+    found = re.search(rf"\b{name}=(-?[\d.]+)", log())
+    assert found
+    return torch.tensor(float(found[1]))
+
+
+def assert_printed_alike(name: str) -> None:
+    """Both ranks have printed the same number."""
+    first, second = of_both_ranks(printed(name))
+    torch.testing.assert_close(first, second)
+
+
+def moving_average(_: Names) -> None:
+    assert_printed_alike("ema")
+
+
+def row_parallel(_: Names) -> None:
+    assert printed("error") < 1e-5
+
+
+def flat_gradients(_: Names) -> None:
+    assert_printed_alike("weight")
+
+
+def plateau_rates(_: Names) -> None:
+    assert_printed_alike("lr")
+
+
+def sharded_save(names: Names) -> None:
+    assert printed("restored") == sum(p.numel() for p in names["build"]().parameters())
+
+
+def bandit_rollouts(_: Names) -> None:
+    first, second = of_both_ranks(printed("first"))
+    assert first != second
