@@ -67,3 +67,20 @@ def test_what_all_ranks_write_alike_is_a_remark(code: str) -> None:
 @pytest.mark.parametrize("code", OF_EACH.values(), ids=OF_EACH)
 def test_what_ranks_write_over_each_other_is_a_warning(code: str) -> None:
     assert [each.severity for each in found(START + code, "DW412")] == ["warning"]
+
+
+RACES = {
+    "a directory": ('os.makedirs("out")', "checkpoint-race"),
+    "a file that is deleted": ('os.remove("last.pt")', "checkpoint-race"),
+    "losses": ('with open("log.txt", "w") as file:\n    file.write(str(rank))', "checkpoint-race"),
+    "settings that are the same": (
+        'with open("config.json", "w") as file:\n    json.dump({}, file)',
+        "all-ranks-side-effects",
+    ),
+    "an experiment": ("import wandb\nwandb.init()", "all-ranks-side-effects"),
+}
+
+
+@pytest.mark.parametrize(("code", "cause"), RACES.values(), ids=RACES.keys())
+def test_ranks_that_are_in_each_others_way_race(code: str, cause: str) -> None:
+    assert [each.cause for each in found(START + code, "DW412")] == [cause]
