@@ -43,6 +43,7 @@ NOTED_FUNCTIONS = {
 PAST_WRAPPER = "the forward pass of the model inside of DDP"
 MEETING_POINT = ("MASTER_PORT", "MASTER_ADDR")  # variables that all ranks need with one value
 NEW_PART = "part"  # of a model in DDP, by an assignment to an attribute
+PART_OF_SOME = "part of some ranks"  # of a model, by an assignment that other ranks do not make
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
 UNORDERED = "the order of a set"
