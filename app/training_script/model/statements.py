@@ -180,7 +180,8 @@ class StatementEvaluator(ExpressionEvaluator):
             return
         value = self.evaluate(stmt.value)
         for target in stmt.targets:
-            self.bind(target, value)
+            is_switch = isinstance(target, ast.Name) and target.id in self.module.parsed.switches
+            self.bind(target, Value(self.keys.true) if is_switch else value)  # as in a run of several ranks
 
     def _AnnAssign_statement(self, stmt: ast.AnnAssign) -> None:
         if stmt.value is not None:
