@@ -6,7 +6,7 @@ import re
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..nodes import walk
 from ..syntax import last_name
-from ..torch_classes import DDP_CLASSES, LOADER_CLASSES, OPTIMIZERS
+from ..torch_classes import DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
 from . import library_effects
 from .keys import Key
 from .library_calls import GENERATORS
@@ -28,6 +28,7 @@ NOTED_FUNCTIONS = {
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
     *("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
     *LOADER_CLASSES,
+    *GRAPH_LOADERS,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
     *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
     *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"),
