@@ -178,7 +178,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
     spec = knowledge.rules[rule]
     return ReviewFinding(
         rule=rule,
-        cause=spec.cause,
+        cause=found.cause or spec.cause,
         path=script.source.path,
         line=found.line,
         column=found.column,

@@ -191,7 +191,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A violation of a rule. ``severity`` is set only if it differs from the severity of the rule.
+    """A violation of a rule. ``severity`` and ``cause`` are set only if they differ from those of the rule.
 
     ``patch`` makes the patch, which takes longer than to find the violation.
     """
@@ -204,6 +204,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     branch: int | None = None
     related: list[RelatedPlace] = []
     severity: Severity | None = None
+    cause: str = ""
     patch: Callable[[], Patch] | None = None
 
 

@@ -2,6 +2,10 @@
 
 DDP_CLASSES = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 LOADER_CLASSES = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+# Loaders of PyTorch Geometric that draw around the nodes or edges of one graph, with the argument that names these.
+GRAPH_LOADERS = {f"torch_geometric.loader.{name}": (2, "input_nodes") for name in ("NeighborLoader", "HGTLoader")} | {
+    "torch_geometric.loader.LinkNeighborLoader": (2, "edge_label_index")
+}
 SAMPLER_CLASSES = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
 OPTIMIZERS, SCHEDULERS = "torch.optim.", "torch.optim.lr_scheduler."  # what their names begin with
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...training_script.edits import Edit
-from ...training_script.model.function_steps import Noted
+from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
 from ...training_script.model.library_calls import BACKWARD
-from ...training_script.model.reach import Condition, Reach, Run, without_not
+from ...training_script.model.reach import Condition, Reach, Run, known_tests, without_not
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS
@@ -75,6 +75,14 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 ]
                 yield from violation_at(script, place, message, 0.8, branch=own[-1].site.line, related=related)
                 break
+            if (last := _last_round(reach)) and _is_behind_loop(run, reach, step):
+                line = step.fact.site.line
+                message = (
+                    f"no_sync covers the last round of this loop, and the step behind it (line {line}) applies the "
+                    "gradients: the ranks apply different ones"
+                )
+                yield from violation_at(script, reach, message, 0.85, branch=last.site.line)
+                break
 
 
 def _tests(conditions: Sequence[Condition]) -> set[Key]:
@@ -83,12 +91,46 @@ def _tests(conditions: Sequence[Condition]) -> set[Key]:
 
 def _applies_rest(run: Run, covered: Reach, own: Sequence[Condition], step: Reach) -> bool:
     """Return whether a step is behind the loop in which a condition on rounds alone decides about synchronisation."""
-    at = [next(n for n, each in enumerate(run.reached) if each is reach) for reach in (covered, step)]
-    behind = at[0] < at[1] and step.loops == covered.loops[:-1] and bool(covered.loops)
     reduced = any(covered.loops[:-1] == each.loops for each, _ in run.of("torch.distributed.all_reduce"))
     lengths = {part.args[2] for each in own for part in parts(each.test) if part.args[:1] == ("Mod",)}
     others = {leaf for each in own for leaf in _leaves(each.test)} - lengths
-    return behind and not reduced and all(each.op in COUNTERS for each in others)
+    return _is_behind_loop(run, covered, step) and not reduced and all(each.op in COUNTERS for each in others)
+
+
+def _is_behind_loop(run: Run, covered: Reach, step: Reach) -> bool:
+    """Return whether a step comes after the innermost loop around a fact."""
+    at = [next(n for n, each in enumerate(run.reached) if each is reach) for reach in (covered, step)]
+    return at[0] < at[1] and bool(covered.loops) and step.loops == covered.loops[:-1]
+
+
+def _last_round(reach: Reach) -> Condition | None:
+    """Return the condition on the way to a fact that holds in the last round of the loop around it."""
+    if not reach.loops:
+        return None
+    loop = reach.loops[-1]
+    bound = _bound(loop)
+    lengths = tuple(each.value for each in bound if each.is_constant) or CYCLES
+    for condition in reach.conditions:
+        for test, truth in known_tests((condition,)).items():
+            leaves = set(_leaves(test))
+            counters = {each for each in leaves if each.op == "number" and each.args[1] == loop.site.line}
+            totals = leaves - counters
+            known = all(each.op == "length" or each in bound for each in totals)
+            if test.op != "compare" or _is_cycle(test) or len(counters) != 1 or not known:
+                continue
+            (counter,) = counters
+            found = [
+                [_value(test, {counter: at, **dict.fromkeys(totals, n)}) == truth for at in range(n)] for n in lengths
+            ]
+            if all(rounds[-1] and not all(rounds) for rounds in found):
+                return condition
+    return None
+
+
+def _bound(loop: Rounds) -> tuple[Key, ...]:
+    """Return what ``range`` got, for a loop over it from zero."""
+    over = loop.amount.args[0] if loop.amount.op == "length" else None
+    return over.args if isinstance(over, Key) and over.op == "range" and len(over.args) == 1 else ()
 
 
 def check_share(script: Script, run: Run) -> Iterator[Violation]:

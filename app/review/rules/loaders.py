@@ -15,7 +15,7 @@ from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
-from ...training_script.torch_classes import LOADER_CLASSES, is_optimizer
+from ...training_script.torch_classes import GRAPH_LOADERS, LOADER_CLASSES, is_optimizer
 from ..patches.add_sampler import sampler_edits
 from ..patches.apply_edits import apply_edits, edits_between
 from ..patches.torch_names import distributed_module
@@ -42,6 +42,7 @@ SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
 def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
     """DW202: yield the loaders that give every rank the whole data, for training or for files of its own."""
     yield from _of_training(script, run)
+    yield from _of_graphs(script, run)
     yield from _of_files(script, run)
 
 
@@ -74,6 +75,19 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
                 if script.is_here(reach) and not prepares
                 else None,
             )
+
+
+def _of_graphs(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the loaders of a graph around the same nodes on every rank, which train on what all of them draw."""
+    loaders = list(run.of(*GRAPH_LOADERS)) if run.distributed else []
+    trained = trained_loops(run) if loaders and not any(run.of(".prepare")) else []
+    for reach, fact in loaders:
+        nodes = argument(fact, *GRAPH_LOADERS[fact.name])
+        own = {"sampler", "batch_sampler", "**"} & fact.named.keys() or (nodes and not same_on_ranks(nodes.key))
+        if reach.several and not own and any(iterates(key, fact.result.key) for key in trained):
+            _, name = GRAPH_LOADERS[fact.name]
+            message = f"`{name}` of this loader is the same on every rank: every rank trains on all of the graph"
+            yield from violation_at(script, reach, message, 0.8)
 
 
 def _of_files(script: Script, run: Run) -> Iterator[Violation]:

@@ -18,6 +18,7 @@ from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
 
 WRITE = "write-on-rank-0"
+RACE = "checkpoint-race"  # what one rank makes or deletes is in the way of another, or damages it
 DATASETS = "torchvision.datasets."
 LOSES = "the last one to open it empties what the others have written"
 EXISTS = "for all but the first it exists already"
@@ -97,7 +98,8 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         message += EXISTS if copies else "one of them would do" if alike else LOSES
         severity = None if run.surely_distributed and not alike else "info"
         patch = partial(_write_once, script, reach, fact) if script.is_here(reach) else None
-        yield from violation_at(script, reach, message, 0.65, severity=severity, patch=patch)
+        cause = "" if alike else RACE
+        yield from violation_at(script, reach, message, 0.65, severity=severity, cause=cause, patch=patch)
 
 
 class _Content(NamedTuple):

@@ -13,7 +13,7 @@ from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import repeated_files
-from .repeated_files import elsewhere, severity_of
+from .repeated_files import RACE, elsewhere, severity_of
 
 EXISTENCE = {"exists", "lexists", "isfile", "isdir", "is_file", "is_dir"}
 EXIST_OK, DELETE = "allow-existing-directory", "delete-on-rank-0"
@@ -51,6 +51,7 @@ def _directories(script: Script, run: Run) -> Iterator[Violation]:
                 "or appears in between",
                 0.75,
                 severity=_severity(script, run, reach, path.key),
+                cause=RACE,
                 patch=(lambda fact=fact: _allow_existing(script, fact)) if script.is_here(reach) else None,
             )
 
@@ -63,7 +64,7 @@ def _links(script: Script, run: Run) -> Iterator[Violation]:
             message = f"every rank makes this link{elsewhere(script, reach)}: for all but the first it exists already"
             patch = partial(_delete_once, script, reach, fact) if script.is_here(reach) else None
             severity = _severity(script, run, reach, path.key)
-            yield from violation_at(script, reach, message, 0.75, severity=severity, patch=patch)
+            yield from violation_at(script, reach, message, 0.75, severity=severity, cause=RACE, patch=patch)
 
 
 def _severity(script: Script, run: Run, reach: Reach, path: Key) -> Severity | None:
@@ -106,7 +107,7 @@ def _deletions(script: Script, run: Run) -> Iterator[Violation]:
             message += "another has just written"
             patch = partial(_delete_once, script, reach, fact) if script.is_here(reach) else None
             severity = _severity(script, run, reach, path.key)
-            yield from violation_at(script, reach, message, 0.75, severity=severity, patch=patch)
+            yield from violation_at(script, reach, message, 0.75, severity=severity, cause=RACE, patch=patch)
 
 
 def _delete_once(script: Script, reach: Reach, fact: Noted) -> Patch:

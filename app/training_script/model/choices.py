@@ -9,13 +9,21 @@ from .function_steps import Branch, Item
 from .keys import BY_RANK, LOCAL, OF_BRANCHES, Key
 from .library_calls import OF_FILE
 from .names import MOST_NESTED
+from .noted_calls import WRAPPERS
 from .object_methods import MethodEvaluator
 from .sequences import Site
-from .values import Either, Method, Record, Value, is_elements
+from .values import Either, Library, Method, Record, Value, is_elements
 
 
 def _depth(obj: object) -> int:
     return 1 + max(_depth(obj.then.obj), _depth(obj.other.obj)) if isinstance(obj, Either) else 0
+
+
+def _is_of_wrapper(first: object, second: object) -> bool:
+    """Return whether one of two functions is a method of a wrapper of the model, such as ``no_sync``."""
+    methods = [each for each in (first, second) if isinstance(each, Method)]
+    callables = all(isinstance(each, Method | Library) for each in (first, second))
+    return callables and any(each.name == "no_sync" or WRAPPERS & each.owner.facts for each in methods)
 
 
 def truth_of(test: Key, known: Key) -> bool | None:
@@ -125,7 +133,8 @@ class ChoiceEvaluator(MethodEvaluator):
             return second
         if isinstance(first, Method) and isinstance(second, Method) and first.name == second.name:
             return Method(self.joined(test, first.owner, second.owner, site), first.name)
-        if not (is_followed(first) and is_followed(second)) or max(_depth(first), _depth(second)) >= MOST_NESTED:
+        known = (is_followed(first) and is_followed(second)) or _is_of_wrapper(first, second)
+        if not known or max(_depth(first), _depth(second)) >= MOST_NESTED:
             return None
         return Either(test, then, other, site)
 

@@ -6,7 +6,7 @@ import re
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..nodes import walk
 from ..syntax import last_name
-from ..torch_classes import DDP_CLASSES, LOADER_CLASSES, OPTIMIZERS
+from ..torch_classes import DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
 from . import library_effects
 from .keys import Key
 from .library_calls import GENERATORS
@@ -28,6 +28,7 @@ NOTED_FUNCTIONS = {
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
     *("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
     *LOADER_CLASSES,
+    *GRAPH_LOADERS,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
     *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
     *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"),
@@ -43,6 +44,7 @@ NOTED_FUNCTIONS = {
 PAST_WRAPPER = "the forward pass of the model inside of DDP"
 MEETING_POINT = ("MASTER_PORT", "MASTER_ADDR")  # variables that all ranks need with one value
 NEW_PART = "part"  # of a model in DDP, by an assignment to an attribute
+PART_OF_SOME = "part of some ranks"  # of a model, by an assignment that other ranks do not make
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
 UNORDERED = "the order of a set"

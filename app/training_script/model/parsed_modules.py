@@ -4,7 +4,7 @@ A module that mentions nothing of distributed training is not parsed.
 """
 
 import ast
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +24,7 @@ from .written_files import WRITERS, written_names
 MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
+STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 
 
@@ -39,6 +40,7 @@ class ParsedModule:
         """Return the module with the outline of its syntax tree, which was parsed from ``text``."""
         module = ParsedModule(outline(self.tree, text))
         module.rebound, module.signalled, module.written = self.rebound, self.signalled, self.written
+        module.switches = self.switches
         return module
 
     @cached_property
@@ -52,6 +54,27 @@ class ParsedModule:
     def signalled(self) -> frozenset[str]:
         """The names and attributes that handlers of signals set."""
         return names_set_by_signals(self.tree) if self._may_mention("signal") else frozenset()
+
+    @cached_property
+    def switches(self) -> frozenset[str]:
+        """The settings that are False in the text, and under which the module starts a process group."""
+        if not self._may_mention(STARTS_GROUP):
+            return frozenset()
+        stores: Counter[str] = Counter()
+        off: set[str] = set()
+        asked: set[str] = set()
+        for node in nodes_below(self.tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=False)):
+                    off.add(name)
+                case ast.Name(id=name, ctx=ast.Store()):
+                    stores[name] += 1
+                case ast.If(test=ast.Name(id=name), body=body):
+                    calls = (each for stmt in body for each in walk(stmt) if isinstance(each, ast.Call))
+                    asked |= {name} if any(last_name(call.func) == STARTS_GROUP for call in calls) else set()
+                case _:
+                    pass
+        return frozenset(name for name in off & asked if stores[name] == 1)
 
     @cached_property
     def written(self) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from ..torch_classes import DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
+from .noted_calls import OF_GROUP
 from .reach import NEAR, Condition, Reach, Run, argument, without_not
 from .sequences import Event
 
@@ -58,6 +59,8 @@ def shows_ranks(reach: Reach) -> bool:
     fact = reach.fact
     # A class of another file wraps a model where its options say so, and calls it then.
     elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
+    if reach.name in OF_GROUP:
+        return len(reach.calls) == 1 and not reach.attempted  # it raises without a group; a helper may ask for one
     if not isinstance(fact, Event):
         return fact.name in SET_UP and not (fact.name in WRAPS and elsewhere)
     # A helper several calls away may be for one process as well, and so may be what an option of its file allows.

@@ -16,7 +16,7 @@ from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key
 from .names import CARRIED, OWN_GROUP, UNWRAPPED
-from .noted_calls import MEETING_POINT, NEW_PART
+from .noted_calls import MEETING_POINT, NEW_PART, PART_OF_SOME
 from .values import ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
 
 OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
@@ -180,7 +180,8 @@ class StatementEvaluator(ExpressionEvaluator):
             return
         value = self.evaluate(stmt.value)
         for target in stmt.targets:
-            self.bind(target, value)
+            is_switch = isinstance(target, ast.Name) and target.id in self.module.parsed.switches
+            self.bind(target, Value(self.keys.true) if is_switch else value)  # as in a run of several ranks
 
     def _AnnAssign_statement(self, stmt: ast.AnnAssign) -> None:
         if stmt.value is not None:
@@ -220,6 +221,8 @@ class StatementEvaluator(ExpressionEvaluator):
                     self._note_store(target, "requires_grad_", held, value)
                 if _is_module(value) and self._is_in_wrapper(owner):
                     self._note_store(target, NEW_PART, held, value)
+                elif _is_module(value) and self.path[-1].spread & BY_RANK:
+                    self._note_store(target, PART_OF_SOME, held, value, name)
                 self._store(held, name, self.named(name, value))
                 if isinstance(held.obj, Instance):
                     self.shared.of_some.store(held.obj.cls, name, self.path[-1], self.site(target))
@@ -256,11 +259,14 @@ class StatementEvaluator(ExpressionEvaluator):
             owner = owner.value
         return True
 
-    def _note_store(self, target: ast.Attribute | ast.Subscript, name: str, owner: Value, value: Value) -> None:
-        """Note an assignment as the call of a method that does the same."""
+    def _note_store(
+        self, target: ast.Attribute | ast.Subscript, name: str, owner: Value, value: Value, attribute: str = ""
+    ) -> None:
+        """Note an assignment as the call of a method that does the same, with the attribute as a named argument."""
         method = ast.copy_location(ast.Attribute(target.value, name, ast.Load()), target)
         call = ast.copy_location(ast.Call(method, [], []), target)
-        self.items.append(Noted(f".{name}", self.site(target), call, owner, [value], {}, owner))
+        named = {attribute: value} if attribute else {}
+        self.items.append(Noted(f".{name}", self.site(target), call, owner, [value], named, owner))
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
         if isinstance(owner.obj, Instance | ClassRef):

@@ -88,3 +88,48 @@ def test_a_writer_that_is_there_is_not_made_again(before: str, line: int) -> Non
     first = len((IMPORTS + START).splitlines())
     results = found(START + WITH_WRITER.format(before), "DW412")
     assert [each.line - first for each in results if each.severity != "info"] == [line]
+
+
+RACES = {
+    "a directory": ('os.makedirs("out")', "checkpoint-race"),
+    "a file that is deleted": ('os.remove("last.pt")', "checkpoint-race"),
+    "losses": ('with open("log.txt", "w") as file:\n    file.write(str(rank))', "checkpoint-race"),
+    "settings that are the same": (
+        'with open("config.json", "w") as file:\n    json.dump({}, file)',
+        "all-ranks-side-effects",
+    ),
+    "an experiment": ("import wandb\nwandb.init()", "all-ranks-side-effects"),
+}
+
+
+@pytest.mark.parametrize(("code", "cause"), RACES.values(), ids=RACES.keys())
+def test_ranks_that_are_in_each_others_way_race(code: str, cause: str) -> None:
+    assert [each.cause for each in found(START + code, "DW412")] == [cause]
+
+
+# A module without a program: a question for the rank shows that several ranks run a function, as it needs a group.
+OF_A_GROUP = """
+def export(config, trace):
+    if config.profile:
+        rank = dist.get_rank()
+        if not os.path.exists(config.folder):
+            os.makedirs(config.folder)
+        trace.export(f"{config.folder}/{rank}.json")
+"""
+OF_ANY_PROCESS = """
+def rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+def export(config, trace):
+    number = rank()
+    if not os.path.exists(config.folder):
+        os.makedirs(config.folder)
+    trace.export(f"{config.folder}/{number}.json")
+"""
+
+
+def test_question_for_the_rank_shows_several_ranks() -> None:
+    assert [each.cause for each in found(OF_A_GROUP, "DW412")] == ["checkpoint-race"]
+
+
+def test_helper_that_works_without_a_group_shows_nothing() -> None:
+    assert found(OF_ANY_PROCESS, "DW412") == []
