@@ -16,7 +16,7 @@ from ..evidence import Diagnosis
 from ..fixes.build import build_fixes
 from ..fixes.facts import FixContext
 from ..fixes.types import FilePatch, Fix
-from ..logs.read import source_of_text
+from ..logs.read import find_sources, source_of_text
 from ..review.patches.apply_edits import apply_edits
 from .lab_run import LabRun
 from .workspace import script_of
@@ -61,6 +61,14 @@ def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -
         launch=shlex.split(lab.launch),
         output=timeline_of_output(run.report, knowledge) if run.report else None,
     )
+    return LabDiagnosis(diagnosis=case.diagnosis(), context=context)
+
+
+def diagnose_log(directory: Path, knowledge: Knowledge) -> LabDiagnosis:
+    """Diagnose the files of a lab that is the log of a job."""
+    case = Case(knowledge)
+    found = add_to_case(case, find_sources([str(directory)]), of_job=True)
+    context = FixContext(evidence=case.evidence, timeline=found.timeline)
     return LabDiagnosis(diagnosis=case.diagnosis(), context=context)
 
 

@@ -18,6 +18,7 @@ from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
 from .workspace import remove_outputs
 
 START_LIMIT_S = 60.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
+BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
 ENDLESS = ("hang", "slow")  # failures of jobs that do not end by themselves
 Ending = Literal["ended", "hung", "slow", "over its limit"]
 
@@ -75,7 +76,7 @@ async def run_lab(
         started_words(line, python),
         directory,
         name="the lab",
-        environ=lab.environ | dict(environ or {}),
+        environ=BY_RANK | lab.environ | dict(environ or {}),
         lives_at_most_s=START_LIMIT_S + lab.within_s,
         on_output=on_output,
     )

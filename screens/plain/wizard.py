@@ -40,6 +40,10 @@ def run_plain(screen: str, state: WizardState, arguments: dict[str, Any]) -> int
             from .job import run_demo
 
             return run_demo(state, prompt)
+        if screen == "learn":
+            from .learn import run_learn
+
+            return run_learn(state, prompt, str(arguments.get("number", "")))
         wizard.begin(screen, arguments)
     except EndOfInput:
         prompt.write()

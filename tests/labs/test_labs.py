@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.labs.lab_diagnosis import apply_repair, diagnose_run, repair_of
+from ddpwizard.app.labs.lab_diagnosis import apply_repair, diagnose_log, diagnose_run, repair_of
 from ddpwizard.app.labs.lab_run import is_repaired, run_lab, shows_failure
 from ddpwizard.app.labs.workspace import make_workspace
 from ddpwizard.knowledge.labs import read_labs
@@ -29,3 +29,9 @@ def test_lab_fails_is_diagnosed_and_is_repaired(cause: str, tmp_path: Path) -> N
     apply_repair(repair, tmp_path)
     repaired = asyncio.run(run_lab(lab, tmp_path, sys.executable, launch=repair.launch, environ=repair.environ))
     assert is_repaired(lab, repaired), (repaired.ending, repaired.code, repaired.output[-3000:])
+
+
+@pytest.mark.parametrize("cause", [id_ for id_, lab in LABS.items() if not lab.launch])
+def test_log_of_a_lab_leads_to_its_cause(cause: str) -> None:
+    ranking = [each.id for each in diagnose_log(LABS[cause].directory, KNOWLEDGE).diagnosis.causes[:3]]
+    assert ranking[:1] == [cause], ranking
