@@ -63,8 +63,11 @@ async def run_lab(
     launch: str = "",
     environ: Mapping[str, str] | None = None,
     on_output: Callable[[str], None] | None = None,
+    on_report: Callable[[JobReport], None] | None = None,
 ) -> LabRun:
     """Run a lab in the learner's directory, with the command line ``launch`` instead of its own if one is given.
+
+    ``on_report`` gets each sample of the ranks of a job that does not end by itself.
 
     Raises:
         UserError: The interpreter has no torch.
@@ -85,7 +88,7 @@ async def run_lab(
     async with job:
         ended = asyncio.ensure_future(job.wait_until_ended())
         # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
-        failing = asyncio.ensure_future(_failing_report(lab, job)) if lab.failure in ENDLESS else None
+        failing = asyncio.ensure_future(_failing_report(lab, job, on_report)) if lab.failure in ENDLESS else None
         await asyncio.wait([ended, *filter(None, [failing])], return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             outcome = ended.result()
@@ -109,7 +112,7 @@ async def run_lab(
     )
 
 
-async def _failing_report(lab: Lab, job: LocalJob) -> JobReport:
+async def _failing_report(lab: Lab, job: LocalJob, on_report: Callable[[JobReport], None] | None) -> JobReport:
     """Wait until the job stands still, or shows that it is slow, and return what was sampled of it."""
     seen = ""
     while True:
@@ -121,6 +124,8 @@ async def _failing_report(lab: Lab, job: LocalJob) -> JobReport:
             report = await sample_job(found, gap_s=SAMPLE_GAP_S)
         except UserError:  # it has just ended
             continue
+        if on_report:
+            on_report(report)
         if any(row.state == "starting" for row in report.ranks) or len(report.ranks) < found.world_size:
             continue
         if lab.failure == "slow":

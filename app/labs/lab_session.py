@@ -1,5 +1,6 @@
 """A learner's way through one lab: run it, name the cause, see the wizard's evidence, repair it, prove it."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 from ...knowledge.labs import Lab
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
+from ..triage.types import JobReport
 from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, diagnose_log, diagnose_run, repair_of
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
 from .progress import LabProgress, load_progress, save_progress
@@ -60,16 +62,18 @@ class LabSession:
         """True if the learner has changed a file."""
         return is_edited(self.lab, self.directory)
 
-    async def start(self, on_output: OnOutput | None = None) -> bool:
+    async def start(
+        self, on_output: OnOutput | None = None, on_report: Callable[[JobReport], None] | None = None
+    ) -> bool:
         """Run the lab as its files are now; return whether it failed as the lab shows, and diagnose it if so.
 
         Raises:
             UserError: The interpreter has no torch.
         """
-        self.run = await run_lab(self.lab, self.directory, self.python, on_output=on_output)
+        self.run = await run_lab(self.lab, self.directory, self.python, on_output=on_output, on_report=on_report)
         failed = shows_failure(self.lab, self.run)
         if failed:
-            self.found = diagnose_run(self.lab, self.run, self.directory, self.knowledge)
+            self.found = await asyncio.to_thread(diagnose_run, self.lab, self.run, self.directory, self.knowledge)
             self.progress.failed = True
             self._save()
         return failed
@@ -94,11 +98,13 @@ class LabSession:
         return cause == self.lab.cause
 
     def repair(self) -> Repair:
-        """Return the fix that the wizard makes for the learner's files.
+        """Return the fix that the wizard makes for the learner's files, or has made.
 
         Raises:
             UserError: The lab was not seen to fail, or the fix cannot be made.
         """
+        if self._repair:
+            return self._repair
         if self.found is None:
             raise UserError("the lab was not run yet", "run it first: the fix is made from what it shows")
         return repair_of(self.lab, self.found, self.directory, self.knowledge)
