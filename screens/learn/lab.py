@@ -222,7 +222,7 @@ class LabScreen(WizardScreen):
         if line := printed_line(event.line):
             self._printed[line.rank].append(line.text)
             if self._part == "output":
-                self.query_one("#shown", Static).update(self._content("output"))
+                self._show("output")
 
     @on(Sampled)
     def _show_sample(self, event: Sampled) -> None:
