@@ -57,4 +57,5 @@ def fixes_of_the_review() -> set[str]:
     folder = Path(next(iter(patches.__path__)))
     code = [file.read_text() for file in (*folder.glob("*.py"), *(folder.parent / "rules").glob("*.py"))]
     constants = (node.value for text in code for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
-    return {value for value in constants if isinstance(value, str) and FIX_ID.fullmatch(value)}
+    ids = {value for value in constants if isinstance(value, str) and FIX_ID.fullmatch(value)}
+    return ids - KNOWLEDGE.causes.keys()

@@ -36,12 +36,17 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _left(reach: Reach) -> Iterator[tuple[Attempt, str]]:
-    """Yield the statements before a fact, in the loops around it, whose handler leaves the round, and how."""
+    """Yield the statements before a fact, in the loops around it, whose handler leaves the round, and how.
+
+    Statements that communicate themselves are left to the rule of swallowed errors: the ranks may agree there.
+    """
     assert isinstance(reach.fact, Event)
     for loop in reach.loops:
         for place, item in enumerate(loop.body):
             how = _end(item.handler) if isinstance(item, Attempt) else ""
-            if isinstance(item, Attempt) and how in LEAVES and reach.fact.kind in kinds(loop.body[place + 1 :]):
+            if not isinstance(item, Attempt) or how not in LEAVES or kinds(item.body):
+                continue
+            if reach.fact.kind in kinds(loop.body[place + 1 :]):
                 yield item, how
 
 
