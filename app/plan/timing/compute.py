@@ -17,17 +17,37 @@ from ..memory.activations import block_activation_bytes, uses_autocast
 from ..memory.model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
-from ..model.parameter_counts import has_gated_mlp, is_encoder_decoder
-from ..types import Model, TrainingSetup
+from ..model.parameter_counts import adapted_linears, block_layout, has_gated_mlp, is_encoder_decoder
+from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
 
 ATTENTION_SHARE = 0.5  # of the rate of matrix products: causal fused attention, forward and backward
-# Memory passes over the tensors that a block saves for its backward pass, from the operations of a Llama block: each is
-# written and read once, then read with its gradients; recomputed, it is written and read again.
-FORWARD_PASSES, BACKWARD_PASSES = 2, 4
-LOSS_BYTES = 18.0  # moved per logit: 12 in fp32 that are kept, half of them twice
-EAGER_S = 1e-5  # approximate time in which PyTorch launches one operation
-OPERATIONS = 40  # approximate number in a block's forward pass; twice as many backward
+
+
+class BlockWork(NamedTuple):
+    """Work of a block outside of its products and attention, in the forward and in the backward pass.
+
+    ``*_passes``: bytes moved over the bytes of the tensors that it saves. ``*_kernels``: launched operations.
+    """
+
+    forward_passes: float
+    backward_passes: float
+    forward_kernels: float
+    backward_kernels: float
+
+
+# Counted with torch 2.13 on a Llama block as transformers writes it and on a GPT block, of operations that are no views:
+# the bytes of their operands and results (a dispatch mode), with torch.compile those of Inductor's kernels.
+EAGER_RMS = BlockWork(2.9, 6.0, 40, 70)  # norms and rotary embeddings of many operations each
+EAGER_LAYER = BlockWork(1.6, 3.1, 20, 31)  # norms of one kernel
+COMPILED = BlockWork(1.5, 2.5, 23, 33)
+# Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
+# modules), and one of a compiled graph.
+EAGER_S, COMPILED_S = 1.75e-5, 5e-6
+ADAPTER_KERNELS = 6  # of an adapter's forward pass (PEFT: cast, dropout, two products, scaling, sum)
+# Bytes moved per logit. Eager: cast to fp32, log-softmax, its gradient, and the cast back; compiled or fused: read
+# twice, and read and written with the gradient.
+LOSS_BYTES, FUSED_LOSS_BYTES = 32.0, 8.0
 # Share that torch's checkpoint recomputes: all but the block's last product, as it stops early (the default since 2.1
 # without re-entering), and with a selective policy every second product (torchtitan's).
 SELECTIVE = 0.5
@@ -54,19 +74,36 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     products, attention = matmul_flops(setting), attention_flops(setting)
     layers = float(model.layers or 0)
     kept = layers * block_activation_bytes(setting)
-    loss = target_tokens(setting) * (model.vocab or 0) * LOSS_BYTES / 3
+    loss = target_tokens(setting) * (model.vocab or 0) * _loss_bytes(setting.train) / 3
+    work = _block_work(setting)
     weights = _weight_bytes(setting)
     cast = 6 * model.params if uses_autocast(setting) else 0.0
     trained = trained_params(setting) / model.params
     again, again_attention, again_kept = _again(setting)
-    least_s = layers * OPERATIONS * EAGER_S
     forward = products / rate + attention / (rate * ATTENTION_SHARE)
-    forward += (kept * FORWARD_PASSES + loss + weights + cast) / memory
+    forward += (kept * work.forward_passes + loss + weights + cast) / memory
     backward = products * (1 + trained + again) / rate
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
-    backward += (kept * (BACKWARD_PASSES + FORWARD_PASSES * again_kept) + 2 * loss + weights) / memory
-    backward_least_s = least_s * (2 + again_kept)
-    return ComputeCost(max(forward, least_s), max(backward, backward_least_s), _step_s(setting, memory))
+    backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
+    launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
+    forward_least_s = launch_s * work.forward_kernels
+    backward_least_s = launch_s * (work.backward_kernels + again_kept * work.forward_kernels)
+    return ComputeCost(max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory))
+
+
+def _block_work(setting: TrainingSetup) -> BlockWork:
+    train, layout = setting.train, block_layout(setting.model)
+    if train.compile:
+        return COMPILED
+    work = EAGER_RMS if layout.norm.startswith("rms") else EAGER_LAYER
+    adapters = ADAPTER_KERNELS * len(adapted_linears(setting.model, train.lora)) if train.lora else 0
+    return work._replace(
+        forward_kernels=work.forward_kernels + adapters, backward_kernels=work.backward_kernels + 2 * adapters
+    )
+
+
+def _loss_bytes(train: TrainingOptions) -> float:
+    return FUSED_LOSS_BYTES if train.compile or train.loss in ("compiled", "fused-linear") else LOSS_BYTES
 
 
 def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:

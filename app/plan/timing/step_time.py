@@ -14,7 +14,7 @@ import msgspec
 from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
 from ..memory.activations import compute_dtype_bytes
-from ..memory.model_states import frozen_weight_bytes, shard_counts
+from ..memory.model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
 from ..model.parameter_counts import block_params
 from ..types import TrainingOptions, TrainingSetup
@@ -26,9 +26,10 @@ BLOCKS = 20  # if the number of layers is unknown
 NVME_GBPS = 3.0  # default: one data-centre drive (3.2 read, 3.0 written in DeepSpeed's issue 998)
 # Host memory bandwidth of an optimizer on a node: half of what eight channels of DDR4-3200 can do.
 HOST_MEMORY_GBPS = 100.0
-STEP_BYTES = 28 + 2  # per parameter: Adam reads weight, gradient, both moments; writes all but the gradient, and 16 bit
-# torch's Adam on the host is 5 to 7 times slower than DeepSpeed's (deepspeed.ai/tutorials/zero-offload).
-TORCH_ADAM = 5.0
+DEEPSPEED_STEP_BYTES = 28 + 2  # per parameter: fp32 weight and moments read and written, gradient read, 16 bit written
+# torch's Adam of many operations is 5 to 7 times slower on the host than one in a kernel, DeepSpeed's or torch's own
+# with fused=True (deepspeed.ai/tutorials/zero-offload).
+UNFUSED_ADAM = 5.0
 NVME_STEP_BYTES = 2 * 12 + 2 * 4  # moments and master weights are read and written, and the gradients
 
 
@@ -226,19 +227,22 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     params = "cpu" if strategy.cpu_offload else strategy.offload_param
     if not (optimizer or params):
         return 0.0, 0.0, 0.0
-    micro_steps, torch_adam = train.grad_accum or 1, strategy.kind != "deepspeed"
+    micro_steps, is_deepspeed = train.grad_accum or 1, strategy.kind == "deepspeed"
+    per = bytes_per_parameter(train)
     link = (links.host_gbps or gpu.host_gbps) * 1e9
     drive = (links.nvme_gbps or NVME_GBPS) * 1e9
     over_params, _, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
     shard, trained = setting.model.params / over_params, trained_params(setting) / over_optimizer
     per_node = setting.gpus // setting.nodes
-    fetched = 2 * micro_steps * shard * (4 if torch_adam else 2) if params else 0.0
-    returned = micro_steps * trained * (4 if torch_adam else 2) if optimizer else 0.0
+    weight, grad = (2.0, 2.0) if is_deepspeed else (frozen_weight_bytes(train) if train.lora else per.weight, per.grad)
+    fetched = 2 * micro_steps * shard * weight if params else 0.0
+    returned = micro_steps * trained * grad if optimizer else 0.0
     behind_s = (busy.forward_s + busy.backward_s) * micro_steps
     link_s = max(0.0, (fetched + returned) / link - behind_s)
     link_s += trained * 2 / link if optimizer and not params else 0.0
-    adam_s = trained * per_node * STEP_BYTES / (HOST_MEMORY_GBPS * 1e9) if optimizer else 0.0
-    adam_s *= TORCH_ADAM if torch_adam else 1.0
+    moved = DEEPSPEED_STEP_BYTES if is_deepspeed else 2 * (per.weight + per.optimizer) + per.grad
+    adam_s = trained * per_node * moved / (HOST_MEMORY_GBPS * 1e9) if optimizer else 0.0
+    adam_s *= 1.0 if is_deepspeed or train.optimizer_impl == "fused" else UNFUSED_ADAM
     # Read before a part is stepped and written after it, unless pipeline_read and pipeline_write are set.
     drive_s = trained * per_node * NVME_STEP_BYTES / drive if optimizer == "nvme" else 0.0
     if params == "nvme":
