@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.activations import block_activation_bytes, uses_autocast
-from ..memory.model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
+from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
+from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import has_gated_mlp, is_encoder_decoder
 from ..types import Model, TrainingSetup
 from .communication import Links
@@ -156,7 +157,7 @@ def _step_s(setting: TrainingSetup, memory: float) -> float:
     if strategy.steps_on_host:
         return 0.0
     per = bytes_per_parameter(train)
-    moved = 2 * (per.weight + per.optimizer) + per.grad
+    moved = 2 * (per.weight + optimizer_bytes_per_parameter(setting)) + per.grad
     shard = trained_params(setting) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
     passes = 1.0 if strategy.kind == "deepspeed" else STEP_PASSES.get(train.optimizer_impl or "foreach", 1.0)
     return passes * shard * moved / memory

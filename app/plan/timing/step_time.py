@@ -14,8 +14,9 @@ import msgspec
 from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
 from ..memory.activations import compute_dtype_bytes
-from ..memory.model_states import frozen_weight_bytes, shard_counts
+from ..memory.model_states import shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
+from ..model.parameter_bytes import frozen_weight_bytes
 from ..model.parameter_counts import block_params
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
