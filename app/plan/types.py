@@ -17,7 +17,7 @@ Offload = Literal["cpu", "nvme"]
 Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"]
 
 
-class BlockLayout(msgspec.Struct, frozen=True, kw_only=True):
+class BlockLayout(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Implementation of the block of a model family, which determines the tensors saved for its backward pass."""
 
     norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = (
@@ -39,7 +39,7 @@ class BlockLayout(msgspec.Struct, frozen=True, kw_only=True):
     fused: bool = True  # transformers implements it with fused attention
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class Model(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Shape of a transformer. ``params`` counts all parameters; other numbers are as in a Hugging Face config."""
 
     params: float
@@ -58,6 +58,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: int | None = None  # if it is not hidden / heads
     experts: int | None = None  # per layer
     experts_per_token: int | None = None
+    expert_layers: int | None = None  # layers with experts; all if None
     active_params: float | None = None  # parameters that a token passes through, of a mixture of experts
     positions: int | None = None  # tokens of a sample, if the model fixes them, as for a picture
     max_positions: int | None = None  # longest sequence that it is made for, in tokens
@@ -67,7 +68,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     tower: "Model | None" = None  # vision tower; its parameters are included in params
 
 
-class Lora(msgspec.Struct, frozen=True, kw_only=True):
+class Lora(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Low-rank adapters of rank ``r`` on the linear layers that ``target`` names."""
 
     r: int = 8  # as in PEFT
@@ -75,7 +76,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float | None = None
 
 
-class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Training options; sizes are per GPU."""
 
     dtype: Dtype | None = None
@@ -93,6 +94,8 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
     act_offload: bool = False
     attention: Literal["flash", "eager"] | None = None
     loss: Literal["eager", "compiled", "chunked", "fused-linear"] | None = None
+    torch: str | None = None  # version, if it is not a recent one
+    keeps_logits: bool = True  # the output of the model is alive in the backward pass, as in most loops
     compile: bool = False
     dropout: float | None = None
     lora: Lora | None = None
@@ -103,7 +106,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
     frozen: float | None = None  # share of the weights that is not trained, in [0, 1)
 
 
-class Strategy(msgspec.Struct, frozen=True, kw_only=True):
+class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Layout of the model states over the GPUs."""
 
     kind: Kind
@@ -119,6 +122,9 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     overlap_comm: bool | None = None
     sync_each_batch: bool | None = None  # FSDP: gradients are reduced in each accumulated micro-batch
     gradient_as_bucket_view: bool = False
+    own_table_units: bool = False  # fully_shard: embedding and output head are wrapped separately
+    experts_by_columns: bool = False  # fully_shard: experts are split over their second dimension (shard_placement_fn)
+    meta_init: bool = False  # no rank holds the whole model on its host: built on the meta device, loaded by shards
 
     @property
     def replicates(self) -> bool:
@@ -146,7 +152,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps_on_host or bool(self.offload_param)
 
 
-class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything that a candidate is computed from.
 
     ``gpus`` is the number over all ``nodes``; ``gpu_memory_gib`` is the usable memory of one.
@@ -211,6 +217,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     peak_phase: Literal["loss", "backward", "step"]
     breakdown: Breakdown
     host_bytes: float
+    loading_host_bytes: float = 0.0  # of each rank while it builds and loads the model
     recompute: Checkpointing = "none"
     largest_micro_batch: int | None = None  # sequences per GPU that fit with room
     comm_bytes_per_step: float | None = None

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import exact_memory, summary
-from ...app.plan.memory.breakdown import PHASES, breakdown_terms
+from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
@@ -151,7 +151,7 @@ def _used(row: PlanRow) -> str:
 def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
     """Return a row for each part with its sign, and below it the products that add up to it."""
     found, setting = row
-    made = breakdown_terms(setting, found)
+    made = peak_terms(setting, found)
     shown: list[Content] = []
     for part in memory_bars.PARTS:
         sign = part.letter if ascii_only else part.sign

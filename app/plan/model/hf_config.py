@@ -237,6 +237,7 @@ def _model(config: Config, name: str) -> Model:
         head_dim=head if head * heads != hidden else None,
         experts=experts,
         experts_per_token=used,
+        expert_layers=hf_counts.sparse_layers(config, layers) if experts else None,
         active_params=float(found.active) if found.active != found.params else None,
         positions=hf_vision.tokens_per_image(config, family) if vision else None,
         max_positions=None if vision else _max_positions(config, family),

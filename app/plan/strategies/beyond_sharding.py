@@ -12,9 +12,11 @@ import msgspec
 
 from ...text.units import GIB, gib_text
 from ..memory import temporaries
-from ..memory.activations import has_known_shape, logits_bytes, recomputed_block_bytes, stored_activation_bytes
-from ..memory.model_states import bytes_per_parameter
+from ..memory.activations import has_known_shape, logits_terms, recomputed_terms, stored_terms
+from ..memory.formula import total_bytes
+from ..memory.model_states import optimizer_bytes_per_parameter
 from ..memory.peak import SAFE, SPARE
+from ..model.parameter_bytes import bytes_per_parameter
 from ..model.parameter_counts import embedding_params
 from ..spec import PER_NODE
 from ..types import Strategy, TrainingSetup
@@ -83,9 +85,9 @@ def _gpu_bytes(setting: TrainingSetup, tensor: int, pipeline: int) -> float:
     per = bytes_per_parameter(alone.train)
     tables = embedding_params(model)
     first = (model.params - tables) / pipeline + tables / (1 if pipeline == 1 or model.tied else 2)
-    states = first / tensor * (per.weight + per.grad + per.optimizer)
-    active = (stored_activation_bytes(alone) + recomputed_block_bytes(alone) + logits_bytes(alone)) / tensor
-    return (states + active) * SAFE + temporaries.non_torch_bytes(alone) + temporaries.NCCL_BYTES
+    states = first / tensor * (per.weight + per.grad + optimizer_bytes_per_parameter(alone))
+    active = total_bytes((*stored_terms(alone), *recomputed_terms(alone), *logits_terms(alone))) / tensor
+    return (states + active) * SAFE + total_bytes(temporaries.non_torch_terms(alone)) + temporaries.NCCL_BYTES
 
 
 def _with_master(dtype: str | None) -> str | None:

@@ -4,7 +4,7 @@ from math import ceil
 
 import msgspec
 
-from ..memory.peak import excess_bytes, fixed_memory
+from ..memory.peak import excess_bytes
 from ..types import TrainingSetup
 
 MOST_SEQUENCES = 512  # largest micro-batch that is tried
@@ -13,11 +13,9 @@ MOST_SEQUENCES = 512  # largest micro-batch that is tried
 def largest_micro_batch(setting: TrainingSetup) -> int:
     """Return the most sequences per GPU and step that fit, at most ``MOST_SEQUENCES``; 0 if not even one fits."""
 
-    common = fixed_memory(setting)
-
     def over(count: int) -> float:
         train = msgspec.structs.replace(setting.train, micro_batch=count)
-        return excess_bytes(msgspec.structs.replace(setting, train=train), common)
+        return excess_bytes(msgspec.structs.replace(setting, train=train))
 
     if over(1) > 0:
         return 0

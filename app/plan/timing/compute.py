@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.activations import block_activation_bytes, uses_autocast
-from ..memory.model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
+from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
+from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import adapted_linears, block_layout, has_gated_mlp, is_encoder_decoder
 from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
@@ -36,8 +37,8 @@ class BlockWork(NamedTuple):
     backward_kernels: float
 
 
-# Counted with torch 2.13 on a Llama block as transformers writes it and on a GPT block, of operations that are no views:
-# the bytes of their operands and results (a dispatch mode), with torch.compile those of Inductor's kernels.
+# Counted with torch 2.13 on a Llama block as in transformers and on a GPT block, of operations that are no views: the
+# bytes of their operands and results (a dispatch mode), with torch.compile those of Inductor's kernels.
 EAGER_RMS = BlockWork(2.9, 6.0, 40, 70)  # norms and rotary embeddings of many operations each
 EAGER_LAYER = BlockWork(1.6, 3.1, 20, 31)  # norms of one kernel
 COMPILED = BlockWork(1.5, 2.5, 23, 33)
@@ -152,6 +153,12 @@ def model_flops(setting: TrainingSetup) -> float:
     return (sum(forward) + backward) * (setting.train.grad_accum or 1)
 
 
+def optimizer_step_bytes(setting: TrainingSetup) -> float:
+    """Return the bytes that an optimizer moves per trained parameter: weight and states both ways, and the gradient."""
+    per = bytes_per_parameter(setting.train)
+    return 2 * (per.weight + optimizer_bytes_per_parameter(setting)) + per.grad
+
+
 def _again(setting: TrainingSetup) -> tuple[float, float, float]:
     """Return what is recomputed: shares of the products, of attention, and of the saved tensors of a block."""
     once = _in_blocks(setting.model) * (1 - _last_product(setting.model))
@@ -188,12 +195,10 @@ def _weight_bytes(setting: TrainingSetup) -> float:
 
 
 def _step_s(setting: TrainingSetup, memory: float) -> float:
-    """Return the seconds of an optimizer step, which reads weights, gradients and states, and writes two of them."""
+    """Return the seconds of an optimizer step on the GPU."""
     strategy, train = setting.layout, setting.train
     if strategy.steps_on_host:
         return 0.0
-    per = bytes_per_parameter(train)
-    moved = 2 * (per.weight + per.optimizer) + per.grad
     shard = trained_params(setting) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
     passes = 1.0 if strategy.kind == "deepspeed" else STEP_PASSES.get(train.optimizer_impl or "foreach", 1.0)
-    return passes * shard * moved / memory
+    return passes * shard * optimizer_step_bytes(setting) / memory

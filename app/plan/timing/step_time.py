@@ -14,12 +14,13 @@ import msgspec
 from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
 from ..memory.activations import compute_dtype_bytes
-from ..memory.model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
+from ..memory.model_states import shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
+from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import block_params
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
-from .compute import ComputeCost, compute_cost
+from .compute import ComputeCost, compute_cost, optimizer_step_bytes
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
 BLOCKS = 20  # if the number of layers is unknown
@@ -240,7 +241,7 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     behind_s = (busy.forward_s + busy.backward_s) * micro_steps
     link_s = max(0.0, (fetched + returned) / link - behind_s)
     link_s += trained * 2 / link if optimizer and not params else 0.0
-    moved = DEEPSPEED_STEP_BYTES if is_deepspeed else 2 * (per.weight + per.optimizer) + per.grad
+    moved = DEEPSPEED_STEP_BYTES if is_deepspeed else optimizer_step_bytes(setting)
     adam_s = trained * per_node * moved / (HOST_MEMORY_GBPS * 1e9) if optimizer else 0.0
     adam_s *= 1.0 if is_deepspeed or train.optimizer_impl == "fused" else UNFUSED_ADAM
     # Read before a part is stepped and written after it, unless pipeline_read and pipeline_write are set.
