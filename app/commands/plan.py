@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, request, spec
-from ..plan.job_directory import ensure_new_files
+from ..plan.job_directory import ensure_new_files, unwritable_error
 from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
@@ -138,6 +138,8 @@ def command(
     best, best_setting = rows[0]
     if write and best.fits is False:
         print_progress(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")
+    elif write and (problem := unwritable_error(rows[0])):
+        print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     elif write:
         from ..plan.job_files.package_versions import read_package_versions
 

@@ -160,6 +160,8 @@ def unsupported_reason(setting: TrainingSetup, source: ModuleSource) -> str:
         return "torch's trackers do not know DeepSpeed"
     if strategy.kind not in TRACKED_KINDS:
         return f"torch's trackers do not know {strategy_name(strategy)}"
+    if strategy.splits_model:
+        return "ranks with different parts of the model or of a sequence are not tracked"
     if strategy.cpu_offload:
         return "the trackers do not separate offloaded tensors from those on the GPU"
     if train.optimizer_in_bwd:

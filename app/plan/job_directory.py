@@ -12,11 +12,19 @@ from .types import PlanRow
 
 DIRECTORY = "ddpwizard-plan"
 SCRIPT = "train.py"
+MESH_ADVICE = (
+    "init_device_mesh with a dimension for each kind of parallelism, then parallelize_module (tensor), "
+    "context_parallel, PipelineStage, or experts over the mesh (expert), and fully_shard on the rest; "
+    "or take another strategy"
+)
 ENDED = ("dead", "missing", "zombie")  # states of the ranks of a job that is over
 
 
-def out_of_memory_error(row: PlanRow) -> UserError | None:
-    """Return why no files are written for a strategy that does not fit, or None if it may fit."""
+def unwritable_error(row: PlanRow) -> UserError | None:
+    """Return why no files are written for a strategy: it does not fit, or has no template yet; None if there are."""
+    if row.setting.layout.splits_model:
+        why = f"no files can be written for {row.candidate.strategy} yet: they need a mesh and a plan for your modules"
+        return UserError(why, MESH_ADVICE)
     if row.candidate.fits is not False:
         return None
     why = f"{summary.strategy_label(row)} does not fit ({summary.shortage_text(row)}): nothing is written"

@@ -20,6 +20,7 @@ from . import model_source, spec, train_options
 from .machine import resolve
 from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
+from .strategies.split_layouts import check_split
 from .timing.communication import Links
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
 
@@ -124,6 +125,7 @@ def resolve_request(
         gpu_memory_gib=machine.gpu_memory_gib,
     )
     spec.check_setting(setting)
+    check_split(setting)
     whole, defaults = spec.fill_defaults(setting)
     whole, length_notes = _fit_to_positions(whole, train)
     per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)

@@ -97,6 +97,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     torch: str | None = None  # version, if it is not a recent one
     keeps_logits: bool = True  # the output of the model is alive in the backward pass, as in most loops
     compile: bool = False
+    fp8: bool = False  # the products of blocks, with weights and gradients as before (torchao's float8 training)
     dropout: float | None = None
     lora: Lora | None = None
     quant: Literal["nf4", "nf4-dq", "gptq-int4"] | None = None
@@ -124,7 +125,17 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     gradient_as_bucket_view: bool = False
     own_table_units: bool = False  # fully_shard: embedding and output head are wrapped separately
     experts_by_columns: bool = False  # fully_shard: experts are split over their second dimension (shard_placement_fn)
+    tensor: int | None = None  # ranks that split each layer (tensor parallelism), within a node
+    pipeline: int | None = None  # stages
+    context: int | None = None  # ranks that split each sequence; they shard the weights like others
+    expert: int | None = None  # ranks that split the experts of a layer
+    is_share: bool = False  # the setting is the share of one rank already
     meta_init: bool = False  # no rank holds the whole model on its host: built on the meta device, loaded by shards
+
+    @property
+    def splits_model(self) -> bool:
+        """True if ranks compute different parts of the model or of a sequence, and the setting is not yet a share."""
+        return not self.is_share and max(self.tensor or 1, self.pipeline or 1, self.context or 1, self.expert or 1) > 1
 
     @property
     def replicates(self) -> bool:

@@ -140,7 +140,7 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
-    if problem := job_directory.out_of_memory_error(row):
+    if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
         return
     script = _asked(prompt, "Script", job_directory.script_of_running_job(state.reports or [], Path.cwd()), str)

@@ -365,6 +365,14 @@ def activation_gradient_term(setting: TrainingSetup) -> Term:
     return term("temporaries", "gradients inside a block", Factor(batch_tokens(train), "tokens"), width)
 
 
+def whole_input_terms(setting: TrainingSetup, micro_batches: int) -> tuple[Term, ...]:
+    """Return the inputs of attention and feed-forward that tensor parallelism gathers and keeps for their weights."""
+    model, train = setting.model, setting.train
+    size = Factor(batch_tokens(train), "tokens"), Factor(2 * (model.hidden or 0) * compute_dtype_bytes(train), "bytes")
+    often = Factor(float(model.layers or 0), "layers"), Factor(micro_batches, "micro-batches in flight")
+    return (term("activations", "gathered inputs of attention and feed-forward", *size, *often),)
+
+
 @lru_cache(maxsize=256)
 def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
     """Return the logits and their copies at the peak of the loss: as computed, and in fp32."""

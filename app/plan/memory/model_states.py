@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..model.parameter_bytes import bytes_per_parameter, has_master_weights
 from ..model.parameter_counts import trained_params
-from ..model.parameters import Parameter, Unit, training_units, wrapped_units
+from ..model.parameters import Parameter, Unit, expert_share, training_units, wrapped_units
 from ..types import Strategy, TrainingSetup
 from .formula import Factor, Term, ranks, term, total_bytes
 
@@ -65,9 +65,9 @@ def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, i
 @lru_cache(maxsize=512)
 def units_of(setting: TrainingSetup) -> tuple[Unit, ...]:
     """Return the units of a setting with the bytes of their parameters."""
-    return wrapped_units(
-        training_units(setting.model, setting.train, setting.layout.kind == "deepspeed"), setting.layout
-    )
+    strategy = setting.layout
+    units = wrapped_units(training_units(setting.model, setting.train, strategy.kind == "deepspeed"), strategy)
+    return expert_share(units, strategy.expert) if strategy.expert else units
 
 
 def all_parameters(setting: TrainingSetup) -> Iterable[tuple[Parameter, float]]:
@@ -79,7 +79,13 @@ def all_parameters(setting: TrainingSetup) -> Iterable[tuple[Parameter, float]]:
 
 def splits_rows(parameter: Parameter, strategy: Strategy) -> bool:
     """Return whether ``fully_shard`` splits the rows of a parameter; flat parameters are split evenly."""
-    return strategy.is_fully_shard and not (strategy.experts_by_columns and parameter.role == "experts")
+    by_columns = strategy.experts_by_columns or strategy.expert
+    return strategy.is_fully_shard and not (by_columns and parameter.role == "experts")
+
+
+def sharing_ranks(parameter: Parameter, over: float, strategy: Strategy) -> float:
+    """Return how many of ``over`` ranks share a parameter: with expert parallelism fewer share an expert."""
+    return max(1.0, over / strategy.expert) if strategy.expert and parameter.role == "experts" else over
 
 
 @lru_cache(maxsize=256)
@@ -125,6 +131,7 @@ class _Sums:
 
     def add(self, what: str, name: str, elements: float, parameter: Parameter, width: float, over: float) -> None:
         if elements and width:
+            over = sharing_ranks(parameter, over, self._strategy)
             key = (what, name, width, parameter.shards(over, splits_rows(parameter, self._strategy)), over)
             self._sums[key] = self._sums.get(key, 0.0) + elements
 

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ...text.units import GIB
+from ..rank_share import rank_share
 from ..types import Band, Breakdown, Candidate, Strategy, TrainingSetup
 from . import activations, temporaries
 from .formula import Factor, Term, term, total_bytes
@@ -49,7 +50,6 @@ class FixedMemory(NamedTuple):
     ending: Terms
     buckets: Terms
     step: Terms
-    outside: Terms
 
 
 @lru_cache(maxsize=512)
@@ -61,7 +61,7 @@ def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
     return FixedMemory(
         states=kept,
         before=kept.grads if stay else (),
-        gathered=temporaries.gathered_terms(setting),
+        gathered=(*temporaries.gathered_terms(setting), *temporaries.exchange_terms(setting)),
         at_loss=temporaries.at_loss_terms(setting),
         forward=temporaries.forward_terms(setting),
         autocast=temporaries.autocast_terms(setting),
@@ -69,7 +69,6 @@ def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
         ending=temporaries.backward_end_terms(setting),
         buckets=temporaries.bucket_terms(setting),
         step=temporaries.optimizer_step_terms(setting),
-        outside=temporaries.non_torch_terms(setting),
     )
 
 
@@ -85,13 +84,19 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     block, at its last, or after that, when FSDP reduces embedding and head. In the forward pass FSDP2 may hold more at
     the last block than at the loss.
     """
+    tensor = setting.layout.tensor or 1
+    setting, kept, in_flight = rank_share(setting)
     fixed = fixed_memory(setting)
     params, grads, optimizer, _ = fixed.states
-    saved, again = activations.stored_terms(setting), activations.recomputed_terms(setting)
-    block = () if again else activations.block_terms(setting)
+    saved, again = activations.stored_terms(kept), activations.recomputed_terms(kept)
+    if in_flight > 1:
+        saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
+    block = () if again else activations.block_terms(kept)
     last_kept = min(saved, block, key=total_bytes)
-    in_block = (*again, activations.activation_gradient_term(setting), *fixed.unpacked)
-    loss = activations.logits_terms(setting)
+    in_block = (*again, activations.activation_gradient_term(kept), *fixed.unpacked)
+    if tensor > 1 and not again:
+        saved = (*saved, *activations.whole_input_terms(setting, in_flight))
+    loss = activations.logits_terms(kept)
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
         (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *fixed.autocast),
@@ -124,7 +129,7 @@ def judge_candidate(setting: TrainingSetup, phases: Mapping[Phase, Terms]) -> Ca
     fitting = judge_fit(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
     if fitting and not activations.has_known_shape(setting.model):
         fitting = None
-    kept = model_states(setting)
+    kept = model_states(rank_share(setting).setting)
     parts = dict.fromkeys(Breakdown.__struct_fields__, 0.0) | {"gaps": shown - allocated}
     for each in (*phases[peak_phase], *outside):
         parts[each.part] += each.bytes
@@ -155,7 +160,7 @@ def excess_bytes(setting: TrainingSetup) -> float:
     """Return by how many bytes a setting exceeds what surely fits, or a negative number for free memory."""
     phases = phase_terms(setting)
     allocated = max(total_bytes(terms) for terms in phases.values())
-    outside = total_bytes(fixed_memory(setting).outside)
+    outside = total_bytes(temporaries.non_torch_terms(setting))
     return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, _reserved_bytes(setting, phases), outside)
 
 
@@ -229,7 +234,17 @@ def strategy_name(strategy: Strategy) -> str:
     names = {"single": "single GPU", "ddp": "DDP", "zero-optimizer": "DDP + ZeroRedundancyOptimizer"}
     after = strategy.reshard_after_forward
     kept = " without resharding" if after is False else f" resharding to {after}" if after and after > 1 else ""
-    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded
+    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded + _splits(strategy)
+
+
+def _splits(strategy: Strategy) -> str:
+    sizes = {
+        "tensor": strategy.tensor,
+        "pipeline": strategy.pipeline,
+        "context": strategy.context,
+        "expert": strategy.expert,
+    }
+    return "".join(f" + {name} parallel {size}" for name, size in sizes.items() if (size or 1) > 1)
 
 
 def _offloaded(strategy: Strategy) -> str:

@@ -9,12 +9,13 @@ from functools import lru_cache
 from ...text.units import GIB, MIB
 from ..model import parameter_counts
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import block_params, embedding_params, largest_matrix
-from ..model.parameters import HEAD, ROOT, Unit
+from ..model.parameter_counts import block_params, embedding_params, kv_width, largest_matrix
+from ..model.parameters import HEAD, ROOT, Parameter, Unit
 from ..types import TrainingSetup
 from .activations import compute_dtype_bytes, logits_terms, recomputes_activations, uses_autocast
 from .formula import Factor, Term, ranks, term, total_bytes
-from .model_states import shard_counts, splits_rows, units_of
+from .model_states import shard_counts, sharing_ranks, splits_rows, units_of
+from .token_counts import layer_tokens
 
 DEEPSPEED_BUCKET = 5e8  # elements; the default of reduce_bucket_size and allgather_bucket_size
 DEEPSPEED_LIVE = 1e9  # stage3_max_live_parameters
@@ -28,6 +29,7 @@ CUBLAS_BYTES = 32 * MIB  # its workspace
 # Bytes per unpacked weight: its 16-bit copy, and the temporaries in which 4-bit values are shifted and scaled
 # (bitsandbytes' kernel needs none; AutoGPTQ 0.4 unpacks to int32 and int16, then multiplies in 16 bit).
 UNPACKED_BYTES = {"nf4": 2, "nf4-dq": 2, "gptq-int4": 4 + 2 + 2 + 2}
+UNEVEN_ROUTING = 1.25
 NCCL_BYTES = 0.75 * GIB  # one set of communicators (0.3 to 1.5 GiB observed)
 
 Terms = tuple[Term, ...]
@@ -145,7 +147,12 @@ def _largest_unit(setting: TrainingSetup) -> Unit:
 def _padded(setting: TrainingSetup, unit: Unit) -> float:
     """Return the elements of the buffer in which a unit is gathered or reduced: a largest shard for each rank."""
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[0]
-    return sum(each.elements * over / each.shards(over, splits_rows(each, setting.layout)) for each in unit.parameters)
+
+    def padded(each: Parameter) -> float:
+        shared_by = sharing_ranks(each, over, setting.layout)
+        return each.elements * shared_by / each.shards(shared_by, splits_rows(each, setting.layout))
+
+    return sum(map(padded, unit.parameters))
 
 
 def _weights(what: str, setting: TrainingSetup, unit: Unit) -> Term:
@@ -238,6 +245,26 @@ def is_persistent(setting: TrainingSetup) -> bool:
     return bool(setting.layout.offload_param) and setting.gpus == 1 and not recomputes_activations(setting.train)
 
 
+def exchange_terms(setting: TrainingSetup) -> Terms:
+    """Return the buffers in which ranks exchange tokens for their experts, or keys and values of a sequence.
+
+    Tokens are sent and received; the fullest rank gets more than the average (capacity factor of GShard, arXiv
+    2006.16668). The keys and values of a sequence are gathered whole (torch 2.13, ``context_parallel``).
+    """
+    model, strategy = setting.model, setting.layout
+    width = Factor(compute_dtype_bytes(setting.train), "bytes")
+    tokens = Factor(layer_tokens(setting), "tokens")
+    found: list[Term] = []
+    if strategy.expert:
+        copies = Factor(float(model.experts_per_token or 1), "experts of a token")
+        size = tokens, copies, Factor(float(model.hidden or 0), "elements"), width
+        found.append(term("buffers", "tokens sent to experts and back", *size, Factor(2 * UNEVEN_ROUTING, "buffers")))
+    if strategy.context:
+        size = tokens, Factor(2 * kv_width(model), "elements of keys and values"), width
+        found.append(term("buffers", "keys and values of the sequence", *size, Factor(strategy.context, "ranks")))
+    return tuple(found)
+
+
 def optimizer_step_terms(setting: TrainingSetup) -> Terms:
     """Return the temporaries of the optimizer step."""
     train, strategy = setting.train, setting.layout
@@ -323,4 +350,9 @@ def keeps_last_gradients(setting: TrainingSetup) -> bool:
 def non_torch_terms(setting: TrainingSetup) -> Terms:
     """Return what is in use on the GPU outside of PyTorch's allocator."""
     cuda = term("context", "CUDA context and cuBLAS", Factor(CONTEXT_BYTES + CUBLAS_BYTES, "MiB"))
-    return (cuda, term("context", "NCCL's communicators", Factor(NCCL_BYTES, "MiB"))) if setting.gpus > 1 else (cuda,)
+    if setting.gpus == 1:
+        return (cuda,)
+    strategy = setting.layout
+    split = sum((size or 1) > 1 for size in (strategy.tensor, strategy.pipeline, strategy.context, strategy.expert))
+    sets = (Factor(1 + split, "meshes"),) if split else ()
+    return (cuda, term("context", "NCCL's communicators", Factor(NCCL_BYTES, "MiB"), *sets))

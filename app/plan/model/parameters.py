@@ -113,6 +113,15 @@ def wrapped_units(units: tuple[Unit, ...], strategy: Strategy) -> tuple[Unit, ..
     )
 
 
+def expert_share(units: tuple[Unit, ...], ranks: int) -> tuple[Unit, ...]:
+    """Return the units with the experts of one of the ranks that split them."""
+
+    def share(each: Parameter) -> Parameter:
+        return each._replace(shape=(each.shape[0] / ranks, *each.shape[1:])) if each.role == "experts" else each
+
+    return tuple(unit._replace(parameters=tuple(map(share, unit.parameters))) for unit in units)
+
+
 def _trained(parameter: Parameter, train: TrainingOptions, is_flat: bool) -> Parameter:
     is_adapter = parameter.role == "adapter"
     trained = float(is_adapter) if train.lora else 1 - (train.frozen or 0.0)

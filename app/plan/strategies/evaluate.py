@@ -9,6 +9,7 @@ from ...hardware import gpu_catalog
 from ...text.units import GIB
 from ..memory.peak import estimate_candidate
 from ..memory.token_counts import batch_tokens
+from ..rank_share import data_parallel_ranks
 from ..timing import step_time
 from ..timing.compute import model_flops, peak_flops_per_s
 from ..types import Candidate, TrainingSetup
@@ -35,7 +36,7 @@ def evaluate(setting: TrainingSetup, context: PlanContext) -> Candidate:
     if context.links is None:
         return msgspec.structs.replace(found, recompute=recompute, fits=fits)
     step = step_time.step_time(setting, gpu_of(setting), context.links)
-    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1) * setting.gpus
+    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1) * data_parallel_ranks(setting)
     return msgspec.structs.replace(
         found,
         recompute=recompute,
@@ -59,7 +60,10 @@ def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContex
         found,
         slower_than_ideal=slower,
         in_practice=slower is None or 1 + slower < NOT_IN_PRACTICE or found.step_seconds < SHORT_STEP_S,
-        mfu=model_flops(setting) / (found.step_seconds * peak_flops_per_s(setting, gpu)),
+        mfu=model_flops(setting)
+        * data_parallel_ranks(setting)
+        / setting.gpus
+        / (found.step_seconds * peak_flops_per_s(setting, gpu)),
     )
 
 

@@ -18,7 +18,8 @@ from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import adapted_linears, block_layout, has_gated_mlp, is_encoder_decoder
+from ..model.parameter_counts import adapted_linears, attention_width, block_layout, has_gated_mlp, is_encoder_decoder
+from ..rank_share import rank_share
 from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
 
@@ -45,6 +46,12 @@ COMPILED = BlockWork(1.5, 2.5, 23, 33)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
 EAGER_S, COMPILED_S = 1.75e-5, 5e-6
+# Operations of one expert, forward and backward, in a loop over the experts of a layer as transformers writes it:
+# selected tokens, two or three products, activation, weighting, and the sum into the output.
+EXPERT_KERNELS = (11, 20)
+# Bytes moved to cast an operand to fp8 with a scale of its own: read for the scale, read and written for the cast
+# (torchao's float8 linear with dynamic scales). The backward pass casts twice as many: gradients, and inputs again.
+FP8_CAST_BYTES = 2 + 2 + 1
 ADAPTER_KERNELS = 6  # of an adapter's forward pass (PEFT: cast, dropout, two products, scaling, sum)
 # Bytes moved per logit. Eager: cast to fp32, log-softmax, its gradient, and the cast back; compiled or fused: read
 # twice, and read and written with the gradient.
@@ -62,28 +69,31 @@ class ComputeCost(NamedTuple):
     backward_s: float
     step_s: float
 
-    def all_s(self, micro_steps: int) -> float:
+    def all_s(self, micro_steps: float) -> float:
         return micro_steps * (self.forward_s + self.backward_s) + self.step_s
 
 
 @lru_cache(maxsize=256)
 def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> ComputeCost:
     """Return the compute cost of a complete setting, including what its strategy makes each GPU do twice or alone."""
+    setting, on_rank, _ = rank_share(setting)
     model = setting.model
     rate = matmul_flops_per_s(setting, gpu, links)
     memory = gpu.memory_gbps * 1e9
     products, attention = matmul_flops(setting), attention_flops(setting)
     layers = float(model.layers or 0)
-    kept = layers * block_activation_bytes(setting)
+    kept = layers * block_activation_bytes(on_rank)
     loss = target_tokens(setting) * (model.vocab or 0) * _loss_bytes(setting.train) / 3
     work = _block_work(setting)
     weights = _weight_bytes(setting)
     cast = 6 * model.params if uses_autocast(setting) else 0.0
     trained = trained_params(setting) / model.params
     again, again_attention, again_kept = _again(setting)
-    forward = products / rate + attention / (rate * ATTENTION_SHARE)
-    forward += (kept * work.forward_passes + loss + weights + cast) / memory
-    backward = products * (1 + trained + again) / rate
+    fast = _products_rate(setting, gpu, rate)
+    scaled = layers * _fp8_operands(setting) * FP8_CAST_BYTES * batch_tokens(setting.train)
+    forward = products / fast + attention / (rate * ATTENTION_SHARE)
+    forward += (kept * work.forward_passes + loss + weights + cast + scaled) / memory
+    backward = products * (1 + trained + again) / fast + (2 + again) * scaled / memory
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
@@ -98,8 +108,15 @@ def _block_work(setting: TrainingSetup) -> BlockWork:
         return COMPILED
     work = EAGER_RMS if layout.norm.startswith("rms") else EAGER_LAYER
     adapters = ADAPTER_KERNELS * len(adapted_linears(setting.model, train.lora)) if train.lora else 0
+    # With expert parallelism experts are one grouped product.
+    looped = (
+        0
+        if setting.layout.expert
+        else min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
+    )
     return work._replace(
-        forward_kernels=work.forward_kernels + adapters, backward_kernels=work.backward_kernels + 2 * adapters
+        forward_kernels=work.forward_kernels + adapters + looped * EXPERT_KERNELS[0],
+        backward_kernels=work.backward_kernels + 2 * adapters + looped * EXPERT_KERNELS[1],
     )
 
 
@@ -113,6 +130,28 @@ def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None
         return gpu.fp32_tflops * 1e12 * gpu.steady_share
     measured = links.matmul_tflops if links else None
     return (measured or gpu.product_tflops) * 1e12 * gpu.steady_share
+
+
+def _products_rate(setting: TrainingSetup, gpu: GpuSpec, rate: float) -> float:
+    """Return the rate of all products if those of blocks are in fp8; the head stays in 16 bit."""
+    if not setting.train.fp8 or not gpu.fp8_tflops:
+        return rate
+    in_blocks = _in_blocks(setting.model)
+    return 1 / (in_blocks / (gpu.fp8_tflops * 1e12 * gpu.steady_share) + (1 - in_blocks) / rate)
+
+
+def _fp8_operands(setting: TrainingSetup) -> float:
+    """Return the elements per token that a block casts to fp8 for its forward products: the input of each linear."""
+    model = setting.model
+    if not setting.train.fp8:
+        return 0.0
+    inner = float(model.intermediate or 0)
+    return (
+        3.0 * (model.hidden or 0)
+        + attention_width(model)
+        + inner
+        + (2 if has_gated_mlp(model) else 1) * (model.hidden or 0)
+    )
 
 
 def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
@@ -136,10 +175,12 @@ def matmul_flops(setting: TrainingSetup) -> float:
 def attention_flops(setting: TrainingSetup) -> float:
     """Return the FLOPs of attention in the forward pass of one micro-batch: scores and values.
 
-    A decoder needs half of them, and a fused kernel computes no more.
+    A decoder needs half of them, and a fused kernel computes no more. With context parallelism the queries of a rank
+    see the keys of all.
     """
     model, train = setting.model, setting.train
-    whole = 4.0 * (model.layers or 0) * (model.hidden or 0) * (train.seq_len or 0) * batch_tokens(train)
+    keys = (train.seq_len or 0) * (setting.layout.context or 1 if setting.layout.is_share else 1)
+    whole = 4.0 * (model.layers or 0) * attention_width(model) * keys * batch_tokens(train)
     causal = not is_encoder_decoder(model) and model.kind not in ("encoder", "vision") and train.attention != "eager"
     return whole / 2 if causal else whole
 

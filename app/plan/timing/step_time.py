@@ -17,10 +17,12 @@ from ..memory.activations import compute_dtype_bytes
 from ..memory.model_states import shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import block_params
+from ..model.parameter_counts import block_params, expert_params
+from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
 from .compute import ComputeCost, compute_cost, optimizer_step_bytes
+from .split_communication import bubble_share, split_s
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
 BLOCKS = 20  # if the number of layers is unknown
@@ -66,22 +68,36 @@ def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool 
     ``no_sync``: DDP reduces gradients with the last micro-batch only.
     """
     busy = compute_cost(setting, gpu, links)
-    wire = _wire(setting, busy, links, no_sync)
-    compute_s = busy.all_s(setting.train.grad_accum or 1)
-    host = _host(setting, busy, gpu, links)
-    return StepTime(compute_s, wire.exposed_s, sum(host), wire.sent_bytes, host[2], host[1])
+    accumulated = setting.train.grad_accum or 1
+    in_layers_s = split_s(setting, links) if setting.layout.splits_model else 0.0
+    bubble = bubble_share(setting)
+    compute_s = busy.all_s(accumulated)
+    exposed_s = in_layers_s * accumulated + bubble * (compute_s - busy.step_s + in_layers_s * accumulated)
+    tensor = setting.layout.tensor or 1
+    share = rank_share(setting).setting
+    shared_links = links._replace(inter_gbps=links.inter_gbps / tensor)
+    wire = _wire(share, busy, shared_links, no_sync)
+    host = _host(share, busy, gpu, links)
+    return StepTime(compute_s, wire.exposed_s + exposed_s, sum(host), wire.sent_bytes, host[2], host[1])
 
 
 def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
     """Return the compute time alone: every operation once, the optimizer step sharded, no waiting, no offloading."""
-    strategy = msgspec.structs.replace(setting.layout, kind="fsdp2", cpu_offload=False, offload_optimizer=None)
+    strategy = msgspec.structs.replace(
+        setting.layout,
+        kind="fsdp2",
+        cpu_offload=False,
+        offload_optimizer=None,
+        **dict.fromkeys(("tensor", "pipeline", "context")),
+    )
     if setting.gpus == 1:
         strategy = msgspec.structs.replace(strategy, kind="single")
     elif setting.layout.sharding == "NO_SHARD":
         strategy = msgspec.structs.replace(strategy, sharding=None)
     once = msgspec.structs.replace(setting.train, act_ckpt="none", optimizer_impl="fused")
     alone = msgspec.structs.replace(setting, strategy=strategy, train=once)
-    return compute_cost(alone, gpu, links).all_s(once.grad_accum or 1)
+    of_rank = data_parallel_ranks(setting) / setting.gpus  # of the micro-batches of a group
+    return compute_cost(alone, gpu, links).all_s((once.grad_accum or 1) * of_rank)
 
 
 @lru_cache(maxsize=256)
@@ -204,6 +220,9 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
     weight, grad = sent_weight_bytes(train), sent_grad_bytes(train) * trained
     block = block_params(model) if model.layers else model.params / (BLOCKS + 1)
     root = max(0.0, model.params - blocks * block)
+    experts = expert_params(model) / blocks if strategy.expert else 0.0
+    block -= experts
+    of_experts = CollectiveGroup(max(1, inside // (strategy.expert or 1)), max(1, nodes // (strategy.expert or 1)))
     messages = max(1, ceil(block / DEEPSPEED_PREFETCH)) if strategy.kind == "deepspeed" else 1
 
     def gather_s(size: float, ranks: CollectiveGroup) -> float:
@@ -215,6 +234,11 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
 
     forward_s, backward_s = busy.forward_s / (blocks + 1), busy.backward_s / (blocks + 1)
     gather, again_gather, reduce = gather_s(block, group), gather_s(block, again), reduce_s(block)
+    if experts:
+        held = experts / (strategy.expert or 1)
+        gather += gather_s(held, of_experts)
+        again_gather += gather_s(held, of_experts)
+        reduce += ring_pass_s(held * grad, of_experts, links)
     exposed_s = gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s)
     exposed_s += blocks * max(0.0, again_gather + reduce - backward_s)
     exposed_s += reduce + reduce_s(root)
