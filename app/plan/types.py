@@ -124,7 +124,12 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     gradient_as_bucket_view: bool = False
     own_table_units: bool = False  # fully_shard: embedding and output head are wrapped separately
     experts_by_columns: bool = False  # fully_shard: experts are split over their second dimension (shard_placement_fn)
-    meta_init: bool = False  # no rank holds the whole model on its host: built on the meta device, loaded by shards
+    meta_init: bool | None = None  # built on the meta device, so no rank holds the whole model on its host
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if no GPU holds all weights."""
+        return self.stage == 3 or (self.is_fsdp and self.sharding != "NO_SHARD")
 
     @property
     def replicates(self) -> bool:

@@ -365,13 +365,23 @@ def activation_gradient_term(setting: TrainingSetup) -> Term:
     return term("temporaries", "gradients inside a block", Factor(batch_tokens(train), "tokens"), width)
 
 
+def head_input_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what the last norm and the output head save, which is freed before the blocks run backward."""
+    model = setting.model
+    if not model.vocab or not model.hidden:
+        return ()
+    each = _norm_bytes(setting, residual_stream_bytes(setting)) + compute_dtype_bytes(setting.train)
+    width = Factor(each * model.hidden, "bytes")
+    return (_saved("inputs of the last norm and of the head", Factor(target_tokens(setting), "tokens"), width),)
+
+
 @lru_cache(maxsize=256)
 def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
     """Return the logits and their copies at the peak of the loss: as computed, and in fp32."""
     model, train = setting.model, setting.train
     if "no LM head" in model.note or not model.vocab:
         return ()
-    loss, width = train.loss or "eager", compute_dtype_bytes(train)
+    loss = train.loss or "eager"
     tokens, vocab = Factor(target_tokens(setting), "tokens"), Factor(model.vocab, "logits a token")
 
     def copies(what: str, each: float) -> Term:
@@ -379,7 +389,9 @@ def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
 
     if loss == "fused-linear":
         of_chunk = min(tokens.value * vocab.value, batch_tokens(train) * (model.hidden or 0))
-        return (term("loss", "logits of a chunk and their gradients", Factor(of_chunk, "logits"), Factor(4 + 2, "bytes")),)
+        return (
+            term("loss", "logits of a chunk and their gradients", Factor(of_chunk, "logits"), Factor(4 + 2, "bytes")),
+        )
     wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
     held = held_bytes_per_logit(setting)
     return (copies(COPIES[loss], 4 * wide), *((copies("logits", held),) if held else ()))

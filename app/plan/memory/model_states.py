@@ -15,7 +15,11 @@ from ..types import Strategy, TrainingSetup
 from .formula import Factor, Term, ranks, term, total_bytes
 
 SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: optimizer buffers, and the most elements of each
-FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = 5, 1e8, 1e9  # parameter buffers, their elements; elements that stay on the host
+FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = (
+    5,
+    1e8,
+    1e9,
+)  # parameter buffers, their elements; elements that stay on the host
 
 
 class ModelStates(NamedTuple):
@@ -139,7 +143,10 @@ class _Sums:
 
 def _greedy_shards(setting: TrainingSetup, over: float) -> float:
     """Return how much smaller the largest share of ZeroRedundancyOptimizer is, which gives out whole parameters."""
-    sizes = [(each.elements / each.count * each.trained, elements * each.trained) for each, elements in all_parameters(setting)]
+    sizes = [
+        (each.elements / each.count * each.trained, elements * each.trained)
+        for each, elements in all_parameters(setting)
+    ]
     whole, largest = sum(size for _, size in sizes), max((size for size, _ in sizes), default=0.0)
     return whole / max(whole / over, largest) if largest else over
 
@@ -203,7 +210,14 @@ def loading_terms(setting: TrainingSetup) -> tuple[Term, ...]:
     if setting.layout.meta_init or setting.train.quant:
         return ()
     width = 2 if (setting.train.dtype or "").endswith("-pure") or setting.train.lora else 4
-    return (term("host", "the whole model, until it is sharded", Factor(setting.model.params, "weights"), Factor(width, "bytes")),)
+    return (
+        term(
+            "host",
+            "the whole model, until it is sharded",
+            Factor(setting.model.params, "weights"),
+            Factor(width, "bytes"),
+        ),
+    )
 
 
 def unsharded_grad_bytes(setting: TrainingSetup) -> float:

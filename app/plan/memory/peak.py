@@ -91,7 +91,7 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     block = () if again else activations.block_terms(setting)
     last_kept = min(saved, block, key=total_bytes)
     in_block = (*again, activations.activation_gradient_term(setting), *fixed.unpacked)
-    loss = activations.logits_terms(setting)
+    loss = (*activations.head_input_terms(setting), *activations.logits_terms(setting))
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
         (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *fixed.autocast),
@@ -164,7 +164,7 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
 
 
 def _reserved_bytes(setting: TrainingSetup, phases: Mapping[Phase, Terms], is_band: bool = False) -> float:
-    """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: if lengths differ as much as they can."""
+    """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: with the widest gaps."""
     usual = _slack(setting)
     varies = is_band and activations.lengths_vary(setting.train) and setting.train.alloc != "expandable_segments"
     of_loss = UNEQUAL if varies else _loss_slack(setting, usual)

@@ -1,4 +1,4 @@
-"""Temporary memory of a rank: the terms of communication, gathered weights, the optimizer step, and what is not torch's.
+"""Temporary memory of a rank: terms of communication, gathered weights, the optimizer step, and the CUDA context.
 
 Sources: torch 2.13 (`torch/distributed/fsdp/_fully_shard`, `torch/nn/parallel/distributed.py`, `torch/optim/adam.py`),
 DeepSpeed 0.19 configuration docs (bucket sizes and their defaults).
@@ -145,9 +145,7 @@ def _largest_unit(setting: TrainingSetup) -> Unit:
 def _padded(setting: TrainingSetup, unit: Unit) -> float:
     """Return the elements of the buffer in which a unit is gathered or reduced: a largest shard for each rank."""
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[0]
-    return sum(
-        each.elements * over / each.shards(over, splits_rows(each, setting.layout)) for each in unit.parameters
-    )
+    return sum(each.elements * over / each.shards(over, splits_rows(each, setting.layout)) for each in unit.parameters)
 
 
 def _weights(what: str, setting: TrainingSetup, unit: Unit) -> Term:
@@ -183,7 +181,9 @@ def _root(setting: TrainingSetup, name: str) -> Terms:
 def _fsdp(setting: TrainingSetup) -> Terms:
     """Return the units of FSDP in the backward pass: one in use, one prefetched, gradients in reduction, the root."""
     strategy, unit = setting.layout, _largest_unit(setting)
-    found = _kept_units(setting, (*(() if strategy.own_table_units else _root(setting, HEAD)), _weights("block in use", setting, unit)))
+    found = _kept_units(
+        setting, (*(() if strategy.own_table_units else _root(setting, HEAD)), _weights("block in use", setting, unit))
+    )
     found = (*found, _gather_buffer("next block", setting), _reduced(setting, unit))
     if not strategy.cpu_offload:
         return found
@@ -269,7 +269,11 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
         for unit in units_of(setting)
         for each in unit.parameters
     )
-    return temporary("copies of the foreach step", width * STEP_COPIES * uneven * over / trained, trained, *ranks(over)) if trained else ()
+    return (
+        temporary("copies of the foreach step", width * STEP_COPIES * uneven * over / trained, trained, *ranks(over))
+        if trained
+        else ()
+    )
 
 
 def _largest_trained(setting: TrainingSetup) -> float:

@@ -109,9 +109,7 @@ def wrapped_units(units: tuple[Unit, ...], strategy: Strategy) -> tuple[Unit, ..
     return tuple(
         part
         for unit in units
-        for part in (
-            [Unit(each.name, 1.0, (each,)) for each in unit.parameters] if unit.name == ROOT else [unit]
-        )
+        for part in ([Unit(each.name, 1.0, (each,)) for each in unit.parameters] if unit.name == ROOT else [unit])
     )
 
 
@@ -171,7 +169,11 @@ def _block(model: Model, elements: float) -> Iterator[Parameter]:
     if rest > 0:
         is_small = known and rest < SMALL_REST * elements
         rows = hidden or 1.0 if is_small else max(1.0, min(hidden or rest, rest))
-        yield Parameter("norms, biases and others" if is_small else "other weights", (rows, rest / rows), "vector" if is_small else "matrix")
+        yield Parameter(
+            "norms, biases and others" if is_small else "other weights",
+            (rows, rest / rows),
+            "vector" if is_small else "matrix",
+        )
 
 
 def _adapters(model: Model, train: TrainingOptions) -> tuple[Parameter, ...]:
