@@ -42,7 +42,7 @@ COPIES = {
     "compiled": "logits and their gradient",
     "chunked": "log-softmax, and one chunk's gradients",
 }
-ADAPTERS = "inputs of adapters"
+ADAPTERS, LOGITS = "inputs of adapters", "logits"
 ADAPTER_MASK = 1  # bytes of a dropout mask before an adapter, which most recipes have (PEFT, ms-swift: 0.05 to 0.1)
 
 
@@ -394,7 +394,12 @@ def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
         )
     wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
     held = held_bytes_per_logit(setting)
-    return (copies(COPIES[loss], 4 * wide), *((copies("logits", held),) if held else ()))
+    return (copies(COPIES[loss], 4 * wide), *((copies(LOGITS, held),) if held else ()))
+
+
+def held_logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return the logits that the training loop holds until the end of the backward pass."""
+    return tuple(each for each in logits_terms(setting) if each.what == LOGITS and setting.train.keeps_logits)
 
 
 def held_bytes_per_logit(setting: TrainingSetup) -> int:

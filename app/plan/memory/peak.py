@@ -90,7 +90,8 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     saved, again = activations.stored_terms(setting), activations.recomputed_terms(setting)
     block = () if again else activations.block_terms(setting)
     last_kept = min(saved, block, key=total_bytes)
-    in_block = (*again, activations.activation_gradient_term(setting), *fixed.unpacked)
+    held = activations.held_logits_terms(setting)
+    in_block = (*held, *again, activations.activation_gradient_term(setting), *fixed.unpacked)
     loss = (*activations.head_input_terms(setting), *activations.logits_terms(setting))
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
@@ -100,7 +101,7 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     backward = (
         (*params, *fixed.before, *optimizer, *saved, *fixed.gathered, *(() if again else fixed.autocast), *in_block),
         (*params, *grads, *optimizer, *last_kept, *fixed.gathered, *in_block),
-        (*params, *grads, *optimizer, *fixed.ending),
+        (*params, *grads, *optimizer, *held, *fixed.ending),
     )
     return {
         "loss": max(forward, key=total_bytes),
