@@ -19,7 +19,7 @@ from ..plan.job_directory import ensure_new_files, unwritable_error
 from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
-from ..plan.strategies.search import plan_candidates, planning_assumptions
+from ..plan.strategies.search import context_of, plan_candidates, planning_assumptions, replan_with_tracked
 from ..plan.strategies.table import render_table, rows_of_strategy
 from ..plan.train_options import was_given
 from ..plan.types import PlanRow
@@ -131,7 +131,12 @@ def command(
     rows = plan_candidates(whole, links, resolved.host_bytes, resolved.recompute, resolved.nvme_bytes)
     rows = rows_of_strategy(rows, strategy) if strategy is not None else rows
     assumed += planning_assumptions(rows, links, resolved.host_bytes)
-    compared = _track(rows, module) if module else []
+    tracked = _track(rows, module) if module else {}
+    compared = list(tracked.values())
+    if tracked:
+        phases = {at: exact_memory.tracked_terms(each, rows[at].setting) for at, each in tracked.items()}
+        context = context_of(whole, links, resolved.host_bytes)
+        rows = replan_with_tracked(rows, {at: each for at, each in phases.items() if each}, context)
     points = scaling_curve.scaling_points(whole, links, resolved.host_bytes, resolved.recompute) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         assumed.append(f"link between nodes: {gbps_text(links.inter_gbps)}, where the curve has several: --inter-gbps")
@@ -205,14 +210,14 @@ def _module(resolved: PlanRequest, batch: str | None, options: Options) -> exact
     )
 
 
-def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> list[exact_memory.TrackedStrategy]:
-    """Track the strategies worth it, one after the other."""
-    tracked: list[exact_memory.TrackedStrategy] = []
+def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> dict[int, exact_memory.TrackedStrategy]:
+    """Track the strategies worth it, one after the other, and return them by the index of their row."""
+    tracked: dict[int, exact_memory.TrackedStrategy] = {}
     for row in exact_memory.candidates_to_track(rows, module):
         print_progress(
             f"importing {module.imports} to track {row.candidate.strategy}; takes about 20 s for 7 B parameters"
         )
-        tracked.append(asyncio.run(exact_memory.track_candidate(row, module)))
+        tracked[rows.index(row)] = asyncio.run(exact_memory.track_candidate(row, module))
     return tracked
 
 

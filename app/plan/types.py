@@ -130,7 +130,12 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     context: int | None = None  # ranks that split each sequence; they shard the weights like others
     expert: int | None = None  # ranks that split the experts of a layer
     is_share: bool = False  # the setting is the share of one rank already
-    meta_init: bool = False  # no rank holds the whole model on its host: built on the meta device, loaded by shards
+    meta_init: bool | None = None  # built on the meta device, so no rank holds the whole model on its host
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if no GPU holds all weights."""
+        return self.stage == 3 or (self.is_fsdp and self.sharding != "NO_SHARD")
 
     @property
     def splits_model(self) -> bool:

@@ -42,7 +42,7 @@ COPIES = {
     "compiled": "logits and their gradient",
     "chunked": "log-softmax, and one chunk's gradients",
 }
-ADAPTERS = "inputs of adapters"
+ADAPTERS, LOGITS = "inputs of adapters", "logits"
 ADAPTER_MASK = 1  # bytes of a dropout mask before an adapter, which most recipes have (PEFT, ms-swift: 0.05 to 0.1)
 
 
@@ -373,13 +373,23 @@ def whole_input_terms(setting: TrainingSetup, micro_batches: int) -> tuple[Term,
     return (term("activations", "gathered inputs of attention and feed-forward", *size, *often),)
 
 
+def head_input_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what the last norm and the output head save, which is freed before the blocks run backward."""
+    model = setting.model
+    if not model.vocab or not model.hidden:
+        return ()
+    each = _norm_bytes(setting, residual_stream_bytes(setting)) + compute_dtype_bytes(setting.train)
+    width = Factor(each * model.hidden, "bytes")
+    return (_saved("inputs of the last norm and of the head", Factor(target_tokens(setting), "tokens"), width),)
+
+
 @lru_cache(maxsize=256)
 def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
     """Return the logits and their copies at the peak of the loss: as computed, and in fp32."""
     model, train = setting.model, setting.train
     if "no LM head" in model.note or not model.vocab:
         return ()
-    loss, width = train.loss or "eager", compute_dtype_bytes(train)
+    loss = train.loss or "eager"
     tokens, vocab = Factor(target_tokens(setting), "tokens"), Factor(model.vocab, "logits a token")
 
     def copies(what: str, each: float) -> Term:
@@ -392,7 +402,12 @@ def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
         )
     wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
     held = held_bytes_per_logit(setting)
-    return (copies(COPIES[loss], 4 * wide), *((copies("logits", held),) if held else ()))
+    return (copies(COPIES[loss], 4 * wide), *((copies(LOGITS, held),) if held else ()))
+
+
+def held_logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return the logits that the training loop holds until the end of the backward pass."""
+    return tuple(each for each in logits_terms(setting) if each.what == LOGITS and setting.train.keeps_logits)
 
 
 def held_bytes_per_logit(setting: TrainingSetup) -> int:

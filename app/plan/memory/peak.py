@@ -93,10 +93,11 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
         saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
     block = () if again else activations.block_terms(kept)
     last_kept = min(saved, block, key=total_bytes)
-    in_block = (*again, activations.activation_gradient_term(kept), *fixed.unpacked)
+    held = activations.held_logits_terms(kept)
+    in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
-    loss = activations.logits_terms(kept)
+    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept))
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
         (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *fixed.autocast),
@@ -105,7 +106,7 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     backward = (
         (*params, *fixed.before, *optimizer, *saved, *fixed.gathered, *(() if again else fixed.autocast), *in_block),
         (*params, *grads, *optimizer, *last_kept, *fixed.gathered, *in_block),
-        (*params, *grads, *optimizer, *fixed.ending),
+        (*params, *grads, *optimizer, *held, *fixed.ending),
     )
     return {
         "loss": max(forward, key=total_bytes),
@@ -169,7 +170,7 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
 
 
 def _reserved_bytes(setting: TrainingSetup, phases: Mapping[Phase, Terms], is_band: bool = False) -> float:
-    """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: if lengths differ as much as they can."""
+    """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: with the widest gaps."""
     usual = _slack(setting)
     varies = is_band and activations.lengths_vary(setting.train) and setting.train.alloc != "expandable_segments"
     of_loss = UNEQUAL if varies else _loss_slack(setting, usual)

@@ -1,4 +1,4 @@
-"""Temporary memory of a rank: the terms of communication, gathered weights, the optimizer step, and what is not torch's.
+"""Temporary memory of a rank: terms of communication, gathered weights, the optimizer step, and the CUDA context.
 
 Sources: torch 2.13 (`torch/distributed/fsdp/_fully_shard`, `torch/nn/parallel/distributed.py`, `torch/optim/adam.py`),
 DeepSpeed 0.19 configuration docs (bucket sizes and their defaults).
@@ -92,20 +92,22 @@ def forward_terms(setting: TrainingSetup) -> Terms:
 
 
 def backward_end_terms(setting: TrainingSetup) -> Terms:
-    """Return what FSDP holds at the end of the backward pass: the root, or the embedding, and its gradients.
+    """Return what the gradients of embedding and head need at the end of the backward pass.
 
-    This rank's shard of those gradients does not exist yet.
+    FSDP reduces them after it has freed their weights; this rank's shard of them does not exist yet. Without it, those
+    of a tied table are computed twice, for the head and for the embedding, and added.
     """
-    if not shards_weights(setting):
+    model, train, per = setting.model, setting.train, bytes_per_parameter(setting.train)
+    if train.lora:
         return ()
+    if not shards_weights(setting):
+        table = float(model.vocab or 0) * (model.hidden or 0) * (1 - (train.frozen or 0.0))
+        twice = model.tied and model.kind in (None, "decoder")
+        return (_buffer("gradients of a tied table", table, "gradients", 2 * per.grad),) if twice else ()
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[1]
-    shard = 0.0 if setting.train.lora else bytes_per_parameter(setting.train).grad / over
     elements = sum(unit.elements for unit in _root_units(setting, "embedding"))
-    reduced = _reduced_bytes(setting) - shard
-    return (
-        *_root(setting, "embedding"),
-        *((_buffer("gradients of embedding and head", elements, "gradients", reduced),) if reduced > 0 else ()),
-    )
+    reduced = _reduced_bytes(setting) - per.grad / over
+    return (_buffer("gradients of embedding and head", elements, "gradients", reduced),)
 
 
 def head_grad_terms(setting: TrainingSetup) -> Terms:

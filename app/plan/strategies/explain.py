@@ -42,6 +42,19 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     return PlanRow(msgspec.structs.replace(found, changes=changes, why=why, lever=lever), setting)
 
 
+def explain_tracked(found: Candidate, before: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
+    """Return a candidate as tracked with its reason, and with the changes and the micro-batch of the formula."""
+    tracked = msgspec.structs.replace(
+        found,
+        largest_micro_batch=before.largest_micro_batch if found.fits is True else None,
+        dominated_by=before.dominated_by,
+        lever=before.lever,
+        changes=before.changes,
+    )
+    tracked = msgspec.structs.replace(tracked, binds=_binds(tracked, setting))
+    return msgspec.structs.replace(tracked, why=f"as tracked, {_why(tracked, setting, context.host_bytes)}")
+
+
 def explain_candidates(rows: Sequence[PlanRow], context: PlanContext) -> list[PlanRow]:
     """Return all ranked candidates with their explanations."""
     return [explain_candidate(rows, at, context) for at in range(len(rows))]
@@ -101,7 +114,8 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         counted = "activations come in addition, and are counted from layers and hidden size"
         return f"{least}; {counted}{_fewer_gpus(found, setting)}"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
-    reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
+    built = ", if it is built on the meta device" if setting.layout.meta_init else ""
+    reason = f"{spare}{built}{_on_host(found, setting)}{_pace(found, setting)}"
     return reason if found.in_practice else f"too slow: {reason}"
 
 
@@ -117,9 +131,10 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
     if not host_bytes:
         return "host memory is missing"
     ranks = setting.gpus // setting.nodes
-    needed, usable = found.host_bytes * ranks, host_bytes * HOST_ROOM
-    each = f" ({ranks} ranks need {gib_number(found.host_bytes, 0)} each)" if ranks > 1 else ""
-    return f"{gib_text(needed - usable, 0)} of host memory are missing{each}"
+    each_bytes = max(found.host_bytes, found.loading_host_bytes)
+    loading = " to build the model" if found.loading_host_bytes > found.host_bytes else ""
+    each = f" ({ranks} ranks need {gib_number(each_bytes, 0)} each)" if ranks > 1 else ""
+    return f"{gib_text(each_bytes * ranks - host_bytes * HOST_ROOM, 0)} of host memory are missing{loading}{each}"
 
 
 def slowdown_text(slower_than_ideal: float) -> str:

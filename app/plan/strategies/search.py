@@ -1,17 +1,19 @@
 """Search the strategies for a model on a machine, and rank them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ...hardware.server_catalog import AssumedHost, assume_host
 from ...text.units import GIB, gbps_text, gib_text
 from ..memory.activations import has_known_shape
+from ..memory.formula import Term
+from ..memory.peak import Phase, judge_candidate
 from ..model.parameter_counts import trained_params
 from ..timing import step_time
 from ..types import Candidate, Checkpointing, PlanRow, Strategy, TrainingSetup
-from .evaluate import PlanContext, add_comparison, evaluate, host_memory_share
-from .explain import explain_candidates
+from .evaluate import PlanContext, add_comparison, add_times, choose_loading, evaluate, host_memory_share
+from .explain import explain_candidates, explain_tracked
 from .split_layouts import keep_batch, split_layouts
 
 PLACE = {True: 0, None: 0, "tight": 1, False: 3}
@@ -82,7 +84,8 @@ def rank_candidates(
     """Return the evaluated candidates, the best first.
 
     Candidates that fit come first, those that split the model after others and those with offloading last, then by step
-    time; of those within 10 % of the fastest, the simplest comes first. Candidates that do not fit are sorted by the missing memory.
+    time; of those within 10 % of the fastest, the simplest comes first. Candidates that do not fit are sorted by the
+    missing memory.
 
     A strategy in the setting is the only candidate; ``recompute`` is the only kind of checkpointing. ``nvme_bytes`` is
     free on the drive of a host, 0 if it has none, None if it is not known.
@@ -96,6 +99,19 @@ def rank_candidates(
         on_drives = _rows(setting, nvme_strategies(), context, recompute)
         rows += [row for row in on_drives if nvme_bytes is None or drive_bytes(row.setting) <= nvme_bytes]
     return _ranked(rows, context.host_bytes)
+
+
+def replan_with_tracked(
+    rows: Sequence[PlanRow], tracked: Mapping[int, Mapping[Phase, tuple[Term, ...]]], context: PlanContext
+) -> list[PlanRow]:
+    """Return the rows with the memory of those that were tracked, by their index, in the order that follows from it."""
+    changed = list(rows)
+    for at, phases in tracked.items():
+        before, setting = rows[at]
+        found = add_times(judge_candidate(setting, phases), setting, context)
+        found = add_comparison(found, setting, context)
+        changed[at] = PlanRow(explain_tracked(found, before, setting, context), setting)
+    return _ranked(changed, context.host_bytes)
 
 
 def context_of(setting: TrainingSetup, links: step_time.Links | None, host_bytes: float | None) -> PlanContext:
@@ -192,6 +208,8 @@ def _rows(
 
 def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, context: PlanContext) -> PlanRow:
     dtype = setting.train.dtype
+    if strategy.is_fully_shard and 0 < (setting.model.experts or 0) < setting.gpus:
+        strategy = msgspec.structs.replace(strategy, experts_by_columns=True)  # their rows are fewer than the ranks
     if strategy.kind == "deepspeed" and dtype in ("bf16-mixed", "fp16-mixed"):
         dtype = "bf16-deepspeed" if dtype.startswith("bf16") else "fp16-deepspeed"
     train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype)
@@ -199,6 +217,7 @@ def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, co
 
 
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
+    setting = choose_loading(setting, context)
     return PlanRow(add_comparison(evaluate(setting, context), setting, context), setting)
 
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 from ddpwizard.app.plan.memory.activations import block_activation_bytes
+from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
-from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.temporaries import autocast_terms
 from ddpwizard.app.plan.model.parameter_counts import attention_width, trained_params
 from ddpwizard.app.plan.spec import fill_defaults
@@ -200,7 +200,11 @@ class TestPeak:
         ("gib", "gpus", "train"),
         [
             (82.4, 8, {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op", "keeps_logits": False}),
-            (77.0, 8, {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op", "compile": True, "keeps_logits": False}),
+            (
+                77.0,
+                8,
+                {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op", "compile": True, "keeps_logits": False},
+            ),
             (67.0, 128, {"micro_batch": 2, "seq_len": 8192, "act_ckpt": "selective-op", "keeps_logits": False}),
             (83.9, 8, {"micro_batch": 1, "seq_len": 32768, "act_ckpt": "full", "keeps_logits": False}),
         ],
@@ -262,7 +266,8 @@ class TestPeak:
 
     def test_muon_leaves_embedding_and_head_to_adamw(self) -> None:
         muon, adam = (
-            total_bytes(model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer=name)).optimizer) for name in ("muon", "adamw")
+            total_bytes(model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer=name)).optimizer)
+            for name in ("muon", "adamw")
         )
         assert adam - muon == pytest.approx(4 * (LLAMA_8B.params - 2 * 128256 * 4096))
 
