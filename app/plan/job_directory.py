@@ -17,6 +17,9 @@ MESH_ADVICE = (
     "context_parallel, PipelineStage, or experts over the mesh (expert), and fully_shard on the rest; "
     "or take another strategy"
 )
+FILES_WITHOUT = (
+    "leave the option out to get files, and add it to the script: torchao's convert_to_float8_training, TRL's DPO"
+)
 ENDED = ("dead", "missing", "zombie")  # states of the ranks of a job that is over
 
 
@@ -25,6 +28,9 @@ def unwritable_error(row: PlanRow) -> UserError | None:
     if row.setting.layout.splits_model:
         why = f"no files can be written for {row.candidate.strategy} yet: they need a mesh and a plan for your modules"
         return UserError(why, MESH_ADVICE)
+    if row.setting.train.fp8 or row.setting.train.reference_model:
+        what = "fp8 products" if row.setting.train.fp8 else "a reference model"
+        return UserError(f"no files can be written with {what} yet: nothing is written", FILES_WITHOUT)
     if row.candidate.fits is not False:
         return None
     why = f"{summary.strategy_label(row)} does not fit ({summary.shortage_text(row)}): nothing is written"

@@ -239,6 +239,11 @@ def _without_effect(
             given.get("intra_gbps") is not None and setting.gpus == setting.nodes,
             "each node has one GPU",
         ),
+        "fp8": (stated.fp8 and not _has_fp8(setting), f"{setting.gpu or 'the GPU'} has no units for it"),
+        "optimizer_in_bwd": (
+            stated.optimizer_in_bwd and (setting.train.grad_accum or 1) > 1,
+            "gradients are accumulated",
+        ),
         "inter_gbps": (given.get("inter_gbps") is not None and setting.nodes == 1, "there is one node"),
         "optimizer_impl": (
             stated.optimizer_impl is not None and optimizer not in spec.STEPS_EITHER_WAY,
@@ -246,6 +251,11 @@ def _without_effect(
         ),
     }
     return [f"{name_of(name)} has no effect: {why}" for name, (is_idle, why) in idle.items() if is_idle]
+
+
+def _has_fp8(setting: TrainingSetup) -> bool:
+    gpu = gpu_catalog.find_gpu(setting.gpu, setting.gpu_memory_gib)
+    return bool(gpu and gpu.fp8_tflops)
 
 
 def _links_of_full_nodes(given: Mapping[str, Any], setting: TrainingSetup, links: Links, per_node: int) -> Links:

@@ -80,7 +80,9 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     """Training options; sizes are per GPU."""
 
     dtype: Dtype | None = None
-    optimizer: Literal["adamw", "adam", "adamw-8bit", "adafactor", "muon", "sgd", "lion"] | None = None
+    optimizer: Literal["adamw", "adam", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd", "lion"] | None = (
+        None
+    )
     optimizer_impl: Literal["fused", "foreach"] | None = None
     optimizer_state_dtype: Literal["fp32", "bf16"] | None = None
     master_dtype: Literal["fp32", "bf16"] | None = None
@@ -102,6 +104,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     lora: Lora | None = None
     quant: Literal["nf4", "nf4-dq", "gptq-int4"] | None = None
     alloc: str | None = None  # "expandable_segments", as in PYTORCH_ALLOC_CONF
+    reference_model: bool = False  # a frozen copy computes the same sequences (DPO, or the KL term of RL)
     packed: bool = False  # sequences are packed to the full length
     data: str | None = None  # "fixed length" if every sequence has the full length
     frozen: float | None = None  # share of the weights that is not trained, in [0, 1)

@@ -402,7 +402,8 @@ def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
         )
     wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
     held = held_bytes_per_logit(setting)
-    return (copies(COPIES[loss], 4 * wide), *((copies(LOGITS, held),) if held else ()))
+    of_reference = (copies("logits of the reference model", 2 + 4),) if train.reference_model else ()
+    return (copies(COPIES[loss], 4 * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
 
 
 def held_logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:

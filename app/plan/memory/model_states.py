@@ -14,6 +14,7 @@ from ..model.parameters import Parameter, Unit, expert_share, training_units, wr
 from ..types import Strategy, TrainingSetup
 from .formula import Factor, Term, ranks, term, total_bytes
 
+REFERENCE_BYTES = 2.0  # per weight of a reference model, which is loaded in 16 bit
 SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: optimizer buffers, and the most elements of each
 FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = (
     5,
@@ -111,6 +112,8 @@ def model_states(setting: TrainingSetup) -> ModelStates:
             grads.add("gradients, unsharded until the last micro-batch", name, with_grad, each, unsharded, 1)
         else:
             grads.add("gradients", name, with_grad, each, each.grad, over_grads)
+        if setting.train.reference_model:
+            params.add("frozen copy for reference", name, elements, each, REFERENCE_BYTES, over_params)
     found = ModelStates(params.terms(), grads.terms(), optimizer.terms())
     return _offloaded(found, setting) if strategy.offloads else found
 

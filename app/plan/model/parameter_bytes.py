@@ -55,7 +55,7 @@ def optimizer_bytes(train: TrainingOptions, shape: tuple[float, ...], role: str,
     width = {"bf16": 2, "fp32": 4}.get(train.optimizer_state_dtype or "", 4 if per.master else per.weight)
     is_matrix = role in ("matrix", "experts", "adapter")
     match train.optimizer:
-        case "adamw-8bit":
+        case "adamw-8bit" | "paged-adamw-8bit":
             is_small = prod(shape) < LEAST_IN_8_BIT or role == "table"
             state = 8.0 if is_small else EIGHT_BIT_STATE_BYTES
         case "adafactor":

@@ -97,9 +97,17 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
+    models = forward_models(setting.train)
     forward_least_s = launch_s * work.forward_kernels
     backward_least_s = launch_s * (work.backward_kernels + again_kept * work.forward_kernels)
-    return ComputeCost(max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory))
+    return ComputeCost(
+        models * max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory)
+    )
+
+
+def forward_models(train: TrainingOptions) -> int:
+    """Return how many models compute a forward pass: the reference of DPO has no backward pass."""
+    return 2 if train.reference_model else 1
 
 
 def _block_work(setting: TrainingSetup) -> BlockWork:

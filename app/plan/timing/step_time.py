@@ -13,7 +13,8 @@ import msgspec
 
 from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
-from ..memory.activations import compute_dtype_bytes
+from ..memory.activations import compute_dtype_bytes, stored_terms
+from ..memory.formula import total_bytes
 from ..memory.model_states import shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
@@ -21,7 +22,7 @@ from ..model.parameter_counts import block_params, expert_params
 from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
-from .compute import ComputeCost, compute_cost, optimizer_step_bytes
+from .compute import ComputeCost, compute_cost, forward_models, optimizer_step_bytes
 from .split_communication import bubble_share, split_s
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
@@ -232,14 +233,15 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
         across = all_reduce_s(size * grad / inside, copies, links) if copies.ranks > 1 else 0.0
         return max(ring_pass_s(size * grad, group, links), across)
 
-    forward_s, backward_s = busy.forward_s / (blocks + 1), busy.backward_s / (blocks + 1)
+    models = forward_models(train)
+    forward_s, backward_s = busy.forward_s / models / (blocks + 1), busy.backward_s / (blocks + 1)
     gather, again_gather, reduce = gather_s(block, group), gather_s(block, again), reduce_s(block)
     if experts:
         held = experts / (strategy.expert or 1)
         gather += gather_s(held, of_experts)
         again_gather += gather_s(held, of_experts)
         reduce += ring_pass_s(held * grad, of_experts, links)
-    exposed_s = gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s)
+    exposed_s = models * (gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s))
     exposed_s += blocks * max(0.0, again_gather + reduce - backward_s)
     exposed_s += reduce + reduce_s(root)
     return exposed_s * (train.grad_accum or 1)
@@ -250,11 +252,12 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     strategy, train = setting.layout, setting.train
     optimizer = "cpu" if strategy.cpu_offload else strategy.offload_optimizer
     params = "cpu" if strategy.cpu_offload else strategy.offload_param
+    link = (links.host_gbps or gpu.host_gbps) * 1e9
+    saved_s = _saved_on_host_s(setting, busy, link) if train.act_offload else 0.0
     if not (optimizer or params):
-        return 0.0, 0.0, 0.0
+        return saved_s, 0.0, 0.0
     micro_steps, is_deepspeed = train.grad_accum or 1, strategy.kind == "deepspeed"
     per = bytes_per_parameter(train)
-    link = (links.host_gbps or gpu.host_gbps) * 1e9
     drive = (links.nvme_gbps or NVME_GBPS) * 1e9
     over_params, _, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
     shard, trained = setting.model.params / over_params, trained_params(setting) / over_optimizer
@@ -273,4 +276,12 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     if params == "nvme":
         moved = (2 * micro_steps + 1) * shard * per_node * 2
         drive_s += max(0.0, moved / drive - behind_s)
-    return link_s, adam_s, drive_s
+    return link_s + saved_s, adam_s, drive_s
+
+
+def _saved_on_host_s(setting: TrainingSetup, busy: ComputeCost, link: float) -> float:
+    """Return the seconds in which saved activations go to the host and back, as far as compute does not hide them."""
+    on_gpu = msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, act_offload=False))
+    one_way_s = total_bytes(stored_terms(on_gpu)) / link
+    exposed_s = max(0.0, one_way_s - busy.forward_s) + max(0.0, one_way_s - busy.backward_s)
+    return exposed_s * (setting.train.grad_accum or 1)
