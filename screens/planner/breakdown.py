@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import exact_memory, summary
+from ...app.plan import exact_memory, interview, summary
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
@@ -69,7 +69,8 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         return title, f"{self._at + 1} of {len(self._rows)}, esc leaves"
 
     def page(self, width: int) -> Content:
-        return strategy_details(self._rows[self._at], width, self.ascii_only, self._tracked.get(self._at))
+        row, best = self._rows[self._at], self._rows[0] if self._at else None
+        return strategy_details(row, width, self.ascii_only, self._tracked.get(self._at), best)
 
     def body(self) -> Iterable[Widget]:
         yield from super().body()
@@ -112,9 +113,16 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
 
 
 def strategy_details(
-    row: PlanRow, width: int, ascii_only: bool, tracked: exact_memory.TrackedStrategy | None = None
+    row: PlanRow,
+    width: int,
+    ascii_only: bool,
+    tracked: exact_memory.TrackedStrategy | None = None,
+    best: PlanRow | None = None,
 ) -> Content:
-    """Return all details of one strategy; ``tracked`` is its result in exact mode, if any."""
+    """Return all details of one strategy.
+
+    ``tracked`` is its result in exact mode, if any; ``best`` the first choice if this is another one.
+    """
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [
@@ -128,7 +136,9 @@ def strategy_details(
     shown += _parts(row, width, ascii_only)
     shown += [Content(""), safe_content("Time of a step, estimated", "bold")]
     shown += [line for sentence in _time(row) for line in wrap_lines(sentence, width)]
+    compared = (f"Compared with {summary.strategy_label(best)}", [interview.why_not(row, best)]) if best else ("", [])
     parts = (
+        compared,
         ("Why", [found.why, found.lever]),
         ("Effect of single changes", [_effect(change, found) for change in found.changes]),
         ("Changes to your script", required_changes(setting)),
