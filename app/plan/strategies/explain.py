@@ -35,6 +35,9 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     if dominated_by:
         lever = f"{dominated_by} is no slower and needs no more memory"
         return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
+    if at and setting.layout.splits_model:
+        lever = "needs a mesh and a plan for the modules of your model"
+        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
     changes = worthwhile_changes(found, setting, context)
     lever = best_what_if(found, setting, changes, context)
     if not at and _wants_more(found):

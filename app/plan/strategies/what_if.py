@@ -239,15 +239,17 @@ def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> I
     if train.optimizer_impl == "foreach" and strategy.kind != "deepspeed" and not strategy.cpu_offload:
         fused = msgspec.structs.replace(train, optimizer_impl="fused")
         yield WhatIf(FUSED, msgspec.structs.replace(setting, train=fused), context)
+    if recomputes_activations(train):
+        kept = msgspec.structs.replace(train, act_ckpt="none")
+        yield WhatIf("keep activations", msgspec.structs.replace(setting, train=kept), context)
+    if strategy.offloads:
+        return
     if not train.compile:
         compiled = msgspec.structs.replace(train, compile=True)
         yield WhatIf("torch.compile", msgspec.structs.replace(setting, train=compiled), context)
     if not (train.fp8 or train.lora or train.dtype == "fp32") and gpu_of(setting).fp8_tflops:
         in_fp8 = msgspec.structs.replace(train, compile=True, fp8=True)
         yield WhatIf("products in fp8 with torch.compile", msgspec.structs.replace(setting, train=in_fp8), context)
-    if recomputes_activations(train):
-        kept = msgspec.structs.replace(train, act_ckpt="none")
-        yield WhatIf("keep activations", msgspec.structs.replace(setting, train=kept), context)
 
 
 def _twice(setting: TrainingSetup) -> str:
