@@ -61,7 +61,7 @@ def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
     return FixedMemory(
         states=kept,
         before=kept.grads if stay else (),
-        gathered=(*temporaries.gathered_terms(setting), *temporaries.exchange_terms(setting)),
+        gathered=temporaries.gathered_terms(setting),
         at_loss=temporaries.at_loss_terms(setting),
         forward=temporaries.forward_terms(setting),
         autocast=temporaries.autocast_terms(setting),
@@ -94,7 +94,8 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     block = () if again else activations.block_terms(kept)
     last_kept = min(saved, block, key=total_bytes)
     held = activations.held_logits_terms(kept)
-    in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked)
+    exchanged = temporaries.exchange_terms(setting)
+    in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked, *exchanged)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
     loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept))
