@@ -56,11 +56,11 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
             self.at, self.found = at, found
 
     def __init__(
-        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[int, exact_memory.TrackedStrategy]
+        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[str, exact_memory.TrackedStrategy]
     ) -> None:
         super().__init__()
         self._rows, self._at, self._source = list(rows), at, source
-        self._tracked = tracked  # by index; shared with the caller, which shows it again
+        self._tracked = tracked  # by full name; shared with the caller, which shows it again
 
     def heading(self) -> tuple[str, str]:
         row = self._rows[self._at]
@@ -69,7 +69,8 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         return title, f"{self._at + 1} of {len(self._rows)}, esc leaves"
 
     def page(self, width: int) -> Content:
-        return strategy_details(self._rows[self._at], width, self.ascii_only, self._tracked.get(self._at))
+        row = self._rows[self._at]
+        return strategy_details(row, width, self.ascii_only, self._tracked.get(row.candidate.full_name))
 
     def body(self) -> Iterable[Widget]:
         yield from super().body()
@@ -103,7 +104,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
     @on(TrackingDone)
     def _tracking_done(self, event: TrackingDone) -> None:
         self.child_done()
-        self._tracked[event.at] = event.found
+        self._tracked[self._rows[event.at].candidate.full_name] = event.found
         if event.at == self._at:
             self.show_status("")
             self.show_from_top()
