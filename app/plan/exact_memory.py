@@ -336,6 +336,7 @@ def _request(setting: TrainingSetup, source: ModuleSource) -> dict[str, object]:
         "ranks": setting.gpus,
         "shard_size": strategy.shard_size or setting.gpus // setting.nodes,
         "reshard": True if strategy.reshard_after_forward is None else strategy.reshard_after_forward,
+        "experts_by_columns": strategy.experts_by_columns,
         "bucket_view": strategy.gradient_as_bucket_view,
         "dtype": train.dtype or "fp32",
         "optimizer": train.optimizer,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..errors import UserError
 from ..text.units import GIB, gib_number, gib_text, percent_text, ratio_text
-from . import form_fields, summary
+from . import form_fields, plan_answer, summary
 from .strategies.search import ALIKE
 from .strategies.table import visible_candidates
 from .types import PlanRow
@@ -34,7 +34,7 @@ MOST_STRATEGIES = 6
 GPUS = re.compile(r"(?:(\d{1,4})(?:\s*[x×*]\s*|\s+))?(\S.*)|(\d{1,3})")
 
 
-class PlanAnswer(NamedTuple):
+class Choice(NamedTuple):
     """An answer that can be chosen: its text, its figure, and the fields that it sets."""
 
     label: str
@@ -63,12 +63,12 @@ def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> d
     return {"gpus": gpus, "gpu": name, "nodes": values["nodes"] if gpus == values["gpus"] else ""}
 
 
-def trained_answers(values: Values, machine: form_fields.FormMachine) -> list[PlanAnswer]:
+def trained_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
     """Return what can be trained, with the memory and speed of each on the given GPUs."""
     return [_answer(label, fields, values, machine) for label, fields in TRAINED.items()]
 
 
-def length_answers(values: Values, machine: form_fields.FormMachine) -> list[PlanAnswer]:
+def length_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
     """Return the lengths of texts, with the memory and speed of each."""
     return [_answer(label, fields, values, machine) for label, fields in LENGTHS.items()]
 
@@ -137,12 +137,12 @@ def start_command(row: PlanRow, directory: str) -> str:
     return f"sh {shlex.quote(directory)}/launch.sh{where}"
 
 
-def _answer(label: str, fields: Values, values: Values, machine: form_fields.FormMachine) -> PlanAnswer:
+def _answer(label: str, fields: Values, values: Values, machine: form_fields.FormMachine) -> Choice:
     try:
         request = form_fields.request_from_form({**values, **fields}, machine)
-        return PlanAnswer(label, _figure(summary.make_summary(request).rows[0]), fields)
+        return Choice(label, _figure(plan_answer.make_answer(request).rows[0]), fields)
     except UserError as error:
-        return PlanAnswer(label, error.message, fields)
+        return Choice(label, error.message, fields)
 
 
 def _figure(row: PlanRow) -> str:

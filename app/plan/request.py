@@ -112,6 +112,7 @@ def resolve_request(
     source = model_source.resolve_model(given, build)
     machine = resolve.resolve_machine(given, detect)
     train, batch_notes = train_options.train_from_values(given, source.model, machine.gpus, source.frozen)
+    train = train if source.keeps_logits else msgspec.structs.replace(train, keeps_logits=False)
     stated = train
     compares = given.get("strategy") is None
     train, kind_notes = _fit_to_machine(train, source.model, machine.gpu, compares)

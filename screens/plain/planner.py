@@ -7,11 +7,10 @@ from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import form_fields, interview, job_directory, summary
+from ...app.plan import form_fields, interview, job_directory, plan_answer, summary
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
 from ...app.plan.request import PlanRequest
-from ...app.plan.strategies.search import planning_assumptions
 from ...app.plan.strategies.table import render_table
 from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
@@ -70,7 +69,7 @@ def _gpus(prompt: Prompt, values: dict[str, str], machine: form_fields.FormMachi
     return fields(_asked(prompt, ASKED["gpus"], f"{values['gpus']} {values['gpu']}", fields))
 
 
-def _chosen(prompt: Prompt, question: str, answers: list[interview.PlanAnswer], usual: int) -> dict[str, str]:
+def _chosen(prompt: Prompt, question: str, answers: list[interview.Choice], usual: int) -> dict[str, str]:
     """Ask for one of several answers, or for a number of tokens, and return the fields that it sets."""
     prompt.write("", question, *(f"  {number:>2}  {answer}" for number, answer in enumerate(answers, 1)))
     sets_length = "seq_len" in answers[0].fields
@@ -100,9 +99,9 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
     train = request.setting.train
     per_gpu = f"{train.micro_batch} sequence{'s' * (train.micro_batch != 1)} per GPU"
     prompt.write("", f"In {train.dtype} with {train.optimizer}, {per_gpu}; `ddpwizard plan --help` lists all options.")
-    found = summary.add_scaling(summary.make_summary(request))
-    found = found._replace(rows=summary.explain_rows(found))
-    assumed = [*request.assumed, *planning_assumptions(found.rows, request.links, request.host_bytes)]
+    found = plan_answer.add_scaling(plan_answer.make_answer(request))
+    found = found._replace(rows=plan_answer.explain_rows(found))
+    assumed = plan_answer.assumptions(found)
     prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
     _say_three(prompt, found)
     _choose_strategy(state, prompt, found.rows)
@@ -130,7 +129,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
                 lambda value: form_fields.parse_field_number("more_gpus", value),
             )
             scaled = request._replace(more_gpus=form_fields.parse_field_number("more_gpus", more))
-            found = summary.add_scaling(found._replace(request=scaled, more=None))
+            found = plan_answer.add_scaling(found._replace(request=scaled, more=None))
             _say_three(prompt, found)
         else:
             _write(state, prompt, _row(prompt, found.rows, "Of which"))
@@ -165,7 +164,7 @@ def _choice(prompt: Prompt, count: int) -> str:
         prompt.write(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
 
 
-def _say_three(prompt: Prompt, found: summary.PlanSummary) -> None:
+def _say_three(prompt: Prompt, found: plan_answer.PlanAnswer) -> None:
     uncounted = summary.missing_memory(found.request.setting.model)
     prompt.write("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
 

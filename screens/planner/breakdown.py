@@ -56,11 +56,11 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
             self.at, self.found = at, found
 
     def __init__(
-        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[int, exact_memory.TrackedStrategy]
+        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[str, exact_memory.TrackedStrategy]
     ) -> None:
         super().__init__()
         self._rows, self._at, self._source = list(rows), at, source
-        self._tracked = tracked  # by index; shared with the caller, which shows it again
+        self._tracked = tracked  # by full name; shared with the caller, which shows it again
 
     def heading(self) -> tuple[str, str]:
         row = self._rows[self._at]
@@ -70,7 +70,8 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
 
     def page(self, width: int) -> Content:
         row, best = self._rows[self._at], self._rows[0] if self._at else None
-        return strategy_details(row, width, self.ascii_only, self._tracked.get(self._at), best)
+        tracked = self._tracked.get(row.candidate.full_name)
+        return strategy_details(row, width, self.ascii_only, tracked, best)
 
     def body(self) -> Iterable[Widget]:
         yield from super().body()
@@ -104,7 +105,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
     @on(TrackingDone)
     def _tracking_done(self, event: TrackingDone) -> None:
         self.child_done()
-        self._tracked[event.at] = event.found
+        self._tracked[self._rows[event.at].candidate.full_name] = event.found
         if event.at == self._at:
             self.show_status("")
             self.show_from_top()

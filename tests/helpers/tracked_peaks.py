@@ -44,6 +44,9 @@ CASES = {
         "Mixtral-8x7B", SHARDED, 32, {"seq_len": 4096, "act_ckpt": "full"}
     ),
     "Mixtral-8x7B, 32 ranks, kept": TrackedCase("Mixtral-8x7B", KEPT, 32, {"seq_len": 2048}),
+    "Mixtral-8x7B, 32 ranks, by columns": TrackedCase(
+        "Mixtral-8x7B", SHARDED | {"experts_by_columns": True}, 32, {"seq_len": 2048}
+    ),
     "gpt-oss-20b, 64 ranks": TrackedCase("gpt-oss-20b", SHARDED, 64, {"seq_len": 1024, "attention": "eager"}),
     "Qwen3-30B-A3B, 16 ranks": TrackedCase("Qwen3-30B-A3B", SHARDED, 16, {"seq_len": 2048, "act_ckpt": "full"}),
     "Qwen3-30B-A3B, 256 ranks": TrackedCase("Qwen3-30B-A3B", SHARDED, 256, {"seq_len": 2048}),

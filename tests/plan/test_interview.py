@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import form_fields, interview, summary
+from ddpwizard.app.plan import form_fields, interview, plan_answer, summary
 from ddpwizard.app.plan.types import PlanRow
 
 NO_MACHINE = form_fields.FormMachine()
@@ -16,7 +16,7 @@ def values(**changed: str) -> dict[str, str]:
 
 
 def rows(**changed: str) -> list[PlanRow]:
-    return summary.make_summary(form_fields.request_from_form(values(**changed), NO_MACHINE)).rows
+    return plan_answer.make_answer(form_fields.request_from_form(values(**changed), NO_MACHINE)).rows
 
 
 class TestGpus:

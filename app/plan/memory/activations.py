@@ -283,10 +283,16 @@ def _scores_bytes(setting: TrainingSetup, group: LayerGroup) -> float:
     if train.attention != "eager":
         return 0.0
     width = compute_dtype_bytes(train)
-    softmax = 4 if uses_autocast(setting) or written.wide_softmax else width
+    softmax = _softmax_bytes(setting)
     dropped = train.dropout and written.drops_scores
     each = softmax + (1 + width if dropped else width if softmax > width else 0) + width * written.capped
     return (setting.model.heads or 0) * each * (group.length + group.attended)
+
+
+def _softmax_bytes(setting: TrainingSetup) -> int:
+    """Return the bytes per score of the softmax of eager attention."""
+    wide = uses_autocast(setting) or block_layout(setting.model).wide_softmax
+    return 4 if wide else compute_dtype_bytes(setting.train)
 
 
 @lru_cache(maxsize=256)
@@ -352,7 +358,8 @@ def activation_gradient_term(setting: TrainingSetup) -> Term:
     """Return the gradients that flow through a block in its backward pass.
 
     They are those of the two factors of a gate with the tensors they are computed from. With frozen weights three are
-    left, as none is used up for the gradient of a weight.
+    left, as none is used up for the gradient of a weight. Eager attention has gradients of its scores and of their
+    softmax instead, if those are larger.
     """
     model, train = setting.model, setting.train
     hidden, inner = model.hidden or 0, model.intermediate or 0
@@ -361,7 +368,10 @@ def activation_gradient_term(setting: TrainingSetup) -> Term:
         if train.lora and has_gated_mlp(model)
         else 2 * inner + 2 * hidden * (1 if has_gated_mlp(model) else 0)
     )
-    width = Factor(elements * compute_dtype_bytes(train), "bytes")
+    scores = (
+        2 * _softmax_bytes(setting) * (model.heads or 0) * (train.seq_len or 0) if train.attention == "eager" else 0
+    )
+    width = Factor(max(elements * compute_dtype_bytes(train), scores), "bytes")
     return term("temporaries", "gradients inside a block", Factor(batch_tokens(train), "tokens"), width)
 
 

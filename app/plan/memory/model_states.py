@@ -154,7 +154,7 @@ class _Sums:
 def _greedy_shards(setting: TrainingSetup, over: float) -> float:
     """Return how much smaller the largest share of ZeroRedundancyOptimizer is, which gives out whole parameters."""
     sizes = [
-        (each.elements / each.count * each.trained, elements * each.trained)
+        (each.elements / each.copies * each.trained, elements * each.trained)
         for each, elements in all_parameters(setting)
     ]
     whole, largest = sum(size for _, size in sizes), max((size for size, _ in sizes), default=0.0)

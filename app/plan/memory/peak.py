@@ -38,14 +38,14 @@ PHASES = {"loss": "at the end of the forward pass", "backward": "in the backward
 
 
 class FixedMemory(NamedTuple):
-    """Terms that do not depend on the micro-batch. ``before``: gradients that exist during the forward pass."""
+    """Terms that do not depend on activations. ``before``: gradients that exist during the forward pass."""
 
     states: ModelStates
+    grads: Terms
     before: Terms
     gathered: Terms
     at_loss: Terms
     forward: Terms
-    autocast: Terms
     unpacked: Terms
     ending: Terms
     buckets: Terms
@@ -55,16 +55,16 @@ class FixedMemory(NamedTuple):
 @lru_cache(maxsize=512)
 def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
     train, kept = setting.train, model_states(setting)
-    kept = kept._replace(grads=()) if train.optimizer_in_bwd else kept
+    grads = () if train.optimizer_in_bwd else kept.grads
     in_buckets = setting.layout.replicates and setting.layout.gradient_as_bucket_view  # which are never freed
     stay = (train.grad_accum or 1) > 1 or in_buckets or temporaries.keeps_last_gradients(setting)
     return FixedMemory(
         states=kept,
-        before=kept.grads if stay else (),
+        grads=grads,
+        before=grads if stay else (),
         gathered=temporaries.gathered_terms(setting),
         at_loss=temporaries.at_loss_terms(setting),
         forward=temporaries.forward_terms(setting),
-        autocast=temporaries.autocast_terms(setting),
         unpacked=temporaries.dequantized_terms(setting),
         ending=temporaries.backward_end_terms(setting),
         buckets=temporaries.bucket_terms(setting),
@@ -73,8 +73,10 @@ def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
 
 
 def fixed_memory(setting: TrainingSetup) -> FixedMemory:
-    """Return the memory that all micro-batch sizes of a setting have in common."""
-    return _fixed_memory(msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, micro_batch=1)))
+    """Return the memory that a setting has in common with those of other batches, losses and recomputation."""
+    checkpointing = setting.train.act_ckpt if setting.layout.offload_param else None
+    alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": checkpointing, "loss": None, "attention": None}
+    return _fixed_memory(msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, **alike)))
 
 
 def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
@@ -87,7 +89,8 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     tensor = setting.layout.tensor or 1
     setting, kept, in_flight = rank_share(setting)
     fixed = fixed_memory(setting)
-    params, grads, optimizer, _ = fixed.states
+    params, optimizer, grads = fixed.states.params, fixed.states.optimizer, fixed.grads
+    autocast = temporaries.autocast_terms(setting)
     saved, again = activations.stored_terms(kept), activations.recomputed_terms(kept)
     if in_flight > 1:
         saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
@@ -101,11 +104,11 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept))
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
-        (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *fixed.autocast),
+        (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *autocast),
         (*params, *fixed.before, *optimizer, *saved, *fixed.forward),
     )
     backward = (
-        (*params, *fixed.before, *optimizer, *saved, *fixed.gathered, *(() if again else fixed.autocast), *in_block),
+        (*params, *fixed.before, *optimizer, *saved, *fixed.gathered, *(() if again else autocast), *in_block),
         (*params, *grads, *optimizer, *last_kept, *fixed.gathered, *in_block),
         (*params, *grads, *optimizer, *held, *fixed.ending),
     )
@@ -124,14 +127,13 @@ def estimate_candidate(setting: TrainingSetup) -> Candidate:
 def judge_candidate(setting: TrainingSetup, phases: Mapping[Phase, Terms]) -> Candidate:
     """Return the figures of a setting whose phases allocate these terms, by formula or as tracked."""
     peak_phase = max(phases, key=lambda name: total_bytes(phases[name]))
-    outside = temporaries.non_torch_terms(setting)
+    kept, outside = fixed_memory(rank_share(setting).setting).states, temporaries.non_torch_terms(setting)
     allocated, outside_bytes = total_bytes(phases[peak_phase]), total_bytes(outside)
     reserved = _reserved_bytes(setting, phases)
     shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
     fitting = judge_fit(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
     if fitting and not activations.has_known_shape(setting.model):
         fitting = None
-    kept = model_states(rank_share(setting).setting)
     parts = dict.fromkeys(Breakdown.__struct_fields__, 0.0) | {"gaps": shown - allocated}
     for each in (*phases[peak_phase], *outside):
         parts[each.part] += each.bytes

@@ -79,16 +79,19 @@ def at_loss_terms(setting: TrainingSetup) -> Terms:
     construction.
     """
     if setting.layout.is_fully_shard and shards_weights(setting):
-        return (*_kept_units(setting, _root(setting, HEAD)), _gather_buffer("last block, gathered", setting))
+        return (*_kept_units(setting, _root(setting, HEAD)), _gathered("buffer of the last block", setting))
     return gathered_terms(setting)
 
 
 def forward_terms(setting: TrainingSetup) -> Terms:
-    """Return what FSDP2 has gathered in the forward pass of a block: the block, and the buffer it was received in."""
+    """Return what FSDP2 has gathered when it copies a block out of its all-gather buffer in the forward pass.
+
+    That are the block, this buffer, and the one of the block before (torch 2.13, ``FSDPParamGroup.wait_for_unshard``).
+    """
     if not (setting.layout.is_fully_shard and shards_weights(setting)):
         return ()
-    block = _weights("block in use", setting, _largest_unit(setting))
-    return (*_kept_units(setting, (*_root(setting, HEAD), block)), _gather_buffer("its all-gather buffer", setting))
+    gathered = (*_root(setting, HEAD), _gathered("block in use", setting))
+    return (*_kept_units(setting, gathered), _gathered("all-gather buffers", setting, Factor(2, "blocks")))
 
 
 def backward_end_terms(setting: TrainingSetup) -> Terms:
@@ -140,12 +143,14 @@ def _reduced_bytes(setting: TrainingSetup) -> float:
     return 0.0 if train.lora else compute_dtype_bytes(train) + bytes_per_parameter(train).grad
 
 
+@lru_cache(maxsize=256)
 def _largest_unit(setting: TrainingSetup) -> Unit:
     """Return the repeated unit that takes most memory while it is gathered."""
     repeated = [unit for unit in units_of(setting) if unit.name not in (ROOT, HEAD, "embedding")]
     return max(repeated, key=lambda unit: _padded(setting, unit), default=Unit("block", 0.0, ()))
 
 
+@lru_cache(maxsize=256)
 def _padded(setting: TrainingSetup, unit: Unit) -> float:
     """Return the elements of the buffer in which a unit is gathered or reduced: a largest shard for each rank."""
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[0]
@@ -157,13 +162,10 @@ def _padded(setting: TrainingSetup, unit: Unit) -> float:
     return sum(map(padded, unit.parameters))
 
 
-def _weights(what: str, setting: TrainingSetup, unit: Unit) -> Term:
-    return _buffer(what, unit.elements, f"weights of a {unit.name}", _whole_bytes(setting))
-
-
-def _gather_buffer(what: str, setting: TrainingSetup) -> Term:
+def _gathered(what: str, setting: TrainingSetup, *more: Factor) -> Term:
+    """Return the largest unit with its weights gathered, with the padding of its shards."""
     unit = _largest_unit(setting)
-    return _buffer(what, _padded(setting, unit), f"weights of a {unit.name}", _whole_bytes(setting))
+    return _buffer(what, _padded(setting, unit), f"weights of a {unit.name}", _whole_bytes(setting), *more)
 
 
 def _reduced(setting: TrainingSetup, unit: Unit) -> Term:
@@ -190,26 +192,31 @@ def _root(setting: TrainingSetup, name: str) -> Terms:
 def _fsdp(setting: TrainingSetup) -> Terms:
     """Return the units of FSDP in the backward pass: one in use, one prefetched, gradients in reduction, the root."""
     strategy, unit = setting.layout, _largest_unit(setting)
-    found = _kept_units(
-        setting, (*(() if strategy.own_table_units else _root(setting, HEAD)), _weights("block in use", setting, unit))
-    )
-    found = (*found, _gather_buffer("next block", setting), _reduced(setting, unit))
+    root = () if strategy.own_table_units else _root(setting, HEAD)
+    gathered = (*root, _gathered("block in use", setting), _gathered("next block", setting))
+    found = (*_kept_units(setting, gathered, freed=1), _reduced(setting, unit))
     if not strategy.cpu_offload:
         return found
     staged = _buffer("shards in transfer", unit.elements, "weights", _whole_bytes(setting), Factor(2, "blocks"))
     return (*found, staged.times(*ranks(setting.gpus)))
 
 
-def _kept_units(setting: TrainingSetup, gathered: Terms) -> Terms:
-    """Return ``gathered`` and the weights that stay gathered until the backward pass: all, or larger shards."""
-    strategy, model = setting.layout, setting.model
+def _kept_units(setting: TrainingSetup, gathered: Terms, freed: int = 0) -> Terms:
+    """Return ``gathered``, or all weights if they stay gathered until the backward pass, or with larger shards.
+
+    ``freed``: blocks that were freed when the first gradients are reduced.
+    """
+    strategy = setting.layout
+    units = units_of(setting)
     if strategy.sharding == "SHARD_GRAD_OP" or strategy.reshard_after_forward is False:
-        every = _buffer("weights that stay gathered", model.params, "weights", _whole_bytes(setting))
+        elements = sum(unit.repeats * _padded(setting, unit) for unit in units)
+        elements -= freed * _padded(setting, _largest_unit(setting))
+        every = _buffer("weights that stay gathered", elements, "weights", _whole_bytes(setting))
         return (every,) if every.bytes > total_bytes(gathered) else gathered
     size = int(strategy.reshard_after_forward or 1)
     if size == 1:
         return gathered
-    larger = _buffer("larger shards, after the forward pass", model.params, "weights", _whole_bytes(setting))
+    larger = _buffer("larger shards, after the forward pass", setting.model.params, "weights", _whole_bytes(setting))
     return (*gathered, larger.times(*ranks(size)))
 
 

@@ -29,7 +29,7 @@ ROUNDING = 1.005  # a shard that is larger than the average by no more is even
 
 
 class Parameter(NamedTuple):
-    """One parameter of a unit, or ``count`` of the same shape.
+    """One parameter of a unit, or ``copies`` of the same shape.
 
     ``trained`` is the share of its elements that has a gradient. ``weight`` and ``frozen`` are the bytes of an element
     with and without one, ``grad`` and ``optimizer`` those that go with a trained element.
@@ -38,7 +38,7 @@ class Parameter(NamedTuple):
     name: str
     shape: tuple[float, ...]
     role: Role
-    count: float = 1.0
+    copies: float = 1.0
     trained: float = 1.0
     weight: float = 4.0
     frozen: float = 4.0
@@ -47,7 +47,7 @@ class Parameter(NamedTuple):
 
     @property
     def elements(self) -> float:
-        return prod(self.shape) * self.count
+        return prod(self.shape) * self.copies
 
     def shards(self, ranks: float, by_rows: bool) -> float:
         """Return how much smaller the largest shard is; ``by_rows``: no row is split, as with ``fully_shard``."""

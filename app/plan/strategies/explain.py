@@ -23,6 +23,8 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     candidate that is at least as good in everything.
     """
     found, setting = rows[at]
+    if found.is_tracked:
+        return rows[at]
     most = largest_micro_batch(setting) if setting.gpu_memory_gib and has_known_shape(setting.model) else None
     dominated_by = _dominated(rows[at], rows) if at else ""
     found = msgspec.structs.replace(
@@ -49,6 +51,7 @@ def explain_tracked(found: Candidate, before: Candidate, setting: TrainingSetup,
     """Return a candidate as tracked with its reason, and with the changes and the micro-batch of the formula."""
     tracked = msgspec.structs.replace(
         found,
+        is_tracked=True,
         largest_micro_batch=before.largest_micro_batch if found.fits is True else None,
         dominated_by=before.dominated_by,
         lever=before.lever,

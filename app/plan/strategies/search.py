@@ -8,8 +8,9 @@ from ...hardware.server_catalog import AssumedHost, assume_host
 from ...text.units import GIB, gbps_text, gib_text
 from ..memory.activations import has_known_shape
 from ..memory.formula import Term
+from ..memory.model_states import shard_counts
 from ..memory.peak import Phase, judge_candidate
-from ..model.parameter_counts import trained_params
+from ..model.parameter_counts import expert_params, trained_params
 from ..timing import step_time
 from ..types import Candidate, Checkpointing, PlanRow, Strategy, TrainingSetup
 from .evaluate import PlanContext, add_comparison, add_times, choose_loading, evaluate, host_memory_share
@@ -208,12 +209,24 @@ def _rows(
 
 def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, context: PlanContext) -> PlanRow:
     dtype = setting.train.dtype
-    if strategy.is_fully_shard and 0 < (setting.model.experts or 0) < setting.gpus:
-        strategy = msgspec.structs.replace(strategy, experts_by_columns=True)  # their rows are fewer than the ranks
+    if strategy.is_fully_shard and _splits_experts_by_columns(setting, strategy):
+        strategy = msgspec.structs.replace(strategy, experts_by_columns=True)
     if strategy.kind == "deepspeed" and dtype in ("bf16-mixed", "fp16-mixed"):
         dtype = "bf16-deepspeed" if dtype.startswith("bf16") else "fp16-deepspeed"
     train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype)
     return _evaluated(keep_batch(msgspec.structs.replace(setting, strategy=strategy, train=train)), context)
+
+
+def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bool:
+    """Return whether experts are fewer than the ranks that shard them, and their second dimension divides evenly.
+
+    ``fully_shard`` takes no uneven split of another dimension than the first (torch 2.13).
+    """
+    model, over = setting.model, shard_counts(strategy, setting.gpus, setting.nodes)[0]
+    if not (model.experts and model.hidden and model.layers) or model.experts >= over:
+        return False
+    inner = expert_params(model) / ((model.expert_layers or model.layers) * model.experts * 3 * model.hidden)
+    return model.hidden % over == 0 and round(inner) % over == 0
 
 
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
