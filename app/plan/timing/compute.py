@@ -12,6 +12,8 @@ FlashAttention-2 (arXiv 2307.08691: its forward kernels reach 50 to 73 % of an A
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.activations import block_activation_bytes, uses_autocast
 from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
@@ -204,6 +206,13 @@ def model_flops(setting: TrainingSetup) -> float:
 
 def optimizer_step_bytes(setting: TrainingSetup) -> float:
     """Return the bytes that an optimizer moves per trained parameter: weight and states both ways, and the gradient."""
+    alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": None, "loss": None, "grad_accum": 1}  # which change nothing
+    train = msgspec.structs.replace(setting.train, **alike)
+    return _optimizer_step_bytes(msgspec.structs.replace(setting, train=train))
+
+
+@lru_cache(maxsize=256)
+def _optimizer_step_bytes(setting: TrainingSetup) -> float:
     per = bytes_per_parameter(setting.train)
     return 2 * (per.weight + optimizer_bytes_per_parameter(setting)) + per.grad
 
