@@ -11,33 +11,39 @@ from ..memory.token_counts import batch_tokens
 from ..model.parameter_counts import kv_width
 from ..rank_share import rank_share
 from ..types import TrainingSetup
-from .communication import START_S, CollectiveGroup, Links, ring_pass_s
+from .communication import START_S, CollectiveGroup, CommunicationCost, Links, ring_pass_s, ring_share
 
 
-def split_s(setting: TrainingSetup, links: Links) -> float:
-    """Return the seconds of one micro-batch in which a rank exchanges data with the ranks of the same sequences."""
+def exchange_cost(setting: TrainingSetup, links: Links) -> CommunicationCost:
+    """Return the cost of one micro-batch in which a rank exchanges data with the ranks of the same sequences."""
     strategy = setting.layout
     share = rank_share(setting).setting
     tokens, width = batch_tokens(share.train), float(compute_dtype_bytes(share.train))
     hidden, layers = float(share.model.hidden or 0), float(share.model.layers or 0)
-    recomputed = 1.0 if share.train.act_ckpt == "full" else 0.0
-    passes = 2 + recomputed  # forward, backward, and forward again
-    found = 0.0
+    passes = 3 if share.train.act_ckpt == "full" else 2  # forward, backward, and forward again
+    found: list[CommunicationCost] = []
+
+    def add(times: float, seconds: float, size_bytes: float) -> None:
+        found.append(CommunicationCost(times * seconds, times * size_bytes))
+
     if (strategy.tensor or 1) > 1:
         # Before attention and feed-forward a gather, after each a reduce-scatter.
-        each_s = ring_pass_s(tokens * hidden * width, CollectiveGroup(strategy.tensor or 1), links)
-        found += layers * 4 * passes * each_s
+        group, size = CollectiveGroup(strategy.tensor or 1), tokens * hidden * width
+        add(layers * 4 * passes, ring_pass_s(size, group, links), ring_share(group.ranks) * size)
     if (strategy.context or 1) > 1:
         group = _group(setting, strategy.context or 1)
         size = 2 * kv_width(share.model) * tokens * width * group.ranks
-        found += layers * (passes + 1) * ring_pass_s(size, group, links)  # with the gradients of keys and values
+        # With the gradients of keys and values.
+        add(layers * (passes + 1), ring_pass_s(size, group, links), ring_share(group.ranks) * size)
     if (strategy.expert or 1) > 1:
+        group = _group(setting, strategy.expert or 1)
         size = tokens * (share.model.experts_per_token or 1) * hidden * width * UNEVEN_ROUTING
-        expert_layers = float(share.model.expert_layers or layers)
-        found += expert_layers * 2 * passes * _all_to_all_s(size, _group(setting, strategy.expert or 1), setting, links)
+        times = float(share.model.expert_layers or layers) * 2 * passes
+        add(times, _all_to_all_s(size, group, setting, links), ring_share(group.ranks) * size)
     if (strategy.pipeline or 1) > 1:
-        found += 2 * (START_S + tokens * hidden * width / (strategy.tensor or 1) / _between_stages(setting, links))
-    return found
+        size = tokens * hidden * width / (strategy.tensor or 1)
+        add(2, START_S + size / _between_stages(setting, links), size)
+    return CommunicationCost(sum(each.exposed_s for each in found), sum(each.sent_bytes for each in found))
 
 
 def bubble_share(setting: TrainingSetup) -> float:

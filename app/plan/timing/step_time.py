@@ -21,9 +21,9 @@ from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import block_params, expert_params
 from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
-from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
+from .communication import CollectiveGroup, CommunicationCost, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
 from .compute import ComputeCost, compute_cost, forward_models, optimizer_step_bytes
-from .split_communication import bubble_share, split_s
+from .split_communication import bubble_share, exchange_cost
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
 BLOCKS = 20  # if the number of layers is unknown
@@ -56,13 +56,6 @@ class StepTime(NamedTuple):
         return self.compute_s + self.exposed_s + self.host_s
 
 
-class CommunicationCost(NamedTuple):
-    """Communication of a step: seconds that do not overlap with compute, and bytes of one rank."""
-
-    exposed_s: float
-    sent_bytes: float
-
-
 def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool = True) -> StepTime:
     """Return the time of one optimizer step of a complete setting.
 
@@ -70,16 +63,18 @@ def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool 
     """
     busy = compute_cost(setting, gpu, links)
     accumulated = setting.train.grad_accum or 1
-    in_layers_s = split_s(setting, links) if setting.layout.splits_model else 0.0
-    bubble = bubble_share(setting)
     compute_s = busy.all_s(accumulated)
-    exposed_s = in_layers_s * accumulated + bubble * (compute_s - busy.step_s + in_layers_s * accumulated)
+    exchanged = exchange_cost(setting, links)
+    exchanged_s = exchanged.exposed_s * accumulated
+    idle_s = bubble_share(setting) * (compute_s - busy.step_s + exchanged_s)
     tensor = setting.layout.tensor or 1
     share = rank_share(setting).setting
     shared_links = links._replace(inter_gbps=links.inter_gbps / tensor)
     wire = _wire(share, busy, shared_links, no_sync)
     host = _host(share, busy, gpu, links)
-    return StepTime(compute_s, wire.exposed_s + exposed_s, sum(host), wire.sent_bytes, host[2], host[1])
+    exposed_s = wire.exposed_s + exchanged_s + idle_s
+    sent_bytes = wire.sent_bytes + exchanged.sent_bytes * accumulated
+    return StepTime(compute_s, exposed_s, sum(host), sent_bytes, host[2], host[1])
 
 
 def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
