@@ -58,7 +58,7 @@ CASES = {
     "Qwen3-8B, FSDP2": TrackedCase("Qwen3-8B", SHARDED, 16, {"seq_len": 4096}),
     "gpt2-xl, DDP": TrackedCase("gpt2-xl", DDP, 4, {"seq_len": 1024}, {"n_layer": 4}),
     "DeepSeek-V3, 64 ranks": TrackedCase(
-        "DeepSeek-V3", SHARDED, 64, {"seq_len": 1024}, {"num_hidden_layers": 3, "first_k_dense_replace": 1}
+        "DeepSeek-V3", SHARDED, 64, {"seq_len": 1024}, {"num_hidden_layers": 5, "first_k_dense_replace": 1}
     ),
 }
 

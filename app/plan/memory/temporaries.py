@@ -10,7 +10,7 @@ from ...text.units import GIB, MIB
 from ..model import parameter_counts
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import block_params, embedding_params, kv_width, largest_matrix
-from ..model.parameters import HEAD, ROOT, Parameter, Unit
+from ..model.parameters import EMBEDDING, HEAD, ROOT, Parameter, Unit
 from ..types import TrainingSetup
 from .activations import compute_dtype_bytes, logits_terms, recomputes_activations, uses_autocast
 from .formula import Factor, Term, ranks, term, total_bytes
@@ -108,7 +108,7 @@ def backward_end_terms(setting: TrainingSetup) -> Terms:
         twice = model.tied and model.kind in (None, "decoder")
         return (_buffer("gradients of a tied table", table, "gradients", 2 * per.grad),) if twice else ()
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[1]
-    elements = sum(unit.elements for unit in _root_units(setting, "embedding"))
+    elements = sum(unit.elements for unit in _root_units(setting, EMBEDDING))
     reduced = _reduced_bytes(setting) - per.grad / over
     return (_buffer("gradients of embedding and head", elements, "gradients", reduced),)
 
@@ -146,7 +146,7 @@ def _reduced_bytes(setting: TrainingSetup) -> float:
 @lru_cache(maxsize=256)
 def _largest_unit(setting: TrainingSetup) -> Unit:
     """Return the repeated unit that takes most memory while it is gathered."""
-    repeated = [unit for unit in units_of(setting) if unit.name not in (ROOT, HEAD, "embedding")]
+    repeated = [unit for unit in units_of(setting) if unit.name not in (ROOT, HEAD, EMBEDDING)]
     return max(repeated, key=lambda unit: _padded(setting, unit), default=Unit("block", 0.0, ()))
 
 
@@ -178,7 +178,9 @@ def _reduced(setting: TrainingSetup, unit: Unit) -> Term:
 
 
 def _root_units(setting: TrainingSetup, name: str) -> list[Unit]:
-    return [unit for unit in units_of(setting) if unit.name in (ROOT, name)]
+    """Return the root, or the unit of that name if the root has none: a tied head is the embedding."""
+    names = (ROOT, name, EMBEDDING) if setting.model.tied else (ROOT, name)
+    return [unit for unit in units_of(setting) if unit.name in names]
 
 
 def _root(setting: TrainingSetup, name: str) -> Terms:

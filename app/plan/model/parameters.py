@@ -23,7 +23,8 @@ from .parameter_counts import (
 )
 
 Role = Literal["table", "head", "matrix", "vector", "experts", "adapter"]
-ROOT, HEAD, BLOCK, EXPERT_BLOCK, TOWER = "embedding and head", "head", "block", "block with experts", "vision block"
+ROOT, EMBEDDING, HEAD = "embedding and head", "embedding", "head"
+BLOCK, EXPERT_BLOCK, TOWER = "block", "block with experts", "vision block"
 SMALL_REST = 0.05  # of a block: what its matrices leave are norms and biases
 ROUNDING = 1.005  # a shard that is larger than the average by no more is even
 
@@ -139,7 +140,7 @@ def _trained(parameter: Parameter, train: TrainingOptions, is_flat: bool) -> Par
 def _tables(model: Model, elements: float) -> Iterator[Parameter]:
     """Yield the embedding, and the output head if it is not tied."""
     if elements:
-        rows, names = float(model.vocab or 1), ("embedding",) if model.tied else ("embedding", HEAD)
+        rows, names = float(model.vocab or 1), (EMBEDDING,) if model.tied else (EMBEDDING, HEAD)
         for name in names:
             yield Parameter(name, (rows, elements / len(names) / rows), "head" if name == HEAD else "table")
 

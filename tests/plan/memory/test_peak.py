@@ -7,7 +7,9 @@ from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
 from ddpwizard.app.plan.memory.temporaries import autocast_terms
-from ddpwizard.app.plan.model.parameter_counts import attention_width, trained_params
+from ddpwizard.app.plan.model import catalog
+from ddpwizard.app.plan.model.parameter_bytes import EIGHT_BIT_STATE_BYTES
+from ddpwizard.app.plan.model.parameter_counts import attention_width, expert_params, trained_params
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batch
 from ddpwizard.app.plan.types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
@@ -277,6 +279,47 @@ class TestPeak:
         root = 2 * 128256 * 4096
         assert found.peak_phase == "loss"
         assert found.breakdown.buffers == pytest.approx(2 * (root + (LLAMA_8B.params - root) / 32))
+
+    def test_experts_are_uneven_with_more_ranks_than_experts(self) -> None:
+        """Eight experts in one tensor over 32 ranks: a rank has one of them or none, and buffers 32 shares of one."""
+        mixtral = catalog.MODELS["mixtral-8x7b"]
+        by_rows, by_columns = (
+            estimate_candidate(setting(mixtral, Strategy(kind="fsdp2", experts_by_columns=split), 32, seq_len=2048))
+            for split in (False, True)
+        )
+        experts = expert_params(mixtral)
+        assert by_rows.model_state_bytes_per_gpu - by_columns.model_state_bytes_per_gpu == pytest.approx(
+            16 * experts * (1 / 8 - 1 / 32), rel=0.001
+        )
+        assert by_rows.peak_allocated_bytes_per_gpu / GIB == pytest.approx(131, rel=0.01)
+        assert by_columns.peak_allocated_bytes_per_gpu < by_rows.peak_allocated_bytes_per_gpu / 2
+
+    def test_embedding_and_head_as_units_of_their_own(self) -> None:
+        together, apart = (
+            estimate_candidate(
+                setting(LLAMA_8B, Strategy(kind="fsdp2", own_table_units=own), seq_len=16384, act_ckpt="full")
+            )
+            for own in (False, True)
+        )
+        assert together.breakdown.buffers - apart.breakdown.buffers == pytest.approx(2 * 128256 * 4096)
+
+    def test_a_loop_holds_its_logits(self) -> None:
+        held, deleted = (
+            estimate_candidate(setting(LLAMA_8B, Strategy(kind="fsdp2"), seq_len=32768, keeps_logits=keeps))
+            for keeps in (True, False)
+        )
+        assert held.breakdown.loss - deleted.breakdown.loss == 2 * 32768 * 128256
+
+    def test_eight_bit_states_of_embeddings_are_fp32(self) -> None:
+        kept = model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer="adamw-8bit"))
+        table = 128256 * 4096
+        expected = 8 * table + EIGHT_BIT_STATE_BYTES * (LLAMA_8B.params - table)
+        assert total_bytes(kept.optimizer) == pytest.approx(expected, rel=0.001)
+
+    def test_offloaded_optimizer_of_deepspeed_has_fp32_gradients_on_the_host(self) -> None:
+        away = Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu")
+        kept = model_states(setting(SEVEN, away, 8, dtype="bf16-deepspeed"))
+        assert kept.host_bytes == pytest.approx((12 + 4) * SEVEN.params / 8)
 
     def test_optimizer_step_peak_matches_lightning(self) -> None:
         """docs of Lightning 2.1 (``model_parallel/fsdp.rst``): 1.009 B parameters in fp32 with Adam on 2 GPUs, short

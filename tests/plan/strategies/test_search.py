@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from ddpwizard.app.hardware import server_catalog
 from ddpwizard.app.plan import spec
+from ddpwizard.app.plan.memory.formula import Factor, term
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate
 from ddpwizard.app.plan.model import catalog
@@ -14,7 +15,14 @@ from ddpwizard.app.plan.strategies.beyond_sharding import smallest_split, split_
 from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate
 from ddpwizard.app.plan.strategies.explain import slowdown_text
 from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batch
-from ddpwizard.app.plan.strategies.search import ALIKE, layouts_to_try, plan_candidates, planning_assumptions
+from ddpwizard.app.plan.strategies.search import (
+    ALIKE,
+    context_of,
+    layouts_to_try,
+    plan_candidates,
+    planning_assumptions,
+    replan_with_tracked,
+)
 from ddpwizard.app.plan.strategies.table import SHOWN, render_table, visible_candidates
 from ddpwizard.app.plan.strategies.what_if import what_if_text
 from ddpwizard.app.plan.timing.communication import Links
@@ -98,6 +106,35 @@ class TestCandidates:
 
     def test_given_strategy_is_the_only_one(self) -> None:
         assert {row.candidate.recompute for row in plan_candidates(setting(), LINKS, recompute="full")} == {"full"}
+
+
+class TestHostMemory:
+    """Eight ranks that each build 70 B parameters in fp32 need 2.1 TiB of one host."""
+
+    def test_sharded_models_are_built_on_the_meta_device(self) -> None:
+        small, large = (plan_candidates(setting(LARGE, seq_len=512), LINKS, host) for host in (1e12, 4e12))
+        for rows, meta in ((small, True), (large, None)):
+            sharded = [row for row in rows if row.setting.layout.shards_weights]
+            assert {row.setting.layout.meta_init for row in sharded} == {meta}
+        assert any("built on the meta device" in row.candidate.why for row in small)
+
+    def test_a_whole_model_for_each_rank_does_not_fit(self) -> None:
+        asked = laid_out(setting(memory_gib=200.0, seq_len=512), Strategy(kind="ddp"))
+        fits = [plan_candidates(asked, LINKS, host)[0].candidate for host in (1e11, 1e12)]
+        assert [each.fits for each in fits] == [False, True]
+        assert "of host memory are missing to build the model (8 ranks need 30 each)" in fits[0].why
+
+
+class TestTracked:
+    def test_tracked_memory_decides_verdict_and_order(self) -> None:
+        rows = plan_candidates(setting(), LINKS)
+        best = rows[0].candidate
+        too_much = {"loss": (term("activations", "as tracked", Factor(90 * GIB, "MiB")),)}
+        changed = replan_with_tracked(rows, {0: too_much}, context_of(rows[0].setting, LINKS, None))  # type: ignore[dict-item]
+        assert changed[0].candidate == rows[1].candidate
+        tracked = next(row.candidate for row in changed if row.candidate.full_name == best.full_name)
+        assert (best.fits, tracked.fits, tracked.is_tracked) == (True, False, True)
+        assert tracked.why.startswith("as tracked, does not fit")
 
 
 class TestFits:
