@@ -7,7 +7,7 @@ from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, rat
 from .memory.activations import has_known_shape
 from .plan_answer import PlanAnswer, why_no_scaling, works
 from .strategies.evaluate import round_to_three_digits
-from .strategies.search import ALIKE
+from .strategies.search import ALIKE, effort
 from .timing.communication import Links
 from .types import Model, PlanRow, TrainingSetup
 
@@ -105,7 +105,8 @@ def missing_memory(model: Model) -> str:
 def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     """Return the strategy to use, with its memory and time, in full and in shorter sentences.
 
-    Of strategies that are about as fast it is the one ranked first; the sentence names the one that is a little faster.
+    Of strategies that are about as fast it is the one ranked first; the sentence names the one that is faster, but less
+    simple.
     """
     if not has_known_shape(rows[0].setting.model):
         return ("not known without layers and hidden size.",)
@@ -117,7 +118,9 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     practical = [row for row in fitting if row.candidate.in_practice]
     candidates = [row for row in practical if row.candidate.fits != "tight"] or practical
     first = min(candidates, key=_step_s)
-    best = next(row for row in candidates if _step_s(row) <= ALIKE * _step_s(first))
+    least = min(effort(row.setting.layout) for row in candidates)
+    simple = [row for row in candidates if effort(row.setting.layout) == least]
+    best = next(row for row in simple if _step_s(row) <= ALIKE * min(map(_step_s, simple)))
     memory = _memory_text(best)
     shorter = (
         f"{strategy_label(best)}{memory}, {speed_text(best)}.",

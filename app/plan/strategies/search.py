@@ -127,7 +127,7 @@ def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
     return assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
 
 
-def _effort(strategy: Strategy) -> int:
+def effort(strategy: Strategy) -> int:
     """Return 1 if a strategy needs a plan for the modules of a model, 2 if it offloads, else 0."""
     return 2 if strategy.offloads else int(strategy.splits_model)
 
@@ -140,7 +140,7 @@ def _ranked(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
     """Sort the rows, the best first; they come with the simplest first."""
 
     def group(row: PlanRow) -> tuple[int, int]:
-        return _place(row.candidate), _effort(row.setting.layout) if row.candidate.fits is not False else 0
+        return _place(row.candidate), effort(row.setting.layout) if row.candidate.fits is not False else 0
 
     fastest: dict[tuple[int, int], float] = {}
     for row in rows:

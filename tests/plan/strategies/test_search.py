@@ -18,6 +18,7 @@ from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batc
 from ddpwizard.app.plan.strategies.search import (
     ALIKE,
     context_of,
+    effort,
     layouts_to_try,
     plan_candidates,
     planning_assumptions,
@@ -183,8 +184,8 @@ class TestOrder:
         first, second = plan_candidates(setting(), LINKS), plan_candidates(setting(), LINKS)
         assert first == second
         fitting = [row for row in first if row.candidate.fits is True]
-        for offloaded in (False, True):
-            seconds = [row.candidate.step_seconds or 0 for row in fitting if row.setting.layout.offloads is offloaded]
+        for needed in (0, 1, 2):
+            seconds = [row.candidate.step_seconds or 0 for row in fitting if effort(row.setting.layout) == needed]
             rest = [each for each in seconds if each > ALIKE * min(seconds)]
             assert rest == sorted(rest)
             assert seconds[len(seconds) - len(rest) :] == rest
@@ -195,7 +196,8 @@ class TestOrder:
     def test_simplest_of_equally_fast_strategies_comes_first(self, model: str, gpus: int) -> None:
         found = catalog.find_known_model(model)
         assert found
-        rows = plan_candidates(setting(found, gpus=gpus, nodes=spec.nodes_for(gpus), seq_len=512), LINKS)
+        asked = setting(found, gpus=gpus, nodes=spec.nodes_for(gpus), seq_len=512)
+        rows = [row for row in plan_candidates(asked, LINKS) if not row.setting.layout.splits_model]
         best = rows[0].candidate
         fastest = min(row.candidate.step_seconds or 0 for row in rows if row.candidate.fits is True)
         alike = [row for row in rows if (row.candidate.step_seconds or 0) <= ALIKE * fastest]
