@@ -16,7 +16,7 @@ from ...errors import UserError
 from ...system.files import read_regular_file
 from ..types import Model
 from . import hf_block_layouts, hf_counts, hf_unknown_family, hf_vision
-from .hf_blocks import BLOCKS
+from .hf_block_layouts import BLOCKS
 from .hf_encoders import has_gated_t5_mlp
 from .hf_fields import MOST, Config, first_nonzero, first_present, is_tied
 

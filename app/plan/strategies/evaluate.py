@@ -9,7 +9,7 @@ from ...hardware import gpu_catalog
 from ...text.units import GIB
 from ..memory.formula import total_bytes
 from ..memory.model_states import loading_terms
-from ..memory.peak import estimate_candidate
+from ..memory.peak import estimate_candidate, excess_bytes
 from ..memory.token_counts import batch_tokens
 from ..rank_share import data_parallel_ranks
 from ..timing import step_time
@@ -17,6 +17,7 @@ from ..timing.compute import model_flops, peak_flops_per_s
 from ..types import Candidate, TrainingSetup
 
 HOST_ROOM = 0.9  # of a host's memory
+MOST_SEQUENCES = 512  # largest micro-batch that is tried
 NOT_IN_PRACTICE = 100.0  # times the ideal step
 SHORT_STEP_S = 0.1  # a shorter step is usable whatever its ratio: in a small model latencies are longer than the work
 SHORT_SHARE = 0.1  # of a step: a longer wait is the bottleneck
@@ -83,6 +84,30 @@ def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContex
         / setting.gpus
         / (found.step_seconds * peak_flops_per_s(setting, gpu)),
     )
+
+
+def largest_micro_batch(setting: TrainingSetup) -> int:
+    """Return the most sequences per GPU and step that fit, at most ``MOST_SEQUENCES``; 0 if not even one fits.
+
+    Memory grows linearly with them until another phase becomes the peak: a secant finds the number in few steps.
+    """
+
+    def excess(count: int) -> float:
+        train = msgspec.structs.replace(setting.train, micro_batch=count)
+        return excess_bytes(msgspec.structs.replace(setting, train=train))
+
+    low, high = 1, MOST_SEQUENCES
+    at_low, at_high = excess(low), excess(high)
+    if at_low > 0 or at_high <= 0:
+        return 0 if at_low > 0 else high
+    while high - low > 1:
+        step = int((high - low) * at_low / (at_low - at_high))
+        middle = low + min(max(step, 1), high - low - 1)
+        if (at := excess(middle)) <= 0:
+            low, at_low = middle, at
+        else:
+            high, at_high = middle, at
+    return low
 
 
 def gpu_of(setting: TrainingSetup) -> gpu_catalog.GpuSpec:

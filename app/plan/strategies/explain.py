@@ -8,8 +8,7 @@ from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text
 from ..memory.activations import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
 from . import beyond_sharding
-from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu
-from .largest_micro_batch import largest_micro_batch
+from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu, largest_micro_batch
 from .what_if import best_what_if, throughput_headroom, worthwhile_changes
 
 HELD_BACK = 0.05  # of the tokens per second: a larger gain of a larger micro-batch makes memory the bottleneck

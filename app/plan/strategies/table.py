@@ -6,8 +6,7 @@ from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text, s
 from ..memory.peak import SPARE, peak_parts_text
 from ..model.parameter_counts import parameter_count_text
 from ..types import Candidate, PlanRow, TrainingSetup
-from .evaluate import NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
-from .largest_micro_batch import MOST_SEQUENCES
+from .evaluate import MOST_SEQUENCES, NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
 
 SHOWN = 12
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}

@@ -11,7 +11,7 @@ from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.model.parameter_bytes import EIGHT_BIT_STATE_BYTES
 from ddpwizard.app.plan.model.parameter_counts import attention_width, expert_params, trained_params
 from ddpwizard.app.plan.spec import fill_defaults
-from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batch
+from ddpwizard.app.plan.strategies.evaluate import largest_micro_batch
 from ddpwizard.app.plan.types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 from ddpwizard.app.text.units import GIB, MIB
 

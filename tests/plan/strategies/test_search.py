@@ -12,9 +12,8 @@ from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.strategies.beyond_sharding import smallest_split, split_advice
-from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate
+from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate, largest_micro_batch
 from ddpwizard.app.plan.strategies.explain import slowdown_text
-from ddpwizard.app.plan.strategies.largest_micro_batch import largest_micro_batch
 from ddpwizard.app.plan.strategies.search import (
     ALIKE,
     context_of,
