@@ -1,12 +1,13 @@
 """Compute time of a step on one GPU: matrix products, attention, and operations limited by memory bandwidth.
 
 An estimate from two limits of the GPU, its matrix products and its memory (a roofline, Williams et al. 2009): narrow
-layers, short batches and eager attention therefore reach a smaller share of the peak. Checked against the 209 rates
-that llm-foundry publishes (``scripts/train/benchmarking``, A100 and H100, 125 M to 70 B parameters): the median error
-is 5 %, nine of ten are within 15 %; torchtitan's rates for Llama 3 on both are within 12 %.
+layers, short batches and eager attention therefore reach a smaller share of the peak. Products move their operands too,
+which narrow layers do more often for each operation. Checked against the 209 rates that llm-foundry publishes
+(``scripts/train/benchmarking``, A100 and H100, 125 M to 70 B parameters): the median error is 4 %, nine of ten are
+within 15 %; torchtitan's rates for Llama 3.1 8B on H100 are met, eager and compiled.
 
 Sources: 6 FLOPs per parameter and token (arXiv 2001.08361), attention and recomputation (arXiv 2205.05198),
-FlashAttention-2 (arXiv 2307.08691: its forward kernels reach 50 to 73 % of an A100's peak).
+FlashAttention-2 (arXiv 2307.08691).
 """
 
 from functools import lru_cache
@@ -20,7 +21,14 @@ from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import adapted_linears, attention_width, block_layout, has_gated_mlp, is_encoder_decoder
+from ..model.parameter_counts import (
+    adapted_linears,
+    attention_width,
+    block_layout,
+    has_gated_mlp,
+    is_encoder_decoder,
+    kv_width,
+)
 from ..rank_share import rank_share
 from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
@@ -92,10 +100,13 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     trained = trained_params(setting) / model.params
     again, again_attention, again_kept = _again(setting)
     fast = _products_rate(setting, gpu, rate)
-    scaled = layers * _fp8_operands(setting) * FP8_CAST_BYTES * batch_tokens(setting.train)
+    tokens = layers * batch_tokens(setting.train)
+    operands = tokens * (_product_inputs(model) + _product_outputs(model)) * (4 if setting.train.dtype == "fp32" else 2)
+    scaled = tokens * _product_inputs(model) * FP8_CAST_BYTES if setting.train.fp8 else 0.0
     forward = products / fast + attention / (rate * ATTENTION_SHARE)
-    forward += (kept * work.forward_passes + loss + weights + cast + scaled) / memory
-    backward = products * (1 + trained + again) / fast + (2 + again) * scaled / memory
+    forward += (kept * work.forward_passes + loss + weights + cast + scaled + operands) / memory
+    backward = products * (1 + trained + again) / fast
+    backward += ((2 + again) * scaled + (1 + trained + again) * operands) / memory
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
@@ -150,18 +161,17 @@ def _products_rate(setting: TrainingSetup, gpu: GpuSpec, rate: float) -> float:
     return 1 / (in_blocks / (gpu.fp8_tflops * 1e12 * gpu.steady_share) + (1 - in_blocks) / rate)
 
 
-def _fp8_operands(setting: TrainingSetup) -> float:
-    """Return the elements per token that a block casts to fp8 for its forward products: the input of each linear."""
-    model = setting.model
-    if not setting.train.fp8:
-        return 0.0
-    inner = float(model.intermediate or 0)
-    return (
-        3.0 * (model.hidden or 0)
-        + attention_width(model)
-        + inner
-        + (2 if has_gated_mlp(model) else 1) * (model.hidden or 0)
-    )
+def _product_inputs(model: Model) -> float:
+    """Return the elements per token that the products of a block read, each linear its own."""
+    into_inner = 2 if has_gated_mlp(model) else 1
+    return (3.0 + into_inner) * (model.hidden or 0) + attention_width(model) + float(model.intermediate or 0)
+
+
+def _product_outputs(model: Model) -> float:
+    """Return the elements per token that the products of a block write."""
+    into_inner = 2 if has_gated_mlp(model) else 1
+    of_heads = attention_width(model) + 2 * kv_width(model)
+    return of_heads + 2.0 * (model.hidden or 0) + into_inner * float(model.intermediate or 0)
 
 
 def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:

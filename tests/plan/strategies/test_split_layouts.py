@@ -110,7 +110,7 @@ class TestPublished:
         took = step_time.step_time(asked, H100._replace(memory_gbps=2400), LINKS)
         length = train.get("seq_len", 8192)
         planned = asked.train.micro_batch * length * data_parallel_ranks(asked) / gpus / took.step_s  # type: ignore[operator]
-        assert planned == pytest.approx(rate, rel=0.2)
+        assert planned == pytest.approx(rate, rel=0.25)
 
     @pytest.mark.parametrize("context", [2, 4, 8])
     def test_memory_of_split_sequences_stays_as_they_grow(self, context: int) -> None:
