@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog
-from ddpwizard.app.plan import job_directory, spec
+from ddpwizard.app.plan import job_directory, script_changes, spec
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, phase_terms
 from ddpwizard.app.plan.model import catalog
@@ -168,3 +168,19 @@ def _unplanned(name: str) -> TrainingSetup:
         gpu_memory_gib=79.1,
     )
     return spec.fill_defaults(asked)[0]
+
+
+@pytest.mark.parametrize(
+    ("splits", "gpus", "mesh"),
+    [
+        ({"tensor": 8}, 16, '(2, 8), mesh_dim_names=("dp_shard", "tp")'),
+        ({"tensor": 8, "pipeline": 2}, 16, '(2, 8), mesh_dim_names=("pp", "tp")'),
+        ({"tensor": 4, "pipeline": 2}, 16, '(2, 2, 4), mesh_dim_names=("pp", "dp_shard", "tp")'),
+        ({"context": 8}, 8, '(8,), mesh_dim_names=("cp",)'),
+        ({"expert": 8}, 16, '(2, 8), mesh_dim_names=("dp_shard", "ep")'),
+    ],
+)
+def test_mesh_has_all_ranks(splits: dict[str, int], gpus: int, mesh: str) -> None:
+    asked = setting("mixtral-8x7b", gpus, gpus // 8, splits)
+    assert script_changes.mesh_line(asked).endswith(f'("cuda", {mesh})')
+    assert any(mesh in each for each in script_changes.required_changes(asked))
