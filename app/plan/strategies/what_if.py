@@ -65,7 +65,7 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
     share = getattr(found.breakdown, largest) / found.device_used_bytes_per_gpu
     parts = [f"{percent_text(share)} of the peak is {PARTS[largest]}"]
     less = [each for each in changes if each.gpu_bytes < -WORTH_BYTES]
-    faster = [each for each in changes if _gain(each, found) > WORTH_SHARE and each not in less]
+    faster = [each for each in changes if _gain(each, found) > WORTH_SHARE]
     if found.fits is True or found.fits is None:
         parts += [what_if_text(less[0], found)] if less and not (faster and _roomy(found, setting)) else []
     elif less:
@@ -76,7 +76,8 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
         parts.append(f"{what_if_text(best, found)}, {_then(best)}")
     if found.fits is not False:
         best = max(faster, key=lambda each: _gain(each, found), default=None)
-        parts += [what_if_text(best, found)] if best else []
+        text = what_if_text(best, found) if best else ""
+        parts += [text] if text and text not in parts else []
     if len(parts) == 1:
         parts.append(_remaining_advice(found, setting))
     return "; ".join(parts)
@@ -247,9 +248,9 @@ def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> I
     if not train.compile:
         compiled = msgspec.structs.replace(train, compile=True)
         yield WhatIf("torch.compile", msgspec.structs.replace(setting, train=compiled), context)
-    if not (train.fp8 or train.lora or train.dtype == "fp32") and gpu_of(setting).fp8_tflops:
-        in_fp8 = msgspec.structs.replace(train, compile=True, fp8=True)
-        yield WhatIf("products in fp8 with torch.compile", msgspec.structs.replace(setting, train=in_fp8), context)
+    if train.compile and not (train.fp8 or train.lora or train.dtype == "fp32") and gpu_of(setting).fp8_tflops:
+        in_fp8 = msgspec.structs.replace(train, fp8=True)
+        yield WhatIf("products in fp8", msgspec.structs.replace(setting, train=in_fp8), context)
 
 
 def _twice(setting: TrainingSetup) -> str:

@@ -308,9 +308,10 @@ class TestChanges:
 
     def test_larger_micro_batch_is_offered_if_it_fits(self) -> None:
         best = plan_candidates(setting(memory_gib=300.0, seq_len=512), LINKS)[0].candidate
-        assert "more tokens per second" in best.lever
+        assert "times the tokens per second" in best.lever
         best = plan_candidates(setting(memory_gib=79.1, seq_len=2048), LINKS)[0].candidate
-        assert "% more tokens per second" in best.lever
+        larger = next(each for each in best.changes if each.change.startswith("micro-batch"))
+        assert "% more tokens per second" in what_if_text(larger, best)
 
     def test_large_differences_are_ratios_and_small_ones_are_left_out(self) -> None:
         now = plan_candidates(setting(), LINKS)[0].candidate
