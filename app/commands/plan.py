@@ -14,12 +14,11 @@ import msgspec
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
-from ..plan import batch_scaling, exact_memory, model_source, request, spec
-from ..plan.job_directory import ensure_new_files
+from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec
+from ..plan.job_directory import ensure_new_files, unwritable_error
 from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
-from ..plan.strategies.search import plan_candidates, planning_assumptions
 from ..plan.strategies.table import render_table, rows_of_strategy
 from ..plan.train_options import was_given
 from ..plan.types import PlanRow
@@ -120,24 +119,29 @@ def command(
     if keep_global_batch and values["global_batch"] is not None:
         raise UserError("--keep-global-batch and --global-batch: which batch?", "leave one of them out")
     resolved = _request(given, values | {"script": script}, options)
-    whole, links, assumed = resolved.setting, resolved.links, list(resolved.assumed)
-    batch = None
+    whole, batch = resolved.setting, None
     if reference_gpus is not None:
         batch = batch_scaling.scale_batch(whole, reference_gpus, lr, values["global_batch"])
     if batch and keep_global_batch:
         whole, batch, kept = batch_scaling.keep_global_batch(whole, batch)
-        assumed.append(kept)
+        resolved = resolved._replace(setting=whole, assumed=[*resolved.assumed, kept])
     module = _module(resolved, batch_from, options) if exact else None
-    rows = plan_candidates(whole, links, resolved.host_bytes, resolved.recompute, resolved.nvme_bytes)
-    rows = rows_of_strategy(rows, strategy) if strategy is not None else rows
-    assumed += planning_assumptions(rows, links, resolved.host_bytes)
-    compared = _track(rows, module) if module else []
-    points = scaling_curve.scaling_points(whole, links, resolved.host_bytes, resolved.recompute) if curve else []
+    found = plan_answer.make_answer(resolved)
+    found = found._replace(rows=plan_answer.explain_rows(found))
+    if strategy is not None:
+        found = found._replace(rows=rows_of_strategy(found.rows, strategy))
+    compared = _track(found.rows, module) if module else {}
+    found = plan_answer.with_tracked(found, compared)
+    rows, assumed = found.rows, plan_answer.assumptions(found)
+    points = scaling_curve.scaling_points(resolved) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
-        assumed.append(f"link between nodes: {gbps_text(links.inter_gbps)}, where the curve has several: --inter-gbps")
+        between = gbps_text(resolved.links.inter_gbps)
+        assumed.append(f"link between nodes: {between}, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
     if write and best.fits is False:
         print_progress(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")
+    elif write and (problem := unwritable_error(rows[0])):
+        print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     elif write:
         from ..plan.job_files.package_versions import read_package_versions
 
@@ -152,23 +156,23 @@ def command(
     candidates = [row.candidate for row in rows]
     if options.json:
         body = {
-            "inputs": msgspec.to_builtins(whole) | {"links": links._asdict(), "assumed": assumed},
+            "inputs": msgspec.to_builtins(whole) | {"links": resolved.links._asdict(), "assumed": assumed},
             "candidates": msgspec.to_builtins(candidates),
         }
         body |= {"batch": msgspec.to_builtins(batch)} if batch else {}
         body |= {"curve": msgspec.to_builtins(points)} if curve else {}
-        body |= {"exact": msgspec.to_builtins(compared)} if compared else {}
+        body |= {"exact": msgspec.to_builtins(list(compared.values()))} if compared else {}
         print_json(public_document("plan", None, body))
     else:
         more = [
             *(batch_scaling.describe_scaling(batch) if batch else []),
             *(scaling_curve.draw_curve(points, options.ascii) if curve else []),
         ]
-        more += exact_memory.render_comparison(compared) if compared else []
+        more += exact_memory.render_comparison(list(compared.values())) if compared else []
         for line in [*render_table(whole, candidates, assumed, options.ascii), *more]:
             for part in _wrap(line):
                 print_line(part)
-    if compared and all(each.problem for each in compared):
+    if compared and all(each.problem for each in compared.values()):
         return ExitCode.NOT_INSPECTED
     fitting = any(each.fits is not False and each.in_practice for each in candidates)
     return ExitCode.OK if fitting else ExitCode.FOUND
@@ -203,14 +207,14 @@ def _module(resolved: PlanRequest, batch: str | None, options: Options) -> exact
     )
 
 
-def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> list[exact_memory.TrackedStrategy]:
-    """Track the strategies worth it, one after the other."""
-    tracked: list[exact_memory.TrackedStrategy] = []
+def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> dict[str, exact_memory.TrackedStrategy]:
+    """Track the strategies worth it, one after the other, and return them by the full name of their row."""
+    tracked: dict[str, exact_memory.TrackedStrategy] = {}
     for row in exact_memory.candidates_to_track(rows, module):
         print_progress(
             f"importing {module.imports} to track {row.candidate.strategy}; takes about 20 s for 7 B parameters"
         )
-        tracked.append(asyncio.run(exact_memory.track_candidate(row, module)))
+        tracked[row.candidate.full_name] = asyncio.run(exact_memory.track_candidate(row, module))
     return tracked
 
 

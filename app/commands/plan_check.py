@@ -6,8 +6,8 @@ from pathlib import Path
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options
-from ..plan.consistency.conflicts import find_conflicts
-from ..plan.consistency.read_files import read_job_files
+from ..review.launch_files.conflicts import find_conflicts
+from ..review.launch_files.read_files import read_job_files
 from ..system.files import expand_user
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line

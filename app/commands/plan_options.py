@@ -12,7 +12,7 @@ from ..plan import spec
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = ("fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure")
-OPTIMIZERS = ("adamw", "adam", "adamw-8bit", "adafactor", "muon", "sgd", "lion")
+OPTIMIZERS = ("adamw", "adam", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd", "lion")
 FORMER_NAMES = ("--box",)  # still accepted
 
 
@@ -131,6 +131,14 @@ TRAINING = (
         "--packed", is_flag=True, help="With --lora: the sequences are packed, or all have --seq-len tokens."
     ),
     training_option("--compile", is_flag=True, help="Use torch.compile."),
+    training_option("--fp8", is_flag=True, help="Compute the products of blocks in fp8 (torchao), with --compile."),
+    training_option(
+        "--optimizer-in-bwd", is_flag=True, help="Step each weight in the backward pass and free its gradient."
+    ),
+    training_option("--act-offload", is_flag=True, help="Keep saved activations in host memory."),
+    training_option(
+        "--reference-model", is_flag=True, help="A frozen copy of the model computes too, as for DPO or RL."
+    ),
     training_option(
         "--loss",
         type=click.Choice(["eager", "compiled", "chunked", "fused-linear"]),

@@ -21,9 +21,11 @@ from ..text.suggestions import closest, did_you_mean
 
 MATMUL_SHARE = 0.8  # of the peak, if no product was measured (0.73 to 0.87 for NVIDIA's in that table)
 # Of that rate, over the products of a whole step: less if power limits the chip, as on H100. Fitted to the throughput
-# that llm-foundry and torchtitan publish (``benchmarks``, December 2024).
-STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER = 0.7, 0.76, 0.62
+# that llm-foundry and torchtitan publish (``benchmarks``, December 2024); 0.7 for GPUs without such figures.
+STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER = 0.7, 0.79, 0.64
+ADA_SHARE = 0.92  # of the peak for cuBLAS on AD102: 105 to 115 of L20's 119.5 (xlite-dev/LeetCUDA, kernels/hgemm)
 PCIE_3_GBPS, PCIE_4_GBPS, PCIE_5_GBPS = 12.0, 24.8, 55.0
+CHIP_LINK_GBPS = 385.0  # NVLink-C2C of GH200 and GB300: of its 450 the share that PCIe 5 reaches
 
 
 class GpuSpec(NamedTuple):
@@ -37,6 +39,7 @@ class GpuSpec(NamedTuple):
     host_gbps: float = PCIE_4_GBPS
     matmul_tflops: float | None = None
     steady_share: float = STEADY_SHARE
+    fp8_tflops: float | None = None  # best measured product, else 0.7 of the peak; None without units for it
 
     @property
     def product_tflops(self) -> float:
@@ -45,17 +48,19 @@ class GpuSpec(NamedTuple):
 
 
 # Words for another form of the same chip: "NVIDIA H100 PCIe", "NVIDIA H100 NVL".
-FORMS = ("pcie", "nvl")
+FORMS = ("pcie", "nvl", "ada", "pro")
 GPUS = {
-    "b300": GpuSpec(268.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1769),
-    "gb200": GpuSpec(184.5, 2500, 720, 8000, 80, PCIE_5_GBPS, 1822),
-    "b200": GpuSpec(178.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1745),
-    "h200": GpuSpec(139.8, 989, 370, 4800, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER),
-    "h100": GpuSpec(79.1, 989, 370, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER),
-    "h100-pcie": GpuSpec(79.1, 756, 28, 2000, 51, PCIE_5_GBPS, steady_share=STEADY_HOPPER),
-    "h100-nvl": GpuSpec(93.0, 835, 28, 3900, 60, PCIE_5_GBPS, steady_share=STEADY_HOPPER),
-    "h800": GpuSpec(79.1, 989, 160, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER),
-    "h20": GpuSpec(95.0, 148, 370, 4000, 44, PCIE_5_GBPS),
+    "gb300": GpuSpec(276.0, 2500, 720, 8000, 80, CHIP_LINK_GBPS, 1822, fp8_tflops=3615.6),
+    "b300": GpuSpec(268.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1769, fp8_tflops=3353.3),
+    "gb200": GpuSpec(184.5, 2500, 720, 8000, 80, PCIE_5_GBPS, 1822, fp8_tflops=3615.6),
+    "b200": GpuSpec(178.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1745, fp8_tflops=3432.5),
+    "gh200": GpuSpec(94.5, 989, 370, 4000, 67, CHIP_LINK_GBPS, 828.6, fp8_tflops=1535),
+    "h200": GpuSpec(139.8, 989, 370, 4800, 67, PCIE_5_GBPS, 794.5, fp8_tflops=1453.4),
+    "h100": GpuSpec(79.1, 989, 370, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER, 1402.6),
+    "h100-pcie": GpuSpec(79.1, 756, 28, 2000, 51, PCIE_5_GBPS, None, STEADY_HOPPER, 1059),
+    "h100-nvl": GpuSpec(93.0, 835, 28, 3900, 60, PCIE_5_GBPS, None, STEADY_HOPPER, 1169),
+    "h800": GpuSpec(79.1, 989, 160, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER, 1402.6),
+    "h20": GpuSpec(95.0, 148, 370, 4000, 44, PCIE_5_GBPS, fp8_tflops=207),
     "a100-80g": GpuSpec(79.2, 312, 235, 2039, 19.5, PCIE_4_GBPS, 271.2, STEADY_AMPERE),
     "a100-40g": GpuSpec(39.4, 312, 235, 1555, 19.5, PCIE_4_GBPS, 271.2, STEADY_AMPERE),
     "a100-pcie-80g": GpuSpec(79.2, 312, 20, 1935, 19.5, PCIE_4_GBPS, 252.9, STEADY_AMPERE),
@@ -65,20 +70,24 @@ GPUS = {
     "v100-16g": GpuSpec(15.8, 125, 120, 900, 15.7, PCIE_3_GBPS),
     "v100-pcie-32g": GpuSpec(31.7, 112, 10, 900, 14, PCIE_3_GBPS),
     "v100-pcie-16g": GpuSpec(15.8, 112, 10, 900, 14, PCIE_3_GBPS),
-    "l40s": GpuSpec(44.4, 362, 20, 864, 91.6),
-    "l40": GpuSpec(44.4, 181, 20, 864, 90.5),
-    "l4": GpuSpec(22.0, 121, 10, 300, 30.3),
+    "rtx6000-pro": GpuSpec(94.9, 504, 28, 1792, 126, PCIE_5_GBPS, fp8_tflops=705),
+    "rtx6000-ada": GpuSpec(47.5, 364, 20, 960, 91.1, matmul_tflops=364 * ADA_SHARE, fp8_tflops=510),
+    "l40s": GpuSpec(44.4, 362, 20, 864, 91.6, fp8_tflops=513),
+    "l40": GpuSpec(44.4, 181, 20, 864, 90.5, fp8_tflops=253),
+    "l20": GpuSpec(44.5, 119.5, 20, 864, 59.8, matmul_tflops=110, fp8_tflops=167),
+    "l4": GpuSpec(22.0, 121, 10, 300, 30.3, fp8_tflops=170),
     "a40": GpuSpec(44.4, 150, 20, 696, 37.4),
     "a30": GpuSpec(23.5, 165, 20, 933, 10.3),
     "a10": GpuSpec(22.0, 125, 10, 600, 31.2),
     "a10g": GpuSpec(22.1, 70, 10, 600, 35),
     "a6000": GpuSpec(47.5, 155, 20, 768, 38.7),
-    "rtx5090": GpuSpec(31.4, 210, 28, 1792, 105, PCIE_5_GBPS),
-    "rtx4090": GpuSpec(23.6, 165, 18, 1008, 82.6),
+    "rtx5090": GpuSpec(31.4, 210, 28, 1792, 105, PCIE_5_GBPS, fp8_tflops=293),
+    "rtx4090": GpuSpec(23.6, 165, 18, 1008, 82.6, matmul_tflops=165 * ADA_SHARE, fp8_tflops=231),
     "rtx3090": GpuSpec(23.7, 71, 18, 936, 35.6),
     "t4": GpuSpec(14.6, 65, 6, 320, 8.1, PCIE_3_GBPS),
-    "mi300x": GpuSpec(191.5, 1307, 310, 5300, 163.4, PCIE_5_GBPS, 668.4),
-    "mi325x": GpuSpec(255.5, 1307, 310, 6000, 163.4, PCIE_5_GBPS, 784.9),
+    "mi250x": GpuSpec(63.9, 191.5, 50, 1638, 23.9, PCIE_4_GBPS),  # one of its two chips, as a program sees it
+    "mi300x": GpuSpec(191.5, 1307, 310, 5300, 163.4, PCIE_5_GBPS, 668.4, fp8_tflops=1337),
+    "mi325x": GpuSpec(255.5, 1307, 310, 6000, 163.4, PCIE_5_GBPS, 784.9, fp8_tflops=1570),
 }
 GPU_NAMES = [key.upper() for key in GPUS]
 # Default bus bandwidth between nodes: one 200 Gbit/s adapter for two GPUs, shared by a node's ring.
@@ -104,6 +113,8 @@ WITHOUT_BF16 = re.compile(
     re.IGNORECASE,
 )
 NEAR = 0.15  # of the memory in a name: a card of 24 GB has 22 GiB for programs
+LEAST_MEMORY, MOST_MEMORY = 0.6, 2.0  # times the known memory of a GPU, for one with another size in its name
+USABLE_SHARE = 0.99  # of the memory in the name of a data-centre GPU, in GiB
 
 
 @lru_cache(maxsize=64)
@@ -125,16 +136,31 @@ def matching_gpus(name: str | None) -> list[str]:
     fitting = [key for key in GPUS if {family := key.partition("-")[0], family.removeprefix("rtx")}.intersection(given)]
     form = next((each for each in FORMS if each in given and any(each in key.split("-") for key in fitting)), None)
     fitting = [key for key in fitting if next((each for each in FORMS if each in key.split("-")), None) == form]
+    size = _named_memory_gb(name)
+    alike = [key for key in fitting if size and abs(GPUS[key].memory_gib - size) <= NEAR * size]
+    return alike or _nearest_memory(fitting, size)
+
+
+def _named_memory_gb(name: str | None) -> int | None:
+    """Return the memory that a name contains: 64 for "A100-SXM-64GB"."""
     size = re.search(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?(?![a-z0-9])", (name or "").lower())
-    if size:
-        fitting = [key for key in fitting if abs(GPUS[key].memory_gib - int(size[1])) <= NEAR * int(size[1])]
-    return fitting
+    return int(size[1]) if size else None
+
+
+def _nearest_memory(keys: list[str], size: int | None) -> list[str]:
+    """Return the one form of a GPU whose memory is nearest to another size, whose rates it shares; all without a
+    size or with one that is its host's ("GH200 480GB"), none for a small part of a GPU.
+    """
+    nearest = sorted(keys, key=lambda key: abs(GPUS[key].memory_gib - (size or 0)))[:1]
+    if not (size and nearest) or size > MOST_MEMORY * GPUS[nearest[0]].memory_gib:
+        return keys
+    return nearest if size >= LEAST_MEMORY * GPUS[nearest[0]].memory_gib else []
 
 
 @lru_cache(maxsize=64)
 def find_gpu(name: str | None, memory_gib: float | None = None) -> GpuSpec | None:
     """Return the GPU of a name, or None. If several match, it is the smallest with ``memory_gib``."""
-    fitting = sorted((GPUS[key] for key in matching_gpus(name)), key=lambda gpu: gpu.memory_gib)
+    fitting = sorted((_sized(GPUS[key], name) for key in matching_gpus(name)), key=lambda gpu: gpu.memory_gib)
     return next(
         (gpu for gpu in fitting if gpu.memory_gib >= 0.95 * (memory_gib or 0)), fitting[-1] if fitting else None
     )
@@ -154,7 +180,14 @@ def get_gpu(name: str) -> GpuSpec:
         )
     if len(fitting) > 1:
         raise UserError(f"GPU {name}: which memory size?", f"write {' or '.join(key.upper() for key in fitting)}")
-    return GPUS[fitting[0]]
+    return _sized(GPUS[fitting[0]], name)
+
+
+def _sized(gpu: GpuSpec, name: str | None) -> GpuSpec:
+    """Return a GPU with the memory in its name if that is another size than usual."""
+    size = _named_memory_gb(name)
+    is_other = size and abs(gpu.memory_gib - size) > NEAR * size and size <= MOST_MEMORY * gpu.memory_gib
+    return gpu._replace(memory_gib=size * USABLE_SHARE) if size and is_other else gpu
 
 
 def all_gpu_names() -> str:

@@ -6,9 +6,8 @@ the setting, and compares its result with the candidate.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -16,7 +15,9 @@ from ..errors import UserError
 from ..system.files import read_regular_file
 from ..system.subprocesses import run_process
 from ..text.units import GIB, MIB
-from .memory.peak import strategy_name
+from .memory.activations import logits_terms
+from .memory.formula import Factor, Term, term, total_bytes
+from .memory.peak import Phase, strategy_name
 from .model.from_code import names_function
 from .types import Candidate, Checkpointing, PlanRow, TrainingSetup
 
@@ -86,7 +87,7 @@ class TrackerResult(msgspec.Struct, frozen=True, kw_only=True):
 
     problem: str = ""
     used: int = 0
-    moments: dict[Literal["loss", "backward", "step"], PeakSnapshot] = {}
+    moments: dict[Phase, PeakSnapshot] = {}
     kept: SteadyState = SteadyState(0, 0, 0)
     block: str = ""
     blocks: int = 0
@@ -109,6 +110,7 @@ class TrackedStrategy(msgspec.Struct, frozen=True, kw_only=True):
     tracked_phase: str | None = None
     tracked_bytes: PeakParts | None = None
     tracked_phase_peaks_bytes: dict[str, int] = {}
+    tracked_phases_bytes: dict[Phase, PeakParts] = {}
     state_bytes: SteadyState | None = None
     categories_bytes: dict[str, int] = {}
     differs: list[str] = []
@@ -160,6 +162,8 @@ def unsupported_reason(setting: TrainingSetup, source: ModuleSource) -> str:
         return "torch's trackers do not know DeepSpeed"
     if strategy.kind not in TRACKED_KINDS:
         return f"torch's trackers do not know {strategy_name(strategy)}"
+    if strategy.splits_model:
+        return "ranks with different parts of the model or of a sequence are not tracked"
     if strategy.cpu_offload:
         return "the trackers do not separate offloaded tensors from those on the GPU"
     if train.optimizer_in_bwd:
@@ -223,12 +227,32 @@ async def track_candidate(row: PlanRow, source: ModuleSource) -> TrackedStrategy
         tracked_phase=phase,
         tracked_bytes=seen.parts,
         tracked_phase_peaks_bytes={moment: each.total for moment, each in answer.moments.items()},
+        tracked_phases_bytes={moment: each.parts for moment, each in answer.moments.items()},
         state_bytes=answer.kept,
         categories_bytes={kind: size for kind, size in seen.categories.items() if size},
         differs=_differs(tracked.formula_bytes, seen.parts, seen.total),
         notes=_notes(setting, answer),
         **changes,
     )
+
+
+def tracked_terms(found: TrackedStrategy, setting: TrainingSetup) -> dict[Phase, tuple[Term, ...]]:
+    """Return the phases of a tracked strategy as terms; {} if it was not tracked.
+
+    The tracker does not separate the loss from activations: the formula's share of it is taken.
+    """
+    return {
+        phase: tuple(_as_terms(parts, total_bytes(logits_terms(setting)) if phase == "loss" else 0.0))
+        for phase, parts in found.tracked_phases_bytes.items()
+    }
+
+
+def _as_terms(parts: PeakParts, loss_bytes: float) -> Iterator[Term]:
+    sizes = msgspec.structs.asdict(parts)
+    sizes["loss"] = min(sizes["activations"], loss_bytes)
+    sizes["activations"] -= sizes["loss"]
+    for part, size_bytes in sizes.items():
+        yield term(part, "as tracked", Factor(size_bytes, "MiB"))
 
 
 def estimate_by_part(found: Candidate) -> PeakParts:
@@ -312,6 +336,7 @@ def _request(setting: TrainingSetup, source: ModuleSource) -> dict[str, object]:
         "ranks": setting.gpus,
         "shard_size": strategy.shard_size or setting.gpus // setting.nodes,
         "reshard": True if strategy.reshard_after_forward is None else strategy.reshard_after_forward,
+        "experts_by_columns": strategy.experts_by_columns,
         "bucket_view": strategy.gradient_as_bucket_view,
         "dtype": train.dtype or "fp32",
         "optimizer": train.optimizer,

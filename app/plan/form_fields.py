@@ -100,6 +100,7 @@ MORE_FIELDS = {
     "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in total"),
 }
 ALL = FIELDS | MORE_FIELDS
+SERVER_GPUS = {name: server.gpus for name, server in server_catalog.SERVERS.items()}
 
 
 class FormMachine(NamedTuple):

@@ -8,15 +8,25 @@ from ..errors import UserError
 from ..launchers.recognise import parse_python
 from ..triage.types import JobReport
 from . import summary
+from .script_changes import split_changes
 from .types import PlanRow
 
 DIRECTORY = "ddpwizard-plan"
 SCRIPT = "train.py"
+FILES_WITHOUT = (
+    "leave the option out to get files, and add it to the script: torchao's convert_to_float8_training, TRL's DPO"
+)
 ENDED = ("dead", "missing", "zombie")  # states of the ranks of a job that is over
 
 
-def out_of_memory_error(row: PlanRow) -> UserError | None:
-    """Return why no files are written for a strategy that does not fit, or None if it may fit."""
+def unwritable_error(row: PlanRow) -> UserError | None:
+    """Return why no files are written for a strategy: it does not fit, or has no template yet; None if there are."""
+    if row.setting.layout.splits_model:
+        why = f"no files can be written for {row.candidate.strategy} yet: they need a mesh and a plan for your modules"
+        return UserError(why, " ".join(split_changes(row.setting)))
+    if row.setting.train.fp8 or row.setting.train.reference_model:
+        what = "fp8 products" if row.setting.train.fp8 else "a reference model"
+        return UserError(f"no files can be written with {what} yet: nothing is written", FILES_WITHOUT)
     if row.candidate.fits is not False:
         return None
     why = f"{summary.strategy_label(row)} does not fit ({summary.shortage_text(row)}): nothing is written"

@@ -28,6 +28,7 @@ class ModelSource(NamedTuple):
 
     ``factory`` (in ``directory``) or ``config`` (a path, or JSON) builds the module itself; both are "" if nothing
     does. ``frozen`` is the share of the weights without a gradient, ``notes`` the assumptions that were made.
+    ``keeps_logits``: the training loop may hold the output of the model in the backward pass.
     """
 
     model: Model
@@ -36,6 +37,7 @@ class ModelSource(NamedTuple):
     config: str = ""
     directory: Path = Path()
     frozen: float = 0.0
+    keeps_logits: bool = True
 
 
 # Builds the model of a function of the user's own: its name, the directory, its arguments, and the line of the script
@@ -166,7 +168,10 @@ def _from_script(script: str, build: BuildModel) -> ModelSource:
     at = "lines" if len(others) > 1 else "line"
     more = [f"only this model is counted; {path} also builds models at {at} {lines}"] if others else []
     more.append("only the model is read from the script: batch, precision, optimizer and LoRA are those of the options")
-    return found._replace(notes=[*found.notes[:1], *more, *found.notes[1:]])
+    keeps_logits = not from_script.deletes_output(path)
+    if not keeps_logits:
+        more.append(f"loss: {path} deletes the output of the model before the backward pass")
+    return found._replace(notes=[*found.notes[:1], *more, *found.notes[1:]], keeps_logits=keeps_logits)
 
 
 def _from_statement(found: from_script.Model, path: Path, build: BuildModel) -> ModelSource:

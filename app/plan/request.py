@@ -20,6 +20,7 @@ from . import model_source, spec, train_options
 from .machine import resolve
 from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
+from .strategies.split_layouts import check_split
 from .timing.communication import Links
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
 
@@ -111,6 +112,7 @@ def resolve_request(
     source = model_source.resolve_model(given, build)
     machine = resolve.resolve_machine(given, detect)
     train, batch_notes = train_options.train_from_values(given, source.model, machine.gpus, source.frozen)
+    train = train if source.keeps_logits else msgspec.structs.replace(train, keeps_logits=False)
     stated = train
     compares = given.get("strategy") is None
     train, kind_notes = _fit_to_machine(train, source.model, machine.gpu, compares)
@@ -124,6 +126,7 @@ def resolve_request(
         gpu_memory_gib=machine.gpu_memory_gib,
     )
     spec.check_setting(setting)
+    check_split(setting)
     whole, defaults = spec.fill_defaults(setting)
     whole, length_notes = _fit_to_positions(whole, train)
     per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)
@@ -237,6 +240,11 @@ def _without_effect(
             given.get("intra_gbps") is not None and setting.gpus == setting.nodes,
             "each node has one GPU",
         ),
+        "fp8": (stated.fp8 and not _has_fp8(setting), f"{setting.gpu or 'the GPU'} has no units for it"),
+        "optimizer_in_bwd": (
+            stated.optimizer_in_bwd and (setting.train.grad_accum or 1) > 1,
+            "gradients are accumulated",
+        ),
         "inter_gbps": (given.get("inter_gbps") is not None and setting.nodes == 1, "there is one node"),
         "optimizer_impl": (
             stated.optimizer_impl is not None and optimizer not in spec.STEPS_EITHER_WAY,
@@ -244,6 +252,11 @@ def _without_effect(
         ),
     }
     return [f"{name_of(name)} has no effect: {why}" for name, (is_idle, why) in idle.items() if is_idle]
+
+
+def _has_fp8(setting: TrainingSetup) -> bool:
+    gpu = gpu_catalog.find_gpu(setting.gpu, setting.gpu_memory_gib)
+    return bool(gpu and gpu.fp8_tflops)
 
 
 def _links_of_full_nodes(given: Mapping[str, Any], setting: TrainingSetup, links: Links, per_node: int) -> Links:

@@ -13,7 +13,10 @@ from .types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 
 LIMIT_BYTES = 1_000_000
 MIXED = {"bf16": "bf16-mixed", "fp16": "fp16-mixed"}
-SIZES = ("shard_size", "reduce_bucket_size", "allgather_bucket_size")
+SIZES = (
+    *("shard_size", "reduce_bucket_size", "allgather_bucket_size"),
+    *("tensor", "pipeline", "context", "expert"),
+)
 SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
 MORE_SHAPE = ("head_dim", "experts", "experts_per_token", "active_params", "positions")
 # Default sequence lengths: long texts for decoders, short pairs of texts for T5 and similar models.

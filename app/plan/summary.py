@@ -1,34 +1,15 @@
-"""Three answers, a line each: which strategy to use, how many fit, what more GPUs would give."""
+"""Three answers of a plan, a line each: which strategy to use, how many fit, what more GPUs would give."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, ratio_text, seconds_text
-from . import spec
 from .memory.activations import has_known_shape
-from .request import PlanRequest
-from .strategies.evaluate import PlanContext, round_to_three_digits
-from .strategies.explain import explain_candidate, explain_candidates
-from .strategies.search import ALIKE, context_of, rank_candidates
+from .plan_answer import PlanAnswer, why_no_scaling, works
+from .strategies.evaluate import round_to_three_digits
+from .strategies.search import ALIKE, effort
 from .timing.communication import Links
 from .types import Model, PlanRow, TrainingSetup
-
-MOST_TRIED = 2048  # GPUs, if fewer are not enough
-
-
-class PlanSummary(NamedTuple):
-    """The strategies with their figures, the best first.
-
-    ``more`` is the best strategy with more GPUs, None until it is computed. ``enough`` is the best one on the fewest
-    GPUs that were tried, if nothing fits on those.
-    """
-
-    request: PlanRequest
-    rows: list[PlanRow]
-    more: PlanRow | None = None
-    enough: PlanRow | None = None
 
 
 class SummaryLine(NamedTuple):
@@ -46,72 +27,7 @@ class SummaryLine(NamedTuple):
         return f"{self.lead}: {self.ways[0]}"
 
 
-def make_summary(request: PlanRequest) -> PlanSummary:
-    """Plan for the GPUs of the request."""
-    rows = rank_candidates(request.setting, _context(request), request.recompute, request.nvme_bytes)
-    return PlanSummary(request, rows)
-
-
-def add_scaling(found: PlanSummary) -> PlanSummary:
-    """Plan for more GPUs as well, if they fill their nodes."""
-    request = found.request
-    if why_no_scaling(request):
-        return found
-    more = _best_scaled(with_more_gpus(request), request)
-    return found._replace(more=more, enough=None if _works(more) else _enough(request))
-
-
-def _works(row: PlanRow) -> bool:
-    return row.candidate.fits is not False and row.candidate.in_practice
-
-
-def _enough(request: PlanRequest) -> PlanRow | None:
-    """Return the best strategy on twice, four times … as many full nodes, the first that works."""
-    gpus = request.per_node * max(1, with_more_gpus(request).nodes)
-    while (gpus := 2 * gpus) <= MOST_TRIED:
-        scaled = msgspec.structs.replace(request.setting, gpus=gpus, nodes=gpus // request.per_node)
-        if _works(best := _best_scaled(scaled, request)):
-            return best
-    return None
-
-
-def explain_row(found: PlanSummary, at: int) -> PlanRow:
-    """Return one strategy with its explanation; explaining all of them makes a plan three times as slow."""
-    return explain_candidate(found.rows, at, _context(found.request))
-
-
-def explain_rows(found: PlanSummary) -> list[PlanRow]:
-    """Return all strategies with their explanations."""
-    return explain_candidates(found.rows, _context(found.request))
-
-
-def _context(request: PlanRequest) -> PlanContext:
-    return context_of(request.setting, request.links, request.host_bytes)
-
-
-def _best_scaled(setting: TrainingSetup, request: PlanRequest) -> PlanRow:
-    """Return the best strategy of the request on the GPUs of another setting."""
-    context = context_of(setting, request.scaled_links, request.host_bytes)
-    return rank_candidates(setting, context, request.recompute, request.nvme_bytes)[0]
-
-
-def with_more_gpus(request: PlanRequest) -> TrainingSetup:
-    """Return the setting with the additional GPUs, on nodes of the same size, with the same work for each GPU."""
-    gpus = request.setting.gpus + request.more_gpus
-    return msgspec.structs.replace(request.setting, gpus=gpus, nodes=-(-gpus // request.per_node))
-
-
-def why_no_scaling(request: PlanRequest) -> str:
-    """Return why the additional GPUs cannot be planned, or "" if they can."""
-    gpus = request.setting.gpus + request.more_gpus
-    if gpus > spec.MOST:
-        return f"not planned, more than {spec.MOST:,} GPUs."
-    if gpus > request.per_node and gpus % request.per_node:
-        return f"not planned, {gpus:,} GPUs do not fill nodes of {request.per_node}."
-    return ""
-
-
-def is_pending(found: PlanSummary) -> bool:
+def is_pending(found: PlanAnswer) -> bool:
     """Return whether the answer for more GPUs is not computed yet."""
     return found.more is None and not why_no_scaling(found.request)
 
@@ -121,7 +37,7 @@ def tokens_per_s(row: PlanRow) -> float | None:
     return row.candidate.tokens_per_s
 
 
-def summary_lines(found: PlanSummary) -> list[SummaryLine]:
+def summary_lines(found: PlanAnswer) -> list[SummaryLine]:
     """Return the three answers; the third is "…" until it is computed."""
     more_gpus = found.request.more_gpus
     return [
@@ -189,7 +105,8 @@ def missing_memory(model: Model) -> str:
 def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     """Return the strategy to use, with its memory and time, in full and in shorter sentences.
 
-    Of strategies that are about as fast it is the one ranked first; the sentence names the one that is a little faster.
+    Of strategies that are about as fast it is the one ranked first; the sentence names the one that is faster, but less
+    simple.
     """
     if not has_known_shape(rows[0].setting.model):
         return ("not known without layers and hidden size.",)
@@ -201,7 +118,9 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     practical = [row for row in fitting if row.candidate.in_practice]
     candidates = [row for row in practical if row.candidate.fits != "tight"] or practical
     first = min(candidates, key=_step_s)
-    best = next(row for row in candidates if _step_s(row) <= ALIKE * _step_s(first))
+    least = min(effort(row.setting.layout) for row in candidates)
+    simple = [row for row in candidates if effort(row.setting.layout) == least]
+    best = next(row for row in simple if _step_s(row) <= ALIKE * min(map(_step_s, simple)))
     memory = _memory_text(best)
     shorter = (
         f"{strategy_label(best)}{memory}, {speed_text(best)}.",
@@ -232,7 +151,7 @@ def _step_s(row: PlanRow) -> float:
     return row.candidate.step_seconds or 0.0
 
 
-def scaling_answer(found: PlanSummary) -> tuple[str, ...]:
+def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
     """Return how fast the best strategy on more GPUs is, in full and in shorter sentences."""
     best, now = found.more, found.rows[0]
     if not has_known_shape(now.setting.model):
@@ -241,12 +160,12 @@ def scaling_answer(found: PlanSummary) -> tuple[str, ...]:
         return (why,)
     if best is None:
         return ("…",)
-    if not _works(best):
+    if not works(best):
         return _no_gain(best, found.enough)
     rate, rate_now = tokens_per_s(best), tokens_per_s(now)
     if not rate:
         return ("no time is known.",)
-    times = f"{ratio_text(rate / rate_now)} × as fast" if _works(now) and rate_now else "it fits then"
+    times = f"{ratio_text(rate / rate_now)} × as fast" if works(now) and rate_now else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {strategy_label(best)}).",

@@ -11,7 +11,19 @@ from .types import Lora, Model, TrainingOptions
 
 PLAIN_OPTIONS = (
     *("dtype", "optimizer", "optimizer_impl", "micro_batch", "seq_len", "grad_accum", "act_ckpt", "attention"),
-    *("loss", "quant", "alloc", "compile", "packed", "target_len", "images"),
+    *(
+        "target_len",
+        "images",
+        "loss",
+        "quant",
+        "alloc",
+        "compile",
+        "fp8",
+        "optimizer_in_bwd",
+        "act_offload",
+        "reference_model",
+        "packed",
+    ),
 )
 MOST_BATCH = 10**9
 MOST_PERCENT = 100  # a bare number up to it is ambiguous: a percentage or a count

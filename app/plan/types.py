@@ -17,7 +17,7 @@ Offload = Literal["cpu", "nvme"]
 Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"]
 
 
-class BlockLayout(msgspec.Struct, frozen=True, kw_only=True):
+class BlockLayout(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Implementation of the block of a model family, which determines the tensors saved for its backward pass."""
 
     norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = (
@@ -39,7 +39,7 @@ class BlockLayout(msgspec.Struct, frozen=True, kw_only=True):
     fused: bool = True  # transformers implements it with fused attention
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class Model(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Shape of a transformer. ``params`` counts all parameters; other numbers are as in a Hugging Face config."""
 
     params: float
@@ -58,6 +58,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: int | None = None  # if it is not hidden / heads
     experts: int | None = None  # per layer
     experts_per_token: int | None = None
+    expert_layers: int | None = None  # layers with experts; all if None
     active_params: float | None = None  # parameters that a token passes through, of a mixture of experts
     positions: int | None = None  # tokens of a sample, if the model fixes them, as for a picture
     max_positions: int | None = None  # longest sequence that it is made for, in tokens
@@ -67,7 +68,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     tower: "Model | None" = None  # vision tower; its parameters are included in params
 
 
-class Lora(msgspec.Struct, frozen=True, kw_only=True):
+class Lora(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Low-rank adapters of rank ``r`` on the linear layers that ``target`` names."""
 
     r: int = 8  # as in PEFT
@@ -75,11 +76,13 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float | None = None
 
 
-class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Training options; sizes are per GPU."""
 
     dtype: Dtype | None = None
-    optimizer: Literal["adamw", "adam", "adamw-8bit", "adafactor", "muon", "sgd", "lion"] | None = None
+    optimizer: Literal["adamw", "adam", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd", "lion"] | None = (
+        None
+    )
     optimizer_impl: Literal["fused", "foreach"] | None = None
     optimizer_state_dtype: Literal["fp32", "bf16"] | None = None
     master_dtype: Literal["fp32", "bf16"] | None = None
@@ -93,17 +96,21 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
     act_offload: bool = False
     attention: Literal["flash", "eager"] | None = None
     loss: Literal["eager", "compiled", "chunked", "fused-linear"] | None = None
+    torch: str | None = None  # version, if it is not a recent one
+    keeps_logits: bool = True  # the output of the model is alive in the backward pass, as in most loops
     compile: bool = False
+    fp8: bool = False  # the products of blocks, with weights and gradients as before (torchao's float8 training)
     dropout: float | None = None
     lora: Lora | None = None
     quant: Literal["nf4", "nf4-dq", "gptq-int4"] | None = None
     alloc: str | None = None  # "expandable_segments", as in PYTORCH_ALLOC_CONF
+    reference_model: bool = False  # a frozen copy computes the same sequences (DPO, or the KL term of RL)
     packed: bool = False  # sequences are packed to the full length
     data: str | None = None  # "fixed length" if every sequence has the full length
     frozen: float | None = None  # share of the weights that is not trained, in [0, 1)
 
 
-class Strategy(msgspec.Struct, frozen=True, kw_only=True):
+class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Layout of the model states over the GPUs."""
 
     kind: Kind
@@ -119,6 +126,24 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     overlap_comm: bool | None = None
     sync_each_batch: bool | None = None  # FSDP: gradients are reduced in each accumulated micro-batch
     gradient_as_bucket_view: bool = False
+    own_table_units: bool = False  # fully_shard: embedding and output head are wrapped separately
+    experts_by_columns: bool = False  # fully_shard: experts are split over their second dimension (shard_placement_fn)
+    tensor: int | None = None  # ranks that split each layer (tensor parallelism), within a node
+    pipeline: int | None = None  # stages
+    context: int | None = None  # ranks that split each sequence; they shard the weights like others
+    expert: int | None = None  # ranks that split the experts of a layer
+    is_share: bool = False  # the setting is the share of one rank already
+    meta_init: bool | None = None  # built on the meta device, so no rank holds the whole model on its host
+
+    @property
+    def shards_weights(self) -> bool:
+        """True if no GPU holds all weights."""
+        return self.stage == 3 or (self.is_fsdp and self.sharding != "NO_SHARD")
+
+    @property
+    def splits_model(self) -> bool:
+        """True if ranks compute different parts of the model or of a sequence, and the setting is not yet a share."""
+        return not self.is_share and max(self.tensor or 1, self.pipeline or 1, self.context or 1, self.expert or 1) > 1
 
     @property
     def replicates(self) -> bool:
@@ -146,7 +171,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps_on_host or bool(self.offload_param)
 
 
-class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything that a candidate is computed from.
 
     ``gpus`` is the number over all ``nodes``; ``gpu_memory_gib`` is the usable memory of one.
@@ -202,6 +227,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     strategy: str
     fits: bool | Literal["tight"] | None
+    is_tracked: bool = False  # memory and verdict are those that torch's trackers saw
     in_practice: bool = True  # False if a step takes 100 times the ideal or more
     model_state_bytes_per_gpu: float
     peak_allocated_bytes_per_gpu: float
@@ -211,6 +237,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     peak_phase: Literal["loss", "backward", "step"]
     breakdown: Breakdown
     host_bytes: float
+    loading_host_bytes: float = 0.0  # of each rank while it builds and loads the model
     recompute: Checkpointing = "none"
     largest_micro_batch: int | None = None  # sequences per GPU that fit with room
     comm_bytes_per_step: float | None = None

@@ -1,5 +1,5 @@
-"""The planner of the plain wizard: four questions, then the strategies as a table, with the same answers, formulas,
-comparison and files as on the screen."""
+"""The planner of the plain wizard: five questions that end in files and in the command that starts them, with the same
+answers, formulas, comparison and files as on the screen."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +7,10 @@ from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import form_fields, job_directory, summary
+from ...app.plan import form_fields, interview, job_directory, plan_answer, summary
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
 from ...app.plan.request import PlanRequest
-from ...app.plan.strategies.search import planning_assumptions
 from ...app.plan.strategies.table import render_table
 from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
@@ -32,31 +31,25 @@ LETTERS = {
     "q": "quit",
 }
 ASKED = {
-    "model": "Model: a name, the path of a config.json, or numbers such as 7b 32 4096 32000",
-    "seq_len": "Tokens of a sequence",
-    "gpus": "Total number of GPUs",
-    "gpu": "GPU",
+    "model": "1. Which model? A name, the path of a config.json, or numbers such as 7b 32 4096 32000",
+    "gpus": "2. On which GPUs? Such as 8 H100, or a machine such as p5.48xlarge",
+    "trained": "3. What should be trained?",
+    "length": "4. How long are the texts?",
+    "strategy": "5. Which strategy?",
 }
 
 
 def plan_run(state: WizardState, prompt: Prompt) -> None:
     """Ask for the training run, show which strategies fit and how fast they are, and answer questions on them."""
     machine = form_fields.form_machine(state.snapshot)
-    checks: dict[str, Callable[[str], object]] = {
-        "model": form_fields.check_model,
-        "seq_len": lambda value: form_fields.parse_field_number("seq_len", value),
-        "gpus": lambda value: form_fields.parse_field_number("gpus", value),
-        "gpu": lambda value: form_fields.check_gpu(value, machine),
-    }
     while True:
         values = form_fields.initial_values(machine, Path.cwd()) | state.plan_form
-        prompt.write("", "Describe the training run. Enter accepts the value in brackets; h home · q quit.")
-        for name, check in checks.items():
-            usual = values[name] or _default(values, machine, name)
-            answer = _asked(prompt, ASKED[name], usual, check)
-            values[name] = answer if values[name] or answer != usual else ""
-        if not machine.gpus or values["gpus"] != str(machine.gpus * machine.nodes):
-            values["nodes"] = ""
+        prompt.write("", "Five questions. Enter accepts the value in brackets; h home · q quit.")
+        usual = values["model"] or _default(values, machine, "model")
+        values["model"] = _asked(prompt, ASKED["model"], usual, form_fields.check_model)
+        values |= _gpus(prompt, values, machine)
+        values |= _chosen(prompt, ASKED["trained"], interview.trained_answers(values, machine), 0)
+        values |= _chosen(prompt, ASKED["length"], interview.length_answers(values, machine), interview.USUAL_LENGTH)
         state.plan_form = values
         try:
             request = form_fields.request_from_form(values, machine)
@@ -65,6 +58,32 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
             continue
         if _answered(state, prompt, request):
             return
+
+
+def _gpus(prompt: Prompt, values: dict[str, str], machine: form_fields.FormMachine) -> dict[str, str]:
+    """Ask for the GPUs, and return the fields that the answer sets."""
+
+    def fields(value: str) -> dict[str, str]:
+        return interview.parse_gpus(value, values, machine)
+
+    return fields(_asked(prompt, ASKED["gpus"], f"{values['gpus']} {values['gpu']}", fields))
+
+
+def _chosen(prompt: Prompt, question: str, answers: list[interview.Choice], usual: int) -> dict[str, str]:
+    """Ask for one of several answers, or for a number of tokens, and return the fields that it sets."""
+    prompt.write("", question, *(f"  {number:>2}  {answer}" for number, answer in enumerate(answers, 1)))
+    sets_length = "seq_len" in answers[0].fields
+
+    def fields(value: str) -> dict[str, str]:
+        number = parse_count(value) or 0
+        if 1 <= number <= len(answers):
+            return dict(answers[number - 1].fields)
+        if not sets_length:
+            raise UserError(f"{value}: no such answer", f"a number from 1 to {len(answers)}")
+        return {"seq_len": str(form_fields.parse_field_number("seq_len", value))}
+
+    hint = "Number, or tokens" if sets_length else "Number"
+    return fields(_asked(prompt, hint, str(usual + 1), fields))
 
 
 def _default(values: dict[str, str], machine: form_fields.FormMachine, name: str) -> str:
@@ -80,11 +99,12 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
     train = request.setting.train
     per_gpu = f"{train.micro_batch} sequence{'s' * (train.micro_batch != 1)} per GPU"
     prompt.write("", f"In {train.dtype} with {train.optimizer}, {per_gpu}; `ddpwizard plan --help` lists all options.")
-    found = summary.add_scaling(summary.make_summary(request))
-    found = found._replace(rows=summary.explain_rows(found))
-    assumed = [*request.assumed, *planning_assumptions(found.rows, request.links, request.host_bytes)]
+    found = plan_answer.add_scaling(plan_answer.make_answer(request))
+    found = found._replace(rows=plan_answer.explain_rows(found))
+    assumed = plan_answer.assumptions(found)
     prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
     _say_three(prompt, found)
+    _choose_strategy(state, prompt, found.rows)
     names = [summary.strategy_label(row) for row in found.rows]
     prompt.write("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
     while True:
@@ -95,7 +115,9 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
             return given == "h"
         if given.isdecimal():
             row = found.rows[int(given) - 1]
-            prompt.write("", names[int(given) - 1], *strategy_details(row, WIDTH, prompt.ascii_only).plain.split("\n"))
+            best = found.rows[0] if row is not found.rows[0] else None
+            details = strategy_details(row, WIDTH, prompt.ascii_only, best=best)
+            prompt.write("", names[int(given) - 1], *details.plain.split("\n"))
         elif given == "c":
             pair = [_row(prompt, found.rows, which) for which in ("First", "Second")]
             prompt.write("", *side_by_side(*pair, WIDTH, prompt.ascii_only).plain.split("\n"))
@@ -107,10 +129,29 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
                 lambda value: form_fields.parse_field_number("more_gpus", value),
             )
             scaled = request._replace(more_gpus=form_fields.parse_field_number("more_gpus", more))
-            found = summary.add_scaling(found._replace(request=scaled, more=None))
+            found = plan_answer.add_scaling(found._replace(request=scaled, more=None))
             _say_three(prompt, found)
         else:
             _write(state, prompt, _row(prompt, found.rows, "Of which"))
+
+
+def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow]) -> None:
+    """Ask for one of the strategies worth choosing, and write its files."""
+    answers = interview.strategy_answers(rows)
+    prompt.write("", ASKED["strategy"], *(f"  {number:>2}  {text}" for number, (_, text) in enumerate(answers, 1)))
+
+    def place(value: str) -> int:
+        number = parse_count(value) or 0
+        if not 1 <= number <= len(answers):
+            raise UserError(f"{value}: no such answer", f"a number from 1 to {len(answers)}")
+        return answers[number - 1][0]
+
+    row = rows[place(_asked(prompt, "Number", "1", place))]
+    if problem := job_directory.unwritable_error(row):
+        _refuse(prompt, problem)
+        return
+    script = job_directory.script_of_running_job(state.reports or [], Path.cwd())
+    _write_into(state, prompt, row, script, Path(job_directory.free_directory(Path.cwd())))
 
 
 def _choice(prompt: Prompt, count: int) -> str:
@@ -123,7 +164,7 @@ def _choice(prompt: Prompt, count: int) -> str:
         prompt.write(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
 
 
-def _say_three(prompt: Prompt, found: summary.PlanSummary) -> None:
+def _say_three(prompt: Prompt, found: plan_answer.PlanAnswer) -> None:
     uncounted = summary.missing_memory(found.request.setting.model)
     prompt.write("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
 
@@ -140,11 +181,16 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
-    if problem := job_directory.out_of_memory_error(row):
+    if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
         return
     script = _asked(prompt, "Script", job_directory.script_of_running_job(state.reports or [], Path.cwd()), str)
-    where = Path(_asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str))
+    directory = _asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str)
+    _write_into(state, prompt, row, script, Path(directory))
+
+
+def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path) -> None:
+    """Write the files of a strategy after a confirmation, and show the commands that start them and plan them again."""
     try:
         made = render_job_files(
             row.setting, script_path_from(where, script), None, read_package_versions(target_python(state.options))
@@ -153,7 +199,11 @@ def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
         if prompt.confirm(f"Write these into {where}?"):
             job_directory.ensure_new_files(where, list(made), NEXT_STEP)
             write_job_files(where, made, NEXT_STEP)
-            prompt.write(f"Wrote {len(made)} files into {where}.")
+            prompt.write(
+                f"Wrote {len(made)} files into {where}.",
+                f"  Start: {interview.start_command(row, str(where))}",
+                f"  The same plan again: {interview.plan_command(state.plan_form, row, str(where))}",
+            )
     except UserError as error:
         _refuse(prompt, error)
 

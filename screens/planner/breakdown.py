@@ -11,8 +11,8 @@ from textual.widget import Widget
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import exact_memory, summary
-from ...app.plan.memory.breakdown import PHASES, breakdown_terms
+from ...app.plan import exact_memory, interview, summary
+from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
@@ -56,11 +56,11 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
             self.at, self.found = at, found
 
     def __init__(
-        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[int, exact_memory.TrackedStrategy]
+        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[str, exact_memory.TrackedStrategy]
     ) -> None:
         super().__init__()
         self._rows, self._at, self._source = list(rows), at, source
-        self._tracked = tracked  # by index; shared with the caller, which shows it again
+        self._tracked = tracked  # by full name; shared with the caller, which shows it again
 
     def heading(self) -> tuple[str, str]:
         row = self._rows[self._at]
@@ -69,7 +69,9 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         return title, f"{self._at + 1} of {len(self._rows)}, esc leaves"
 
     def page(self, width: int) -> Content:
-        return strategy_details(self._rows[self._at], width, self.ascii_only, self._tracked.get(self._at))
+        row, best = self._rows[self._at], self._rows[0] if self._at else None
+        tracked = self._tracked.get(row.candidate.full_name)
+        return strategy_details(row, width, self.ascii_only, tracked, best)
 
     def body(self) -> Iterable[Widget]:
         yield from super().body()
@@ -103,7 +105,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
     @on(TrackingDone)
     def _tracking_done(self, event: TrackingDone) -> None:
         self.child_done()
-        self._tracked[event.at] = event.found
+        self._tracked[self._rows[event.at].candidate.full_name] = event.found
         if event.at == self._at:
             self.show_status("")
             self.show_from_top()
@@ -112,9 +114,16 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
 
 
 def strategy_details(
-    row: PlanRow, width: int, ascii_only: bool, tracked: exact_memory.TrackedStrategy | None = None
+    row: PlanRow,
+    width: int,
+    ascii_only: bool,
+    tracked: exact_memory.TrackedStrategy | None = None,
+    best: PlanRow | None = None,
 ) -> Content:
-    """Return all details of one strategy; ``tracked`` is its result in exact mode, if any."""
+    """Return all details of one strategy.
+
+    ``tracked`` is its result in exact mode, if any; ``best`` the first choice if this is another one.
+    """
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [
@@ -128,7 +137,9 @@ def strategy_details(
     shown += _parts(row, width, ascii_only)
     shown += [Content(""), safe_content("Time of a step, estimated", "bold")]
     shown += [line for sentence in _time(row) for line in wrap_lines(sentence, width)]
+    compared = (f"Compared with {summary.strategy_label(best)}", [interview.why_not(row, best)]) if best else ("", [])
     parts = (
+        compared,
         ("Why", [found.why, found.lever]),
         ("Effect of single changes", [_effect(change, found) for change in found.changes]),
         ("Changes to your script", required_changes(setting)),
@@ -151,7 +162,7 @@ def _used(row: PlanRow) -> str:
 def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
     """Return a row for each part with its sign, and below it the products that add up to it."""
     found, setting = row
-    made = breakdown_terms(setting, found)
+    made = peak_terms(setting, found)
     shown: list[Content] = []
     for part in memory_bars.PARTS:
         sign = part.letter if ascii_only else part.sign

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...app.errors import UserError
-from ...app.plan import form_fields, request, summary
+from ...app.plan import form_fields, plan_answer, request, summary
 from ...app.plan.model.parameter_counts import parameter_count_text
 from ...app.plan.types import PlanRow
 from ...app.snapshot import Snapshot
@@ -70,7 +70,7 @@ class PlanScreen(BuildModelMixin):
     class SummaryReady(Message):
         """A plan was computed, or failed; ``number`` is that of the request."""
 
-        def __init__(self, number: int, answer: summary.PlanSummary | None, error: UserError | None = None) -> None:
+        def __init__(self, number: int, answer: plan_answer.PlanAnswer | None, error: UserError | None = None) -> None:
             super().__init__()
             self.number, self.answer, self.error = number, answer, error
 
@@ -86,12 +86,12 @@ class PlanScreen(BuildModelMixin):
         self._machine = form_fields.FormMachine()
         self._values: dict[str, str] = {}  # of the form, as last planned
         self._number = self._shown = 0  # of the last request, and of the one whose answer is shown
-        self._answer: summary.PlanSummary | None = None
+        self._answer: plan_answer.PlanAnswer | None = None
         self._error: UserError | None = None
         self._first_of_pair = ""
         self._is_moved = False  # True if the user moved the marker to a row
         self._more_by_keys = ""  # number that + and - entered into the form
-        self._tracked: dict[int, TrackedStrategy] = {}  # rows tracked in exact mode
+        self._tracked: dict[str, TrackedStrategy] = {}  # by the full name of a row
 
     def body(self) -> Iterable[Widget]:
         self._machine = form_fields.form_machine(self.state.snapshot)
@@ -152,19 +152,19 @@ class PlanScreen(BuildModelMixin):
         try:
             built = self.state.plan_built
             found = await asyncio.to_thread(
-                lambda: summary.make_summary(form_fields.request_from_form(values, self._machine, built))
+                lambda: plan_answer.make_answer(form_fields.request_from_form(values, self._machine, built))
             )
             self.post_message(self.SummaryReady(number, found))
         except UserError as error:
             self.post_message(self.SummaryReady(number, None, error))
 
-    def _start_scaling(self, number: int, found: summary.PlanSummary) -> None:
+    def _start_scaling(self, number: int, found: plan_answer.PlanAnswer) -> None:
         """Plan for more GPUs after the table is painted, so that the table does not wait for it."""
         if number == self._number:
             self.run_worker(partial(self._plan_more, number, found), group="plan", exclusive=True)
 
-    async def _plan_more(self, number: int, found: summary.PlanSummary) -> None:
-        self.post_message(self.SummaryReady(number, await asyncio.to_thread(summary.add_scaling, found)))
+    async def _plan_more(self, number: int, found: plan_answer.PlanAnswer) -> None:
+        self.post_message(self.SummaryReady(number, await asyncio.to_thread(plan_answer.add_scaling, found)))
 
     @on(SummaryReady)
     def _summary_ready(self, event: SummaryReady) -> None:
@@ -181,6 +181,12 @@ class PlanScreen(BuildModelMixin):
         if event.answer:
             # A timer, because the widgets paint only after the next refresh.
             self.set_timer(PAINTED_S, partial(self._start_scaling, event.number, event.answer))
+
+    def on_screen_resume(self) -> None:
+        """Let what was tracked in exact mode decide."""
+        if self._answer and self._tracked:
+            self._answer = plan_answer.with_tracked(self._answer, self._tracked)
+            self._show()
 
     # -- showing
 
@@ -258,7 +264,7 @@ class PlanScreen(BuildModelMixin):
         if at is None or self._answer is None:
             shown.show([])
             return
-        found = summary.explain_row(self._answer, at).candidate
+        found = plan_answer.explain_row(self._answer, at).candidate
         most = found.largest_micro_batch
         width = self.size.width - MARGIN
         room = [safe_content(f"max. micro-batch {most}")] if most else []
@@ -310,7 +316,7 @@ class PlanScreen(BuildModelMixin):
 
         at = self._at(event.id)
         if self._answer and at is not None:
-            rows = summary.explain_rows(self._answer)
+            rows = plan_answer.explain_rows(self._answer)
             self.app.push_screen(MemoryBreakdownScreen(rows, at, self._answer.request.source, self._tracked))
 
     def action_pair(self) -> None:
@@ -329,7 +335,7 @@ class PlanScreen(BuildModelMixin):
         elif second is not None and self._answer:
             self._first_of_pair = ""
             self.show_status("")
-            self.app.push_screen(CompareScreen(*(summary.explain_row(self._answer, at) for at in (first, second))))
+            self.app.push_screen(CompareScreen(*(plan_answer.explain_row(self._answer, at) for at in (first, second))))
         self._show()
 
     def action_write(self) -> None:

@@ -121,7 +121,7 @@ class PlanWriteScreen(WizardScreen):
         choices = [Choice(name, _listed(name, longest, content, width)) for name, content in self._made.items()]
         self.query_one("#files", Choices).set_items(choices)
         self._preview()
-        problem = self._problem or job_directory.out_of_memory_error(self._row)
+        problem = self._problem or job_directory.unwritable_error(self._row)
         if problem:
             self.wizard.show_error(problem)
         elif self._row.candidate.fits == "tight":
@@ -152,7 +152,7 @@ class PlanWriteScreen(WizardScreen):
         self.app.push_screen(TextDialog(event.id, safe_content(self._made[event.id]), "not written yet"))
 
     def action_write(self) -> None:
-        if problem := self._problem or job_directory.out_of_memory_error(self._row):
+        if problem := self._problem or job_directory.unwritable_error(self._row):
             self.wizard.show_error(problem)
             return
         if self._versions is None:

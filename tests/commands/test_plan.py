@@ -243,6 +243,16 @@ class TestCommand:
         assert "6.74 B parameters · 8 GPUs of 79 GiB" in done.stdout
         assert "FSDP2" in done.stdout
 
+    def test_split_strategies_are_not_written_and_say_what_they_need(self, tmp_path: Path) -> None:
+        where = tmp_path / "job"
+        asked = ("--model", "Llama-3.1-8B", "--gpus", "8", "--gpu", "H100", "--fp8", "--compile")
+        done = self.run(*asked, "--strategy", "FSDP2 + TP 8", "--write", str(where))
+        assert done.returncode == 0
+        assert "Use FSDP2 + tensor parallel 8: " in done.stdout
+        assert "init_device_mesh" in done.stderr
+        assert not where.exists()
+        assert "no files can be written with fp8" in self.run(*asked, "--write", str(where)).stderr
+
     def test_nothing_fits(self) -> None:
         done = self.run(
             "--params",

@@ -38,7 +38,36 @@ def test_gpu_name_matches_whole_words(name: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["L400", "H1000", "A1", "", "abacus", "H100 NVL 48GB", "NVIDIA GeForce RTX 4090 Laptop GPU", "A1000"]
+    ("name", "key", "memory_gib"),
+    [
+        ("NVIDIA H100 96GB", "h100", 95),
+        ("A100-SXM-64GB", "a100-80g", 63.4),
+        ("NVIDIA GH200 144G HBM3e", "gh200", 142.6),
+        ("NVIDIA GH200 480GB", "gh200", 94.5),  # the memory of its host
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000-ada", 47.5),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx6000-pro", 94.9),
+        ("AMD Instinct MI300X 192GB", "mi300x", 191.5),
+    ],
+)
+def test_another_memory_size_keeps_the_rates(name: str, key: str, memory_gib: float) -> None:
+    found = gpu_catalog.get_gpu(name)
+    assert found._replace(memory_gib=0.0) == gpu_catalog.GPUS[key]._replace(memory_gib=0.0)
+    assert found.memory_gib == pytest.approx(memory_gib, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Quadro RTX 6000",
+        "L400",
+        "H1000",
+        "A1",
+        "",
+        "abacus",
+        "H100 NVL 48GB",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "A1000",
+    ],
 )
 def test_other_gpu_names_are_unknown(name: str) -> None:
     assert gpu_catalog.find_gpu(name) is None

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from ddpwizard.app.plan import form_fields, summary
+from ddpwizard.app.plan import form_fields, plan_answer
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.request import PlanRequest, request_from_options, request_from_spec
@@ -225,7 +225,7 @@ class TestReaders:
         found = from_command_line(["--model", model, "--gpus", "8", "--gpu", "V100-32G"])
         rows = plan_candidates(found.setting, found.links, found.host_bytes, found.recompute, found.nvme_bytes)
         for other in (from_form(model=model, gpu="V100-32G"), from_spec(found, {})):
-            assert summary.explain_rows(summary.make_summary(other)) == rows
+            assert plan_answer.explain_rows(plan_answer.make_answer(other)) == rows
 
     @pytest.mark.parametrize(
         ("model", "gpu", "seq_len", "dtype", "attention"),

@@ -78,10 +78,14 @@ def wrap_fsdp2(model, blocks, mesh, request):
     """
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import Shard
 
     mixed = request["dtype"].endswith("-mixed")
     policy = MixedPrecisionPolicy(param_dtype=autocast_dtype(request), reduce_dtype=torch.float32) if mixed else None
-    shard = functools.partial(fully_shard, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
+    by_columns = (lambda p: Shard(1) if p.dim() == 3 else None) if request["experts_by_columns"] else None
+    shard = functools.partial(
+        fully_shard, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy(), shard_placement_fn=by_columns
+    )
     for block in blocks:
         shard(block, reshard_after_forward=request["reshard"])
     return shard(model) if request["reshard"] else shard(model, reshard_after_forward=False)

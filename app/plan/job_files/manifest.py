@@ -6,12 +6,12 @@ import msgspec
 
 from .... import __version__
 from ...launchers.deepspeed import GRADIENT_CLIPPING
+from ...review.launch_files.read_files import SCHEMA
 from ..batch_scaling import BatchScaling, scaled_learning_rate
 from ..types import TrainingSetup
 from .optimizer_snippets import steps_in_backward
 
 FILE = "manifest.json"
-SCHEMA = "ddpwizard.run/1"
 PACKAGES = ("torch", "accelerate", "deepspeed", "transformers")
 
 

@@ -25,6 +25,7 @@ OPTIMIZERS = {
     "sgd": OptimizerCode("torch.optim.SGD", "SGD without momentum, which keeps no state"),
     "adafactor": OptimizerCode("torch.optim.Adafactor", "Adafactor (torch 2.5 or newer)"),
     "adamw-8bit": OptimizerCode("AdamW8bit", "AdamW with 8-bit states"),
+    "paged-adamw-8bit": OptimizerCode("PagedAdamW8bit", "AdamW with 8-bit states that are paged to the host"),
     "lion": OptimizerCode("Lion", "Lion"),
     "muon": OptimizerCode("torch.optim.Muon", "Muon (torch 2.9 or newer)", ', adjust_lr_fn="match_rms_adamw"'),
 }

@@ -203,7 +203,7 @@ def _accumulation(setting: TrainingSetup) -> list[str]:
     if not strategy.is_fully_shard:
         return [f"In the script: Accelerator(gradient_accumulation_steps={steps})."]
     whole = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
-    more_bytes = model_states(whole).grads - model_states(setting).grads
+    more_bytes = model_states(whole).total - model_states(setting).total
     plugin = f"GradientAccumulationPlugin(num_steps={steps}, sync_each_batch=True)"
     more = f"{gib_text(more_bytes)} more on a GPU" if more_bytes >= LEAST_GIB * GIB else "more on the host"
     return [

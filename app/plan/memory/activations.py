@@ -6,10 +6,12 @@ counts were made with torch 2.13 under a FakeTensorMode (``tests/plan/memory/tes
 agree with Korthikanti et al. (arXiv 2205.05198, equations 1 to 6) where their block is the same.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..model.parameter_counts import (
-    adapter_input_width,
+    adapter_widths,
     attention_width,
     block_layout,
     has_gated_mlp,
@@ -17,7 +19,16 @@ from ..model.parameter_counts import (
     kv_width,
 )
 from ..types import Model, TrainingOptions, TrainingSetup
-from .token_counts import LayerGroup, average_per_layer, batch_tokens, layer_tokens, target_tokens, vision_setting
+from .formula import Factor, Term, term, total_bytes
+from .token_counts import (
+    LayerGroup,
+    batch_tokens,
+    layer_groups,
+    layer_tokens,
+    sequences,
+    target_tokens,
+    vision_setting,
+)
 
 # In fp32 (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
 # logits. A compiled loss keeps the logits as computed and their gradient: 4 bytes per logit in 16 bit, as in
@@ -26,10 +37,12 @@ from .token_counts import LayerGroup, average_per_layer, batch_tokens, layer_tok
 # hidden size (Liger's ``fused_linear_cross_entropy``).
 FP32_LOGITS_COPIES = {"eager": 3, "compiled": 1.5, "chunked": 1 + 1 / 8, "fused-linear": 0.0}
 CHUNKED_COMPILED = 1 / 8
-# Bytes per logit of the model's output that the training loop still holds in the backward pass, in addition to those
-# copies: torchtitan deletes it; a loop around transformers holds it as computed (its Trainer drops it). FSDP1 dates
-# from transformers before 4.45, whose output holds the logits in fp32.
-HELD_LOGITS_BYTES = {"fsdp2": 0, "hsdp": 0, "fsdp1": 4}
+COPIES = {
+    "eager": "log-softmax and gradients, in fp32",
+    "compiled": "logits and their gradient",
+    "chunked": "log-softmax, and one chunk's gradients",
+}
+ADAPTERS, LOGITS = "inputs of adapters", "logits"
 ADAPTER_MASK = 1  # bytes of a dropout mask before an adapter, which most recipes have (PEFT, ms-swift: 0.05 to 0.1)
 
 
@@ -76,37 +89,54 @@ def residual_stream_bytes(setting: TrainingSetup) -> int:
     return 4 if uses_autocast(setting) else compute_dtype_bytes(setting.train)
 
 
-def block_input_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes of the input of one block."""
-    return layer_tokens(setting) * residual_stream_bytes(setting) * (setting.model.hidden or 0)
+class TokenPart(NamedTuple):
+    """Tensors that a block saves for each of its tokens: their description and the bytes of a token."""
+
+    what: str
+    bytes: float
 
 
 @lru_cache(maxsize=256)
+def block_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what one block saves without recomputation, with its adapters, on average if blocks differ."""
+    groups = layer_groups(setting)
+    layers = sum(group.layers for group in groups)
+    found: list[Term] = []
+    for group in groups:
+        tokens = sequences(setting) * group.length
+        share = group.layers / layers
+        for part in _token_parts(setting, group):
+            if part.bytes:
+                found.append(_saved(part.what, Factor(tokens, "tokens"), Factor(part.bytes * share, "bytes")))
+    return tuple(found)
+
+
 def block_activation_bytes(setting: TrainingSetup) -> float:
     """Return the average bytes that one block saves without recomputation and without its adapters."""
-    crossed = (
-        2 * attention_width(setting.model) * compute_dtype_bytes(setting.train)
-    )  # keys and values of the encoder's tokens
-
-    def of_sequence(kind: LayerGroup) -> float:
-        return kind.length * _of_token_bytes(setting, kind) + kind.attended * crossed
-
-    return average_per_layer(setting, of_sequence) + attention_score_bytes(setting)
+    return total_bytes(tuple(each for each in block_terms(setting) if each.what != ADAPTERS))
 
 
-def _of_token_bytes(setting: TrainingSetup, kind: LayerGroup) -> float:
-    """Return the bytes that a block saves for one token, without attention scores."""
-    crosses = kind.attended > 0
+def _saved(what: str, *factors: Factor) -> Term:
+    return term("activations", what, *factors)
+
+
+def _token_parts(setting: TrainingSetup, group: LayerGroup) -> Iterator[TokenPart]:
+    """Yield what a block of a group saves for one token."""
+    crosses = group.attended > 0
     if setting.train.compile:
-        return _compiled_bytes(setting) + _masks_bytes(setting, crosses) + _experts_bytes(setting)
-    return (
-        _norms_bytes(setting, crosses)
-        + _products_bytes(setting, crosses)
-        + _attention_bytes(setting, crosses)
-        + _middle_bytes(setting)
-        + _masks_bytes(setting, crosses)
-        + _experts_bytes(setting)
-    )
+        yield TokenPart("saved by a compiled block", _compiled_bytes(setting))
+    else:
+        yield TokenPart("inputs of norms", _norms_bytes(setting, crosses))
+        yield TokenPart("inputs of matrix products", _products_bytes(setting, crosses))
+        yield TokenPart("queries, keys, values and output of attention", _attention_bytes(setting, crosses))
+        yield TokenPart("feed-forward part", _middle_bytes(setting))
+    yield TokenPart("dropout masks", _masks_bytes(setting, crosses))
+    yield TokenPart("copies for experts", _experts_bytes(setting))
+    yield TokenPart("attention scores", _scores_bytes(setting, group))
+    yield TokenPart(ADAPTERS, _adapters_bytes(setting))
+    if crosses:  # keys and values of the encoder's tokens, which the decoder's tokens share
+        keys = 2 * attention_width(setting.model) * compute_dtype_bytes(setting.train)
+        yield TokenPart("keys and values of the encoder", keys * group.attended / group.length)
 
 
 def _norms_bytes(setting: TrainingSetup, crosses: bool) -> float:
@@ -235,17 +265,16 @@ def _compiled_bytes(setting: TrainingSetup) -> float:
     return (8 * hidden + wider + (3 if has_gated_mlp(model) else 2) * inner) * width + stream
 
 
-def adapter_activation_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes of the inputs of one block's adapters, in 16 bit (fp32 on an fp32 base), with dropout masks."""
+def _adapters_bytes(setting: TrainingSetup) -> float:
+    """Return the bytes per token of the inputs of adapters, in 16 bit (fp32 on an fp32 base), with dropout masks."""
     if not setting.train.lora:
         return 0.0
-    inputs = adapter_input_width(setting.model, setting.train.lora)
-    return layer_tokens(setting) * inputs * (compute_dtype_bytes(setting.train) + ADAPTER_MASK)
+    inputs = adapter_widths(setting.model, setting.train.lora)[0]
+    return inputs * (compute_dtype_bytes(setting.train) + ADAPTER_MASK)
 
 
-def attention_score_bytes(setting: TrainingSetup) -> float:
-    """Return the average bytes of attention scores of one block: ``heads * seq_len`` per token unless attention is
-    fused.
+def _scores_bytes(setting: TrainingSetup, group: LayerGroup) -> float:
+    """Return the bytes per token of attention scores: ``heads * seq_len`` unless attention is fused.
 
     Saved are the softmax, in fp32 under autocast and in many models of transformers, and its 16-bit copy for the
     product; with dropout also its mask and output; and the tanh of capped scores.
@@ -254,40 +283,55 @@ def attention_score_bytes(setting: TrainingSetup) -> float:
     if train.attention != "eager":
         return 0.0
     width = compute_dtype_bytes(train)
-    softmax = 4 if uses_autocast(setting) or written.wide_softmax else width
+    softmax = _softmax_bytes(setting)
     dropped = train.dropout and written.drops_scores
     each = softmax + (1 + width if dropped else width if softmax > width else 0) + width * written.capped
-    pairs = average_per_layer(setting, lambda kind: kind.length * (kind.length + kind.attended))
-    return (setting.model.heads or 0) * each * pairs
+    return (setting.model.heads or 0) * each * (group.length + group.attended)
 
 
-def stored_activation_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes that all blocks save until their backward pass."""
-    return main_activation_bytes(setting) + vision_activation_bytes(setting)
-
-
-def vision_activation_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes that the blocks of the vision tower save: none if adapters of the language model are trained."""
-    seen = None if setting.train.lora else vision_setting(setting)
-    return main_activation_bytes(seen) if seen else 0.0
+def _softmax_bytes(setting: TrainingSetup) -> int:
+    """Return the bytes per score of the softmax of eager attention."""
+    wide = uses_autocast(setting) or block_layout(setting.model).wide_softmax
+    return 4 if wide else compute_dtype_bytes(setting.train)
 
 
 @lru_cache(maxsize=256)
-def main_activation_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes that the text blocks save, or all blocks of a vision model."""
-    train = setting.train
-    layers, inputs = float(setting.model.layers or 0), block_input_bytes(setting)
-    if train.act_ckpt == "full":
-        return min(inputs * layers, 2 * inputs) if train.act_offload else inputs * layers
-    block = block_activation_bytes(setting) + adapter_activation_bytes(setting)
+def stored_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what all blocks save until their backward pass.
+
+    Those of a vision tower save nothing if adapters of the language model are trained.
+    """
+    seen = None if setting.train.lora else vision_setting(setting)
+    of_tower = _all_blocks(seen) if seen else ()
+    return _all_blocks(setting) + tuple(each._replace(what=f"vision: {each.what}") for each in of_tower)
+
+
+def _all_blocks(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what the text blocks save, or all blocks of a vision model."""
+    train, layers = setting.train, Factor(float(setting.model.layers or 0), "layers")
+    inputs, block = _block_input(setting), block_terms(setting)
     match train.act_ckpt:
+        case "full":
+            kept = (inputs.times(layers),)
         case "selective-op":
-            kept = layers * min(block, layer_tokens(setting) * compute_dtype_bytes(train) * _selected(setting))
+            width = compute_dtype_bytes(train) * _selected(setting)
+            selected = _saved("outputs that are saved", Factor(layer_tokens(setting), "tokens"), Factor(width, "bytes"))
+            of_block = (selected,) if selected.bytes < total_bytes(block) else block
+            kept = tuple(each.times(layers) for each in of_block)
         case "selective-layer":
-            kept = layers / 2 * (inputs + block)
+            half = Factor(layers.value / 2, "layers")
+            kept = tuple(each.times(half) for each in (inputs, *block))
         case _:
-            kept = block * layers
-    return min(kept, 2 * block) if train.act_offload else kept
+            kept = tuple(each.times(layers) for each in block)
+    if not train.act_offload:
+        return kept
+    two = tuple(each.times(Factor(2, "blocks")) for each in ((inputs,) if train.act_ckpt == "full" else block))
+    return min(kept, two, key=total_bytes)
+
+
+def _block_input(setting: TrainingSetup) -> Term:
+    width = residual_stream_bytes(setting) * (setting.model.hidden or 0)
+    return _saved("inputs of blocks", Factor(layer_tokens(setting), "tokens"), Factor(width, "bytes"))
 
 
 def _selected(setting: TrainingSetup) -> float:
@@ -301,22 +345,21 @@ def _selected(setting: TrainingSetup) -> float:
     return (3 if setting.train.compile else 4) * hidden + kv_width(model) + (model.intermediate or 0)
 
 
-def recomputed_block_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes saved again for the largest block that is recomputed, of text or of vision."""
+def recomputed_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what is saved again for the largest block that is recomputed, of text or of vision."""
     if not recomputes_activations(setting.train):
-        return 0.0
+        return ()
     seen = None if setting.train.lora else vision_setting(setting)
-    return max(
-        block_activation_bytes(setting) + adapter_activation_bytes(setting),
-        block_activation_bytes(seen) if seen else 0.0,
-    )
+    again = max(block_terms(setting), block_terms(seen) if seen else (), key=total_bytes)
+    return tuple(each._replace(part="temporaries", what=f"recomputed: {each.what}") for each in again)
 
 
-def activation_gradient_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes of gradients that flow through a block in its backward pass.
+def activation_gradient_term(setting: TrainingSetup) -> Term:
+    """Return the gradients that flow through a block in its backward pass.
 
     They are those of the two factors of a gate with the tensors they are computed from. With frozen weights three are
-    left, as none is used up for the gradient of a weight.
+    left, as none is used up for the gradient of a weight. Eager attention has gradients of its scores and of their
+    softmax instead, if those are larger.
     """
     model, train = setting.model, setting.train
     hidden, inner = model.hidden or 0, model.intermediate or 0
@@ -325,28 +368,66 @@ def activation_gradient_bytes(setting: TrainingSetup) -> float:
         if train.lora and has_gated_mlp(model)
         else 2 * inner + 2 * hidden * (1 if has_gated_mlp(model) else 0)
     )
-    return batch_tokens(train) * elements * compute_dtype_bytes(train)
+    scores = (
+        2 * _softmax_bytes(setting) * (model.heads or 0) * (train.seq_len or 0) if train.attention == "eager" else 0
+    )
+    width = Factor(max(elements * compute_dtype_bytes(train), scores), "bytes")
+    return term("temporaries", "gradients inside a block", Factor(batch_tokens(train), "tokens"), width)
+
+
+def whole_input_terms(setting: TrainingSetup, micro_batches: int) -> tuple[Term, ...]:
+    """Return the inputs of attention and feed-forward that tensor parallelism gathers and keeps for their weights."""
+    model, train = setting.model, setting.train
+    size = Factor(batch_tokens(train), "tokens"), Factor(2 * (model.hidden or 0) * compute_dtype_bytes(train), "bytes")
+    often = Factor(float(model.layers or 0), "layers"), Factor(micro_batches, "micro-batches in flight")
+    return (term("activations", "gathered inputs of attention and feed-forward", *size, *often),)
+
+
+def head_input_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return what the last norm and the output head save, which is freed before the blocks run backward."""
+    model = setting.model
+    if not model.vocab or not model.hidden:
+        return ()
+    each = _norm_bytes(setting, residual_stream_bytes(setting)) + compute_dtype_bytes(setting.train)
+    width = Factor(each * model.hidden, "bytes")
+    return (_saved("inputs of the last norm and of the head", Factor(target_tokens(setting), "tokens"), width),)
 
 
 @lru_cache(maxsize=256)
-def logits_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes of logits and their copies at the peak of the loss: as computed, and in fp32 (log-softmax,
-    gradients).
-    """
+def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return the logits and their copies at the peak of the loss: as computed, and in fp32."""
     model, train = setting.model, setting.train
-    count = target_tokens(setting) * (model.vocab or 0)
-    if "no LM head" in model.note:
-        return 0.0
+    if "no LM head" in model.note or not model.vocab:
+        return ()
     loss = train.loss or "eager"
+    tokens, vocab = Factor(target_tokens(setting), "tokens"), Factor(model.vocab, "logits a token")
+
+    def copies(what: str, each: float) -> Term:
+        return term("loss", what, tokens, vocab, Factor(each, "bytes"))
+
     if loss == "fused-linear":
-        return min(count, batch_tokens(train) * (model.hidden or 0)) * (4 + 2)
-    copies = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
-    return count * (4 * copies + held_bytes_per_logit(setting))
+        of_chunk = min(tokens.value * vocab.value, batch_tokens(train) * (model.hidden or 0))
+        return (
+            term("loss", "logits of a chunk and their gradients", Factor(of_chunk, "logits"), Factor(4 + 2, "bytes")),
+        )
+    wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
+    held = held_bytes_per_logit(setting)
+    of_reference = (copies("logits of the reference model", 2 + 4),) if train.reference_model else ()
+    return (copies(COPIES[loss], 4 * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
+
+
+def held_logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return the logits that the training loop holds until the end of the backward pass."""
+    return tuple(each for each in logits_terms(setting) if each.what == LOGITS and setting.train.keeps_logits)
 
 
 def held_bytes_per_logit(setting: TrainingSetup) -> int:
-    """Return the bytes per logit in addition to those copies: held by the loop, or the source of chunks."""
+    """Return the bytes per logit in addition to those copies: held by the loop, or the source of chunks.
+
+    A loop holds the output of the model while its loss is alive, unless it deletes it. FSDP1 dates from transformers
+    before 4.45, whose output holds the logits in fp32.
+    """
     loss, width = setting.train.loss or "eager", compute_dtype_bytes(setting.train)
     if loss == "eager":
-        return HELD_LOGITS_BYTES.get(setting.layout.kind, width)
+        return 0 if not setting.train.keeps_logits else 4 if setting.layout.kind == "fsdp1" else width
     return width if loss == "chunked" else 0

@@ -1,6 +1,8 @@
-"""A product with its numbers filled in, in readable form: ``8.03 B weights × 4 bytes ÷ 8 ranks``."""
+"""A term of a memory figure: a product with its numbers, as bytes and in readable form.
 
-import math
+``8.03 B weights × 4 bytes ÷ 8 ranks``
+"""
+
 from typing import NamedTuple
 
 from ...text.units import GIB, MIB
@@ -29,11 +31,7 @@ class Term(NamedTuple):
     part: str
     what: str
     factors: tuple[Factor, ...]
-
-    @property
-    def bytes(self) -> float:
-        """The value of the product."""
-        return math.prod(1 / each.value if each.divides else each.value for each in self.factors)
+    bytes: float
 
     @property
     def formula(self) -> str:
@@ -42,6 +40,28 @@ class Term(NamedTuple):
         for each in self.factors[1:]:
             text += f" {'÷' if each.divides else '×'} {each}"
         return text
+
+    def times(self, *more: Factor) -> "Term":
+        """Return the term with further factors."""
+        return term(self.part, self.what, *self.factors, *more)
+
+
+def term(part: str, what: str, *factors: Factor) -> Term:
+    """Return the term of a product."""
+    product = 1.0
+    for factor in factors:
+        product = product / factor.value if factor.divides else product * factor.value
+    return Term(part, what, factors, product)
+
+
+def ranks(count: float, what: str = "ranks") -> tuple[Factor, ...]:
+    """Return the factor of what is split over ranks; none for one rank."""
+    return (Factor(count, what, divides=True),) if count != 1 else ()
+
+
+def total_bytes(terms: "list[Term] | tuple[Term, ...]") -> float:
+    """Return the sum of terms."""
+    return sum(each.bytes for each in terms)
 
 
 def short_number(value: float) -> str:

@@ -1,87 +1,44 @@
-"""Model states: bytes per GPU of parameters, gradients and optimizer states.
+"""Model states: the terms of parameters, gradients and optimizer states of a rank, on its GPU and on the host.
 
-Sources: ZeRO (arXiv 1910.02054, section 3), PyTorch FSDP (arXiv 2304.11277), DeepSpeed 0.19 stage docs, bitsandbytes'
-8-bit optimizers (arXiv 2110.02861), Adafactor (arXiv 1804.04235), QLoRA (arXiv 2305.14314).
+Sources: ZeRO (arXiv 1910.02054, section 3), PyTorch FSDP (arXiv 2304.11277), DeepSpeed 0.19 (``runtime/zero``), torch
+2.13 (``distributed/fsdp/_fully_shard``).
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..model.parameter_counts import embedding_params, trained_params
-from ..types import Strategy, TrainingOptions, TrainingSetup
+from ..model.parameter_bytes import bytes_per_parameter, has_master_weights
+from ..model.parameter_counts import trained_params
+from ..model.parameters import Parameter, Unit, expert_share, training_units, wrapped_units
+from ..types import Strategy, TrainingSetup
+from .formula import Factor, Term, ranks, term, total_bytes
 
-NF4_BYTES = 0.5 + 4 / 64  # 4 bit, and one 32-bit scale for 64 weights
-NF4_DOUBLE_QUANT_BYTES = 0.5 + 0.127 / 8
-GPTQ_INT4_BYTES = 0.5 + 2.5 / 128  # 4 bit; 16-bit scale and 4-bit zero point for 128 weights
-# Two moments, with a 32-bit scale for each 256 values (bitsandbytes' ``optim/optimizer.py``; 2,048 in older ones).
-EIGHT_BIT_STATE_BYTES = 2 * (1 + 4 / 256)
-ADAFACTOR_BYTES = 2 * 4 / 2048  # one row and one column instead of a matrix, for a square one of width 2,048
+REFERENCE_BYTES = 2.0  # per weight of a reference model, which is loaded in 16 bit
 SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: optimizer buffers, and the most elements of each
-FETCH_BUFFER, MAX_IN_CPU = 1e8, 1e9  # elements of a parameter buffer; elements that stay in host memory
-
-
-class BytesPerParameter(NamedTuple):
-    """Bytes per trained parameter: weight, gradient, optimizer state (including a master copy, if any)."""
-
-    weight: float
-    grad: float
-    optimizer: float
+FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = (
+    5,
+    1e8,
+    1e9,
+)  # parameter buffers, their elements; elements that stay on the host
 
 
 class ModelStates(NamedTuple):
-    """Bytes of model states per GPU, and the host memory that goes with each GPU."""
+    """Terms of the model states on a GPU, and of those that its rank keeps on the host."""
 
-    params: float
-    grads: float
-    optimizer: float
-    host: float
+    params: tuple[Term, ...]
+    grads: tuple[Term, ...]
+    optimizer: tuple[Term, ...]
+    host: tuple[Term, ...] = ()
 
     @property
     def total(self) -> float:
-        return self.params + self.grads + self.optimizer
+        """Bytes on the GPU."""
+        return total_bytes((*self.params, *self.grads, *self.optimizer))
 
-
-@lru_cache(maxsize=256)
-def bytes_per_parameter(train: TrainingOptions) -> BytesPerParameter:
-    """Return the bytes per trained parameter of a precision and an optimizer.
-
-    Adapters on a 16-bit base ("bf16" with LoRA) are kept in fp32: PEFT's ``autocast_adapter_dtype``.
-    """
-    if (train.dtype or "").endswith("-deepspeed"):
-        master = 2 if train.master_dtype == "bf16" else 4
-        return BytesPerParameter(2, 2, master + optimizer_bytes_per_parameter(train, 4))
-    width = _weight_width(train)
-    return BytesPerParameter(width, width, optimizer_bytes_per_parameter(train, width))
-
-
-def optimizer_bytes_per_parameter(train: TrainingOptions, width: int) -> float:
-    """Return the bytes of optimizer state per parameter with moments of ``width`` bytes."""
-    width = _moment_width(train, width)
-    return {
-        "adamw": 2.0 * width,
-        "adam": 2.0 * width,
-        "adamw-8bit": EIGHT_BIT_STATE_BYTES,
-        "adafactor": ADAFACTOR_BYTES,
-        "muon": 1.0 * width,
-        "lion": 1.0 * width,
-        "sgd": 0.0,
-    }[train.optimizer or "adamw"]
-
-
-def _weight_width(train: TrainingOptions) -> int:
-    return 2 if (train.dtype or "").endswith("-pure") else 4
-
-
-def _moment_width(train: TrainingOptions, usual: int) -> int:
-    return {"bf16": 2, "fp32": 4}.get(train.optimizer_state_dtype or "", usual)
-
-
-def frozen_weight_bytes(train: TrainingOptions) -> float:
-    """Return the bytes per weight of a frozen linear layer."""
-    quantised = {"nf4": NF4_BYTES, "nf4-dq": NF4_DOUBLE_QUANT_BYTES, "gptq-int4": GPTQ_INT4_BYTES}
-    if train.quant:
-        return quantised[train.quant]
-    return 4.0 if train.dtype in ("fp32", "bf16-mixed", "fp16-mixed") else 2.0
+    @property
+    def host_bytes(self) -> float:
+        return total_bytes(self.host)
 
 
 @lru_cache(maxsize=256)
@@ -106,43 +63,171 @@ def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, i
     return 1, 1, 1
 
 
+@lru_cache(maxsize=512)
+def units_of(setting: TrainingSetup) -> tuple[Unit, ...]:
+    """Return the units of a setting with the bytes of their parameters."""
+    strategy = setting.layout
+    units = wrapped_units(training_units(setting.model, setting.train, strategy.kind == "deepspeed"), strategy)
+    return expert_share(units, strategy.expert) if strategy.expert else units
+
+
+def all_parameters(setting: TrainingSetup) -> Iterable[tuple[Parameter, float]]:
+    """Yield each parameter of a setting and its elements in the whole model."""
+    for unit in units_of(setting):
+        for each in unit.parameters:
+            yield each, each.elements * unit.repeats
+
+
+def splits_rows(parameter: Parameter, strategy: Strategy) -> bool:
+    """Return whether ``fully_shard`` splits the rows of a parameter; flat parameters are split evenly."""
+    by_columns = strategy.experts_by_columns or strategy.expert
+    return strategy.is_fully_shard and not (by_columns and parameter.role == "experts")
+
+
+def sharing_ranks(parameter: Parameter, over: float, strategy: Strategy) -> float:
+    """Return how many of ``over`` ranks share a parameter: with expert parallelism fewer share an expert."""
+    return max(1.0, over / strategy.expert) if strategy.expert and parameter.role == "experts" else over
+
+
 @lru_cache(maxsize=256)
 def model_states(setting: TrainingSetup) -> ModelStates:
-    """Return the bytes that a rank keeps between two steps, on its GPU and on the host."""
-    model, train, strategy = setting.model, setting.train, setting.layout
-    per = bytes_per_parameter(train)
+    """Return the states that a rank keeps between two steps, on its GPU and on the host."""
+    strategy = setting.layout
     over_params, over_grads, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
-    trained = trained_params(model, train)
-    frozen = model.params if train.lora else model.params - trained
-    tables = embedding_params(model) if train.quant else 0.0  # embeddings and head stay in 16 bit
-    params = (trained * per.weight + (frozen - tables) * frozen_weight_bytes(train) + tables * 2.0) / over_params
-    grads = weights_with_grads(setting) * (unsharded_grad_bytes(setting) or per.grad / over_grads)
-    optimizer = (trained * optimizer_state_bytes(setting) + _of_tables(setting)) / over_optimizer
-    host = 0.0
-    if model.largest_layer and strategy.kind == "deepspeed":
-        return _as_estimated(setting, strategy, model.largest_layer)
-    if strategy.cpu_offload:
-        host, params, grads, optimizer = params + grads + optimizer, 0.0, 0.0, 0.0
-    if strategy.offload_optimizer:
-        away, optimizer = optimizer, 0.0
-        if (strategy.stage or 0) >= 2:
-            away, grads = away + grads, 0.0
-        host += _swapping_bytes(trained / over_optimizer) if strategy.offload_optimizer == "nvme" else away
-    if strategy.offload_param:
-        host += _fetching_bytes(params) if strategy.offload_param == "nvme" else params
-        params = 0.0
-    return ModelStates(params, grads, optimizer, host)
+    name = "adapter weights" if setting.train.lora else "weights"
+    params = _Sums("params", setting)
+    optimizer = _Sums("optimizer", setting)
+    grads = _Sums("grads", setting)
+    unsharded = unsharded_grad_bytes(setting)
+    of_states = "optimizer states" + (", with a copy of the weights" if has_master_weights(setting.train) else "")
+    if strategy.kind == "zero-optimizer":
+        over_optimizer = _greedy_shards(setting, over_optimizer)
+    for each, elements in all_parameters(setting):
+        trained = elements * each.trained
+        params.add("trained weights", name, trained, each, each.weight, over_params)
+        params.add("frozen weights", "frozen weights", elements - trained, each, each.frozen, over_params)
+        optimizer.add(of_states, name, trained, each, each.optimizer, over_optimizer)
+        with_grad = trained + (elements if shares_flat_parameter(setting) and each.role != "adapter" else 0.0)
+        if unsharded:
+            grads.add("gradients, unsharded until the last micro-batch", name, with_grad, each, unsharded, 1)
+        else:
+            grads.add("gradients", name, with_grad, each, each.grad, over_grads)
+        if setting.train.reference_model:
+            params.add("frozen copy for reference", name, elements, each, REFERENCE_BYTES, over_params)
+    found = ModelStates(params.terms(), grads.terms(), optimizer.terms())
+    return _offloaded(found, setting) if strategy.offloads else found
 
 
-def optimizer_state_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes of optimizer states per trained weight.
+def optimizer_bytes_per_parameter(setting: TrainingSetup) -> float:
+    """Return the bytes of optimizer states, with master copies, per trained parameter."""
+    sizes = [(elements * each.trained, each.optimizer) for each, elements in all_parameters(setting)]
+    trained = sum(elements for elements, _ in sizes)
+    return sum(elements * width for elements, width in sizes) / trained if trained else 0.0
 
-    In DeepSpeed's flat partitions Adafactor cannot factor anything: its squared gradients are whole, in fp32 (observed
-    with DeepSpeed 0.19).
+
+class _Sums:
+    """Elements that have the same bytes and are split over as many ranks, as one term."""
+
+    def __init__(self, part: str, setting: TrainingSetup) -> None:
+        self._part, self._strategy = part, setting.layout
+        self._sums: dict[tuple[str, str, float, float, float], float] = {}
+
+    def add(self, what: str, name: str, elements: float, parameter: Parameter, width: float, over: float) -> None:
+        if elements and width:
+            over = sharing_ranks(parameter, over, self._strategy)
+            key = (what, name, width, parameter.shards(over, splits_rows(parameter, self._strategy)), over)
+            self._sums[key] = self._sums.get(key, 0.0) + elements
+
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(
+            term(
+                self._part,
+                what,
+                Factor(elements, name),
+                Factor(width, "bytes"),
+                *ranks(shards, "ranks" if shards == over else "shards at most"),
+            )
+            for (what, name, width, shards, over), elements in self._sums.items()
+        )
+
+
+def _greedy_shards(setting: TrainingSetup, over: float) -> float:
+    """Return how much smaller the largest share of ZeroRedundancyOptimizer is, which gives out whole parameters."""
+    sizes = [
+        (each.elements / each.copies * each.trained, elements * each.trained)
+        for each, elements in all_parameters(setting)
+    ]
+    whole, largest = sum(size for _, size in sizes), max((size for size, _ in sizes), default=0.0)
+    return whole / max(whole / over, largest) if largest else over
+
+
+def _offloaded(kept: ModelStates, setting: TrainingSetup) -> ModelStates:
+    """Return the states with those on the host that the strategy keeps there.
+
+    DeepSpeed keeps an fp32 gradient for each element of an offloaded optimizer (0.19, ``initialize_optimizer_states``
+    and ``fp32_partitioned_groups_flat`` of stage 3).
     """
-    usual = bytes_per_parameter(setting.train).optimizer
-    is_flat = setting.layout.kind == "deepspeed" and setting.train.optimizer == "adafactor"
-    return usual - ADAFACTOR_BYTES + 4.0 if is_flat else usual
+    strategy = setting.layout
+    if strategy.cpu_offload:
+        return ModelStates((), (), (), _as_host(kept.params + kept.grads + kept.optimizer))
+    params, grads, optimizer, host = kept.params, kept.grads, kept.optimizer, list[Term]()
+    over = shard_counts(strategy, setting.gpus, setting.nodes)[2]
+    trained = Factor(trained_params(setting.model, setting.train), "gradients")
+    if strategy.offload_optimizer == "nvme":
+        host.append(_swap_buffers(trained.value / over))
+    elif strategy.offload_optimizer:
+        host += [*_as_host(optimizer), term("host", "gradients in fp32", trained, Factor(4, "bytes"), *ranks(over))]
+    if strategy.offload_optimizer:
+        optimizer = ()
+        grads = () if (strategy.stage or 0) >= 2 else grads
+    if strategy.offload_param:
+        held = total_bytes(params)
+        host += _fetch_buffers(held) if strategy.offload_param == "nvme" else _as_host(params)
+        params = ()
+    return ModelStates(params, grads, optimizer, tuple(host))
+
+
+def _as_host(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    return tuple(each._replace(part="host") for each in terms)
+
+
+def _swap_buffers(shard: float) -> Term:
+    """Return the host memory of an optimizer on NVMe: fp32 buffers, each for a part of the ``shard``.
+
+    Source: DeepSpeed 0.19, ``swap_tensor/optimizer_utils.py``.
+    """
+    buffer = Factor(min(shard, SUB_GROUP), "elements of a buffer")
+    return term("host", "buffers of the optimizer", buffer, Factor(SWAP_BUFFERS, "buffers"), Factor(4, "bytes"))
+
+
+def _fetch_buffers(held_bytes: float) -> list[Term]:
+    """Return the host memory of parameters on NVMe: 16-bit buffers, and ``max_in_cpu`` elements that stay.
+
+    Source: DeepSpeed 0.19, ``swap_tensor/partitioned_param_swapper.py``.
+    """
+    two = Factor(2, "bytes")
+    buffers = (Factor(FETCH_BUFFER, "elements"), Factor(FETCH_BUFFERS, "buffers"), two)
+    stays = Factor(min(held_bytes / 2, MAX_IN_CPU), "weights")
+    return [term("host", "parameters that stay", stays, two), term("host", "buffers of parameters", *buffers)]
+
+
+def loading_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return the host memory of a rank while it builds and loads the model.
+
+    Unless it is built on the meta device, each rank builds the whole model before it gives it to its GPU: in fp32, or
+    in the 16 bit in which frozen or pure weights are loaded.
+    """
+    if setting.layout.meta_init or setting.train.quant:
+        return ()
+    width = 2 if (setting.train.dtype or "").endswith("-pure") or setting.train.lora else 4
+    return (
+        term(
+            "host",
+            "the whole model, until it is sharded",
+            Factor(setting.model.params, "weights"),
+            Factor(width, "bytes"),
+        ),
+    )
 
 
 def unsharded_grad_bytes(setting: TrainingSetup) -> float:
@@ -159,12 +244,6 @@ def unsharded_grad_bytes(setting: TrainingSetup) -> float:
     return 2.0 if strategy.kind == "fsdp1" and train.dtype != "fp32" else bytes_per_parameter(train).grad
 
 
-def weights_with_grads(setting: TrainingSetup) -> float:
-    """Return the number of weights that have a gradient."""
-    trained = trained_params(setting.model, setting.train)
-    return trained + setting.model.params if shares_flat_parameter(setting) else trained
-
-
 def shares_flat_parameter(setting: TrainingSetup) -> bool:
     """Return whether adapters share a flat parameter of FSDP1 with the frozen weights of their block.
 
@@ -174,48 +253,3 @@ def shares_flat_parameter(setting: TrainingSetup) -> bool:
     train, strategy = setting.train, setting.layout
     alike = (train.dtype or "").endswith("-pure") and not train.quant
     return bool(train.lora) and alike and strategy.kind == "fsdp1" and strategy.sharding != "NO_SHARD"
-
-
-def _of_tables(setting: TrainingSetup) -> float:
-    """Return the additional bytes of AdamW states for embedding and head: Muon handles only matrices of blocks."""
-    train = setting.train
-    if train.optimizer != "muon" or train.lora:
-        return 0.0
-    width = _moment_width(train, _weight_width(train))
-    return embedding_params(setting.model) * width * (1 - (train.frozen or 0.0))
-
-
-def _swapping_bytes(shard: float) -> float:
-    """Return the host bytes of an optimizer on NVMe: by default four fp32 buffers, each for a part of its ``shard``
-    elements.
-
-    Source: DeepSpeed 0.19, ``swap_tensor/optimizer_utils.py``.
-    """
-    return SWAP_BUFFERS * 4 * min(shard, SUB_GROUP)
-
-
-def _fetching_bytes(params: float) -> float:
-    """Return the host bytes of parameters on NVMe: by default five 16-bit buffers, and ``max_in_cpu`` elements that
-    stay.
-
-    Source: DeepSpeed 0.19, ``swap_tensor/partitioned_param_swapper.py``.
-    """
-    return min(params, 2 * MAX_IN_CPU) + 5 * 2 * FETCH_BUFFER
-
-
-def _as_estimated(setting: TrainingSetup, strategy: Strategy, largest_layer: float) -> ModelStates:
-    """Return what DeepSpeed's own estimators give (0.19, ``runtime/zero/stage3.py`` and ``stage_1_and_2.py``).
-
-    They count the whole largest gathered layer of stage 3, and fp32 gradients before sharding.
-    """
-    params, ranks = setting.model.params, setting.gpus
-    if strategy.stage == 3:
-        gathered = 4 * largest_layer
-        if strategy.offload_param:
-            return ModelStates(gathered, 0.0, 0.0, 18 * params)
-        if strategy.offload_optimizer:
-            return ModelStates(2 * params / ranks + gathered, 0.0, 0.0, 16 * params)
-        return ModelStates(2 * params / ranks + gathered, 4 * params / ranks, 12 * params / ranks, 0.0)
-    if strategy.offload_optimizer:
-        return ModelStates(2 * params, 0.0, 0.0, 16 * params)
-    return ModelStates(2 * params, 2 * params + 4 * params / ranks, 12 * params / ranks, 0.0)

@@ -1,161 +1,200 @@
 """Peak memory of a rank, the highest of three phases: allocated, reserved, and as the driver reports it."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from ...text.units import GIB
+from ..rank_share import rank_share
 from ..types import Band, Breakdown, Candidate, Strategy, TrainingSetup
 from . import activations, temporaries
-from .model_states import ModelStates, model_states
+from .formula import Factor, Term, term, total_bytes
+from .model_states import ModelStates, loading_terms, model_states
 
 # Reserved over allocated, at the high end of published figures: 1.12 to 1.24 of everything (torchtitan, fsdp_qlora), of
 # which states, in blocks of their own, have little. FSDP2 waits for its streams before it frees and leaves fewer gaps
 # than FSDP1 (torchtitan's docs/fsdp.md; its own figures: 1.13 to 1.22).
 STATE_SLACK = 1.05
-LOW, USUAL, HIGH = 1.02, 1.28, 1.40
+USUAL, HIGH = 1.28, 1.40
 STREAMS_WAITED_FOR = 1.22
 EXPANDABLE = 1.05  # usual with expandable_segments
 # The copies of the loss are few, large and of one size: each reuses the block of the one before. If other streams
 # gather and reduce, they share the usual gaps; if batches are padded to different lengths, they rarely find a free
 # block (from one source, ms-swift's benchmark with batches of 2 and 4: 3 times the allocated size).
 ONE_STREAM, UNEQUAL = 1.05, 3.0
-UNEQUAL_LIKELY = 1.8  # for the band of one sequence per batch, of equal length or not (1.5 to 2.6 for ms-swift)
 # Near the limit PyTorch frees its gaps before it runs out of memory: only allocated memory counts there.
 TIGHT, SAFE = 1.02, 1.10
 SPARE = 0.05  # share of the GPU that stays free in a configuration that surely fits
+# Measured over estimated memory: nine of ten published figures are within this range, or with batches of different
+# length up to the gaps of padded ones.
+BAND_LOW, BAND_HIGH = 0.78, 1.15
 
 Phase = Literal["loss", "backward", "step"]
-
-
-class PhaseMemory(NamedTuple):
-    """Bytes that PyTorch has allocated in one phase; the fields are those of the breakdown."""
-
-    params: float
-    grads: float
-    optimizer: float
-    activations: float = 0.0
-    loss: float = 0.0
-    buffers: float = 0.0
-    temporaries: float = 0.0
+Terms = tuple[Term, ...]
+STATES = ("params", "grads", "optimizer")
+PHASES = {"loss": "at the end of the forward pass", "backward": "in the backward pass", "step": "in the optimizer step"}
 
 
 class FixedMemory(NamedTuple):
-    """Bytes that do not depend on the micro-batch. ``before``: gradients that exist during the forward pass."""
+    """Terms that do not depend on activations. ``before``: gradients that exist during the forward pass."""
 
     states: ModelStates
-    before: float
-    gathered: float
-    at_loss: float
-    autocast: float
-    unpacked: float
-    ending: float
-    step: float
-    outside: float
+    grads: Terms
+    before: Terms
+    gathered: Terms
+    at_loss: Terms
+    forward: Terms
+    unpacked: Terms
+    ending: Terms
+    buckets: Terms
+    step: Terms
+
+
+@lru_cache(maxsize=512)
+def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
+    train, kept = setting.train, model_states(setting)
+    grads = () if train.optimizer_in_bwd else kept.grads
+    in_buckets = setting.layout.replicates and setting.layout.gradient_as_bucket_view  # which are never freed
+    stay = (train.grad_accum or 1) > 1 or in_buckets or temporaries.keeps_last_gradients(setting)
+    return FixedMemory(
+        states=kept,
+        grads=grads,
+        before=grads if stay else (),
+        gathered=temporaries.gathered_terms(setting),
+        at_loss=temporaries.at_loss_terms(setting),
+        forward=temporaries.forward_terms(setting),
+        unpacked=temporaries.dequantized_terms(setting),
+        ending=temporaries.backward_end_terms(setting),
+        buckets=temporaries.bucket_terms(setting),
+        step=temporaries.optimizer_step_terms(setting),
+    )
 
 
 def fixed_memory(setting: TrainingSetup) -> FixedMemory:
-    """Return the memory that all micro-batch sizes of a setting have in common."""
-    train, kept = setting.train, model_states(setting)
-    kept = kept._replace(grads=0.0) if train.optimizer_in_bwd else kept
-    in_buckets = setting.layout.replicates and setting.layout.gradient_as_bucket_view  # which are never freed
-    stay = (train.grad_accum or 1) > 1 or temporaries.keeps_last_gradients(setting) or in_buckets
-    return FixedMemory(
-        states=kept,
-        before=kept.grads if stay else 0.0,
-        gathered=temporaries.gathered_bytes(setting),
-        at_loss=temporaries.gathered_at_loss_bytes(setting),
-        autocast=temporaries.autocast_bytes(setting),
-        unpacked=temporaries.dequantized_bytes(setting),
-        ending=temporaries.backward_end_bytes(setting),
-        step=temporaries.optimizer_step_bytes(setting),
-        outside=temporaries.non_torch_bytes(setting),
+    """Return the memory that a setting has in common with those of other batches, losses and recomputation."""
+    checkpointing = setting.train.act_ckpt if setting.layout.offload_param else None
+    alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": checkpointing, "loss": None, "attention": None}
+    return _fixed_memory(msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, **alike)))
+
+
+def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
+    """Return what PyTorch has allocated at the peak of the loss, of the backward pass, and of the optimizer step.
+
+    During the backward pass activations are freed and gradients created, both evenly: memory is highest at its first
+    block, at its last, or after that, when FSDP reduces embedding and head. In the forward pass FSDP2 may hold more at
+    the last block than at the loss.
+    """
+    tensor = setting.layout.tensor or 1
+    setting, kept, in_flight = rank_share(setting)
+    fixed = fixed_memory(setting)
+    params, optimizer, grads = fixed.states.params, fixed.states.optimizer, fixed.grads
+    autocast = temporaries.autocast_terms(setting)
+    saved, again = activations.stored_terms(kept), activations.recomputed_terms(kept)
+    if in_flight > 1:
+        saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
+    block = () if again else activations.block_terms(kept)
+    last_kept = min(saved, block, key=total_bytes)
+    held = activations.held_logits_terms(kept)
+    exchanged = temporaries.exchange_terms(setting)
+    in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked, *exchanged)
+    if tensor > 1 and not again:
+        saved = (*saved, *activations.whole_input_terms(setting, in_flight))
+    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept))
+    before = fixed.before or temporaries.head_grad_terms(setting)
+    forward = (
+        (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *autocast),
+        (*params, *fixed.before, *optimizer, *saved, *fixed.forward),
     )
+    backward = (
+        (*params, *fixed.before, *optimizer, *saved, *fixed.gathered, *(() if again else autocast), *in_block),
+        (*params, *grads, *optimizer, *last_kept, *fixed.gathered, *in_block),
+        (*params, *grads, *optimizer, *held, *fixed.ending),
+    )
+    return {
+        "loss": max(forward, key=total_bytes),
+        "backward": max(backward, key=total_bytes),
+        "step": (*params, *grads, *optimizer, *fixed.buckets, *fixed.step),
+    }
 
 
 def estimate_candidate(setting: TrainingSetup) -> Candidate:
     """Return the memory figures of a complete setting with its strategy."""
-    common = fixed_memory(setting)
-    moments = _moments(setting, common)
-    phase = max(moments, key=lambda name: sum(moments[name]))
-    allocated = sum(moments[phase])
-    totals = [_totals(each) for each in moments.values()]
-    usual, high = _slacks(setting)
-    reserved = _reserved_bytes(totals, usual, _loss_slack(setting, usual))
-    strategy, outside = setting.layout, common.outside
-    loss_high = UNEQUAL_LIKELY if activations.lengths_vary(setting.train) and not _expandable(setting) else high
-    shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside)
-    fitting = judge_fit(setting.gpu_memory_gib, allocated, reserved, outside)
+    return judge_candidate(setting, phase_terms(setting))
+
+
+def judge_candidate(setting: TrainingSetup, phases: Mapping[Phase, Terms]) -> Candidate:
+    """Return the figures of a setting whose phases allocate these terms, by formula or as tracked."""
+    peak_phase = max(phases, key=lambda name: total_bytes(phases[name]))
+    kept, outside = fixed_memory(rank_share(setting).setting).states, temporaries.non_torch_terms(setting)
+    allocated, outside_bytes = total_bytes(phases[peak_phase]), total_bytes(outside)
+    reserved = _reserved_bytes(setting, phases)
+    shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
+    fitting = judge_fit(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
     if fitting and not activations.has_known_shape(setting.model):
         fitting = None
-    kept = model_states(setting)
+    parts = dict.fromkeys(Breakdown.__struct_fields__, 0.0) | {"gaps": shown - allocated}
+    for each in (*phases[peak_phase], *outside):
+        parts[each.part] += each.bytes
     return Candidate(
-        strategy=strategy_name(strategy),
+        strategy=strategy_name(setting.layout),
         fits=fitting,
         model_state_bytes_per_gpu=kept.total,
         peak_allocated_bytes_per_gpu=allocated,
         peak_reserved_bytes_per_gpu=shown,
-        device_used_bytes_per_gpu=shown + outside,
-        band=Band(
-            min(shown, _reserved_bytes(totals, LOW, LOW)), max(reserved, _reserved_bytes(totals, high, loss_high))
-        ),
-        peak_phase=phase,
-        breakdown=Breakdown(**moments[phase]._asdict(), context=outside, gaps=shown - allocated),
-        host_bytes=kept.host,
+        device_used_bytes_per_gpu=shown + outside_bytes,
+        band=Band(shown * BAND_LOW, max(shown * BAND_HIGH, _reserved_bytes(setting, phases, is_band=True))),
+        peak_phase=peak_phase,
+        breakdown=Breakdown(**parts),
+        host_bytes=kept.host_bytes,
+        loading_host_bytes=total_bytes(loading_terms(setting)),
     )
 
 
-def excess_bytes(setting: TrainingSetup, common: FixedMemory) -> float:
+def peak_terms(setting: TrainingSetup, found: Candidate) -> list[Term]:
+    """Return the terms of a candidate's peak by formula, in the order of its parts."""
+    gaps = term("gaps", "reserved by PyTorch's allocator, but not usable", Factor(found.breakdown.gaps, "MiB"))
+    terms = (*phase_terms(setting)[found.peak_phase], *temporaries.non_torch_terms(setting), gaps)
+    order = Breakdown.__struct_fields__
+    return sorted((each for each in terms if each.bytes > 0), key=lambda each: order.index(each.part))
+
+
+def excess_bytes(setting: TrainingSetup) -> float:
     """Return by how many bytes a setting exceeds what surely fits, or a negative number for free memory."""
-    totals = [_totals(each) for each in _moments(setting, common).values()]
-    slack = _slacks(setting)[0]
-    allocated = max(each.allocated for each in totals)
-    reserved = _reserved_bytes(totals, slack, _loss_slack(setting, slack))
-    return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, reserved, common.outside)
+    phases = phase_terms(setting)
+    allocated = max(total_bytes(terms) for terms in phases.values())
+    outside = total_bytes(temporaries.non_torch_terms(setting))
+    return _over_bytes(setting.gpu_memory_gib or 0.0, allocated, _reserved_bytes(setting, phases), outside)
 
 
 def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: float) -> float:
     return max(allocated * SAFE, reserved) + outside - memory_gib * GIB * (1 - SPARE)
 
 
-class _PhaseTotals(NamedTuple):
-    """Bytes allocated in one phase: in total, by model states, and by the loss."""
-
-    allocated: float
-    still: float
-    loss: float
-
-
-def _totals(moment: PhaseMemory) -> _PhaseTotals:
-    return _PhaseTotals(sum(moment), moment.params + moment.grads + moment.optimizer, moment.loss)
+def _reserved_bytes(setting: TrainingSetup, phases: Mapping[Phase, Terms], is_band: bool = False) -> float:
+    """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: with the widest gaps."""
+    usual = _slack(setting)
+    varies = is_band and activations.lengths_vary(setting.train) and setting.train.alloc != "expandable_segments"
+    of_loss = UNEQUAL if varies else _loss_slack(setting, usual)
+    slacks = dict.fromkeys(STATES, STATE_SLACK) | {"loss": of_loss}
+    return max(sum(each.bytes * slacks.get(each.part, usual) for each in terms) for terms in phases.values())
 
 
-def _reserved_bytes(totals: list[_PhaseTotals], slack: float, loss_slack: float) -> float:
-    """Return the most that PyTorch's allocator reserves; ``slack``: reserved over allocated for temporary tensors."""
-    return max(
-        still * STATE_SLACK + loss * loss_slack + (allocated - still - loss) * slack
-        for allocated, still, loss in totals
-    )
-
-
-def _expandable(setting: TrainingSetup) -> bool:
-    return setting.train.alloc == "expandable_segments"
-
-
-def _slacks(setting: TrainingSetup) -> tuple[float, float]:
-    """Return the usual and the highest ratio of reserved over allocated memory for temporary tensors."""
-    if _expandable(setting):
-        return EXPANDABLE, USUAL
+def _slack(setting: TrainingSetup) -> float:
+    """Return reserved over allocated memory of temporary tensors."""
+    if setting.train.alloc == "expandable_segments":
+        return EXPANDABLE
     if activations.lengths_vary(setting.train) and not activations.recomputes_activations(setting.train):
-        return HIGH, HIGH  # each batch saves tensors of another size
-    return (STREAMS_WAITED_FOR if setting.layout.is_fully_shard else USUAL), HIGH
+        return HIGH  # each batch saves tensors of another size
+    return STREAMS_WAITED_FOR if setting.layout.is_fully_shard else USUAL
 
 
 def _loss_slack(setting: TrainingSetup, usual: float) -> float:
     """Return reserved over allocated memory of the logits and their copies; expandable segments reuse blocks of any
     size.
     """
-    if _expandable(setting):
+    if setting.train.alloc == "expandable_segments":
         return usual
     if activations.pads_to_longest(setting.train):
         return UNEQUAL
@@ -199,7 +238,17 @@ def strategy_name(strategy: Strategy) -> str:
     names = {"single": "single GPU", "ddp": "DDP", "zero-optimizer": "DDP + ZeroRedundancyOptimizer"}
     after = strategy.reshard_after_forward
     kept = " without resharding" if after is False else f" resharding to {after}" if after and after > 1 else ""
-    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded
+    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded + _splits(strategy)
+
+
+def _splits(strategy: Strategy) -> str:
+    sizes = {
+        "tensor": strategy.tensor,
+        "pipeline": strategy.pipeline,
+        "context": strategy.context,
+        "expert": strategy.expert,
+    }
+    return "".join(f" + {name} parallel {size}" for name, size in sizes.items() if (size or 1) > 1)
 
 
 def _offloaded(strategy: Strategy) -> str:
@@ -207,30 +256,3 @@ def _offloaded(strategy: Strategy) -> str:
     if strategy.stage == 3 and strategy.offload_optimizer and not strategy.offload_param:
         return f" + optimizer on {where}"
     return f" + {where} offload" if strategy.offloads else ""
-
-
-def _moments(setting: TrainingSetup, common: FixedMemory) -> dict[Phase, PhaseMemory]:
-    """Return the memory at the peak of the loss, of the backward pass, and of the optimizer step.
-
-    During the backward pass activations are freed and gradients created, both evenly: memory is highest at its first
-    block, at its last, or after that, when FSDP reduces embedding and head.
-    """
-    params, grads, optimizer, _ = common.states
-    gathered, autocast = common.gathered, common.autocast
-    saved, again = activations.stored_activation_bytes(setting), activations.recomputed_block_bytes(setting)
-    last_kept = 0.0 if again else min(saved, activations.block_activation_bytes(setting))
-    in_block = again + activations.activation_gradient_bytes(setting) + common.unpacked
-    first_gathered = gathered + (0.0 if again else autocast)
-    at_loss = common.before or temporaries.head_grad_bytes(setting)
-    loss = activations.logits_bytes(setting)
-    stepping = gathered if setting.layout.replicates or setting.layout.kind == "deepspeed" else 0.0
-    backward = (
-        PhaseMemory(params, common.before, optimizer, saved, 0.0, first_gathered, in_block),
-        PhaseMemory(params, grads, optimizer, last_kept, 0.0, gathered, in_block),
-        PhaseMemory(params, grads, optimizer, buffers=common.ending),
-    )
-    return {
-        "loss": PhaseMemory(params, at_loss, optimizer, saved, loss, common.at_loss + autocast),
-        "backward": max(backward, key=sum),
-        "step": PhaseMemory(params, grads, optimizer, buffers=stepping, temporaries=common.step),
-    }

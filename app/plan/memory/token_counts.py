@@ -1,6 +1,5 @@
 """Tokens of a micro-batch that each kind of layer processes: text, encoder, decoder, and vision."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -53,16 +52,10 @@ def target_tokens(setting: TrainingSetup) -> float:
     return sequences(setting) * train.target_len if train.target_len else batch_tokens(train) * TARGET_SHARE
 
 
-def average_per_layer(setting: TrainingSetup, of_sequence: Callable[[LayerGroup], float]) -> float:
-    """Return the per-layer average for one micro-batch over encoder and decoder; ``of_sequence``: for one sequence."""
-    each = layer_groups(setting)
-    whole = sum(kind.layers * of_sequence(kind) for kind in each)
-    return sequences(setting) * whole / sum(kind.layers for kind in each)
-
-
 def layer_tokens(setting: TrainingSetup) -> float:
-    """Return the tokens of one micro-batch that a layer processes."""
-    return average_per_layer(setting, lambda kind: kind.length)
+    """Return the tokens of one micro-batch that a layer processes, on average over encoder and decoder."""
+    each = layer_groups(setting)
+    return sequences(setting) * sum(kind.layers * kind.length for kind in each) / sum(kind.layers for kind in each)
 
 
 def vision_setting(setting: TrainingSetup) -> TrainingSetup | None:

@@ -84,6 +84,35 @@ def find_models(path: Path) -> Sequence[Model]:
     return built
 
 
+def deletes_output(path: Path) -> bool:
+    """Return whether the loop of a script deletes the output of the model before its backward pass.
+
+    That is ``del`` of a name that the same loop assigns from a call of the model, before ``backward()``.
+    """
+    content = read_regular_file(path, LIMIT_BYTES, NEXT_STEP)
+    tree = ScriptSource(decode_source(content, path)[0], str(path)).tree
+    return any(_deletes_before_backward(loop) for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While))
+
+
+def _deletes_before_backward(loop: ast.For | ast.While) -> bool:
+    nodes = list(ast.walk(loop))
+    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "backward"]
+    last = max((node.lineno for node in calls), default=0)
+    assigned = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and last_name(node.value).lower().endswith(BUILT)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    deleted = (
+        target for node in nodes if isinstance(node, ast.Delete) and node.lineno < last for target in node.targets
+    )
+    return any(isinstance(target, ast.Name) and target.id in assigned for target in deleted)
+
+
 def _each_once(found: Iterable[M]) -> list[M]:
     """Drop models that differ in their line only."""
     once: list[M] = []

@@ -1,4 +1,5 @@
-"""Block layouts of transformers (5.23) by family, as far as they change the tensors saved for backward.
+"""Blocks of transformers (5.23) by family: the classes that its models repeat, and layouts as far as they change the
+tensors saved for backward.
 
 ``tests/plan/memory/test_activations_by_family.py`` compares with its modules.
 """
@@ -9,6 +10,53 @@ import msgspec
 
 from ..types import BlockLayout
 from .hf_fields import Config, first_nonzero
+
+# Classes of the layers that models repeat.
+_DECODERS = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "qwen2": "Qwen2",
+    "qwen2_moe": "Qwen2Moe",
+    "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3Moe",
+    "gemma": "Gemma",
+    "gemma2": "Gemma2",
+    "gemma3_text": "Gemma3",
+    "phi": "Phi",
+    "phi3": "Phi3",
+    "olmo2": "Olmo2",
+    "olmoe": "Olmoe",
+    "glm4": "Glm4",
+    "deepseek_v2": "DeepseekV2",
+    "deepseek_v3": "DeepseekV3",
+    "gpt_oss": "GptOss",
+    "opt": "OPT",
+    "falcon": "Falcon",
+    "starcoder2": "Starcoder2",
+    "stablelm": "StableLm",
+    "cohere": "Cohere",
+}
+BLOCKS = {family: f"{name}DecoderLayer" for family, name in _DECODERS.items()} | {
+    "gpt2": "GPT2Block",
+    "gptj": "GPTJBlock",
+    "gpt_neox": "GPTNeoXLayer",
+    "bloom": "BloomBlock",
+    "bert": "BertLayer",
+    "roberta": "RobertaLayer",
+    "xlm-roberta": "XLMRobertaLayer",
+    "camembert": "CamembertLayer",
+    "electra": "ElectraLayer",
+    "distilbert": "TransformerBlock",
+    "bart": "BartEncoderLayer,BartDecoderLayer",
+    "t5": "T5Block",
+    "mt5": "MT5Block",
+    "umt5": "UMT5Block",
+    "vit": "ViTLayer",
+    "dinov2": "Dinov2Layer",
+    "clip_vision_model": "CLIPEncoderLayer",
+    "siglip_vision_model": "SiglipEncoderLayer",
+}
 
 _LLAMA = BlockLayout(norm="rms", wide_softmax=True)
 _PLAIN = BlockLayout(norm="layer")  # with a softmax in the compute precision

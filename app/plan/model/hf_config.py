@@ -16,7 +16,7 @@ from ...errors import UserError
 from ...system.files import read_regular_file
 from ..types import Model
 from . import hf_block_layouts, hf_counts, hf_unknown_family, hf_vision
-from .hf_blocks import BLOCKS
+from .hf_block_layouts import BLOCKS
 from .hf_encoders import has_gated_t5_mlp
 from .hf_fields import MOST, Config, first_nonzero, first_present, is_tied
 
@@ -237,6 +237,7 @@ def _model(config: Config, name: str) -> Model:
         head_dim=head if head * heads != hidden else None,
         experts=experts,
         experts_per_token=used,
+        expert_layers=hf_counts.sparse_layers(config, layers) if experts else None,
         active_params=float(found.active) if found.active != found.params else None,
         positions=hf_vision.tokens_per_image(config, family) if vision else None,
         max_positions=None if vision else _max_positions(config, family),

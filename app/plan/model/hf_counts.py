@@ -93,7 +93,7 @@ def _llama(config: Config) -> ParameterCount:
         layers = sizes.layers
     else:
         each = _experts(config, hidden, experts)
-        layers = _sparse_layers(config, sizes.layers)
+        layers = sparse_layers(config, sizes.layers)
     plain = (sizes.layers - layers) * dense + sizes.layers * fixed
     return ParameterCount(
         *(_with_head(sizes, plain + layers * of_layer, hidden, config, family) for of_layer in each),
@@ -111,8 +111,8 @@ def _experts(config: Config, hidden: int, experts: int) -> ParameterCount:
     return ParameterCount(always + experts * _gated(hidden, inner), always + used * _gated(hidden, inner))
 
 
-def _sparse_layers(config: Config, layers: int) -> int:
-    """Return how many layers have experts.
+def sparse_layers(config: Config, layers: int) -> int:
+    """Return how many of the layers have experts.
 
     Qwen's MoE: each ``decoder_sparse_step``-th, without ``mlp_only_layers``; others: all but the first ones.
     """

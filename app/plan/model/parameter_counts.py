@@ -87,6 +87,18 @@ def block_params(model: Model) -> float:
 
 
 @lru_cache(maxsize=64)
+def expert_params(model: Model) -> float:
+    """Return the parameters of all experts: a token leaves out those of the experts that it is not sent to."""
+    experts, used = model.experts or 0, model.experts_per_token or 1
+    if experts <= used:
+        return 0.0
+    if model.active_params:
+        return min(model.params, (model.params - model.active_params) * experts / (experts - used))
+    each = (3 if has_gated_mlp(model) else 2) * float(model.hidden or 0) * (model.intermediate or 0) / used
+    return min(0.9 * model.params, each * experts * (model.layers or 0))
+
+
+@lru_cache(maxsize=64)
 def embedding_params(model: Model) -> float:
     """Return the parameters of the token embedding, and of the output head if it is not tied."""
     table = float(model.vocab or 0) * (model.hidden or 0)
@@ -106,22 +118,16 @@ class LinearShape(NamedTuple):
     often: float = 1.0
 
 
-def adapter_input_width(model: Model, lora: Lora) -> float:
-    """Return the elements per token that the adapters of a block take as input, counted per linear layer."""
-    return _adapter_sizes(model, lora)[0]
-
-
 def lora_params(model: Model, lora: Lora) -> float:
     """Return the parameters of the adapters: rank times (inputs + outputs) of each adapted layer (arXiv 2106.09685)."""
-    return lora.r * _adapter_sizes(model, lora)[1] * (model.layers or 0)
+    return lora.r * sum(adapter_widths(model, lora)) * (model.layers or 0)
 
 
 @lru_cache(maxsize=64)
-def _adapter_sizes(model: Model, lora: Lora) -> tuple[float, float]:
-    """Return the inputs of a block's adapted layers, and their inputs and outputs together."""
+def adapter_widths(model: Model, lora: Lora) -> tuple[float, float]:
+    """Return the elements per token that the adapters of a block take as input and return, over all linear layers."""
     layers = adapted_linears(model, lora)
-    inputs = sum(layer.often * layer.inputs for layer in layers)
-    return inputs, inputs + sum(layer.often * layer.outputs for layer in layers)
+    return sum(each.often * each.inputs for each in layers), sum(each.often * each.outputs for each in layers)
 
 
 def adapted_linears(model: Model, lora: Lora) -> list[LinearShape]:

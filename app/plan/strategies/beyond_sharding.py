@@ -1,8 +1,6 @@
-"""Estimate tensor and pipeline parallelism, which split the layers over GPUs where sharding is not enough.
+"""Estimate over how many GPUs tensor and pipeline parallelism would have to split a model for which there are too few.
 
-The formulas are those of the memory model. Tensor parallelism within a node splits every matrix, and with it weights,
-states, saved activations and logits (Korthikanti et al., arXiv 2205.05198, section 4.2). Pipeline parallelism over
-nodes splits the layers; the micro-batches in flight keep as many activations as before (section 4.2.3).
+Memory is that of a rank's share (``rank_share``) of one copy of the model, with everything recomputed.
 """
 
 from collections.abc import Iterator
@@ -10,14 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...text.units import GIB, gib_text
-from ..memory import temporaries
-from ..memory.activations import has_known_shape, logits_bytes, recomputed_block_bytes, stored_activation_bytes
-from ..memory.model_states import bytes_per_parameter
-from ..memory.peak import SAFE, SPARE
-from ..model.parameter_counts import embedding_params
+from ...text.units import gib_text
+from ..memory.activations import has_known_shape
+from ..memory.peak import estimate_candidate, excess_bytes
 from ..spec import PER_NODE
-from ..types import Strategy, TrainingSetup
+from ..types import Dtype, Strategy, TrainingSetup
 
 MOST_STAGES = 1024
 
@@ -41,9 +36,7 @@ def smallest_split(setting: TrainingSetup) -> ModelSplit | None:
     """
     if not (setting.gpu_memory_gib and has_known_shape(setting.model)):
         return None
-    room = setting.gpu_memory_gib * GIB * (1 - SPARE)
-    fitting = (each for each in _splits(setting) if each.gpu_bytes <= room)
-    return min(fitting, key=lambda each: (each.gpus, each.pipeline), default=None)
+    return next(_splits(setting), None)
 
 
 def split_advice(setting: TrainingSetup) -> str:
@@ -61,33 +54,31 @@ def split_advice(setting: TrainingSetup) -> str:
 
 
 def _splits(setting: TrainingSetup) -> Iterator[ModelSplit]:
+    """Yield the splits that fit, those over fewer GPUs first."""
     heads, layers = setting.model.heads or 1, setting.model.layers or 1
     per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
-    for tensor in (1, 2, 4, 8):
-        if heads % tensor or tensor > max(per_node, 1):
-            continue
-        pipeline = 1
-        while pipeline <= min(layers, MOST_STAGES):
-            yield ModelSplit(tensor, pipeline, _gpu_bytes(setting, tensor, pipeline))
-            pipeline *= 2
+    sizes = [
+        (tensor, 2**power)
+        for tensor in (1, 2, 4, 8)
+        if heads % tensor == 0 and tensor <= per_node
+        for power in range(MOST_STAGES.bit_length())
+        if 2**power <= min(layers, MOST_STAGES)
+    ]
+    for tensor, pipeline in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
+        of_rank = _one_copy(setting, tensor, pipeline)
+        if excess_bytes(of_rank) <= 0:
+            yield ModelSplit(tensor, pipeline, estimate_candidate(of_rank).device_used_bytes_per_gpu)
 
 
-def _gpu_bytes(setting: TrainingSetup, tensor: int, pipeline: int) -> float:
-    """Return the memory of the first stage, which holds the input embedding in addition to its layers."""
-    alone = msgspec.structs.replace(
-        setting,
-        strategy=Strategy(kind="single"),
-        train=msgspec.structs.replace(setting.train, act_ckpt="full", dtype=_with_master(setting.train.dtype)),
+def _one_copy(setting: TrainingSetup, tensor: int, pipeline: int) -> TrainingSetup:
+    """Return the setting of one copy of the model, with as many micro-batches in flight as there are stages."""
+    train = msgspec.structs.replace(
+        setting.train, act_ckpt="full", grad_accum=pipeline, dtype=_torch(setting.train.dtype)
     )
-    model = alone.model
-    per = bytes_per_parameter(alone.train)
-    tables = embedding_params(model)
-    first = (model.params - tables) / pipeline + tables / (1 if pipeline == 1 or model.tied else 2)
-    states = first / tensor * (per.weight + per.grad + per.optimizer)
-    active = (stored_activation_bytes(alone) + recomputed_block_bytes(alone) + logits_bytes(alone)) / tensor
-    return (states + active) * SAFE + temporaries.non_torch_bytes(alone) + temporaries.NCCL_BYTES
+    strategy = Strategy(kind="fsdp2", reshard_after_forward=True, tensor=tensor, pipeline=pipeline)
+    return msgspec.structs.replace(setting, gpus=tensor * pipeline, nodes=1, train=train, strategy=strategy)
 
 
-def _with_master(dtype: str | None) -> str | None:
-    """Return the data type as in Megatron: 16-bit weights with fp32 masters, at most 18 bytes for each parameter."""
-    return f"{dtype[:4]}-deepspeed" if dtype in ("bf16-mixed", "fp16-mixed") else dtype
+def _torch(dtype: str | None) -> Dtype | None:
+    """Return the precision without DeepSpeed's, whose states torch keeps in fp32 too."""
+    return {"bf16-deepspeed": "bf16-mixed", "fp16-deepspeed": "fp16-mixed"}.get(dtype or "", dtype)  # type: ignore[return-value]

@@ -7,13 +7,17 @@ import msgspec
 
 from ...hardware import gpu_catalog
 from ...text.units import GIB
-from ..memory.peak import estimate_candidate
+from ..memory.formula import total_bytes
+from ..memory.model_states import loading_terms
+from ..memory.peak import estimate_candidate, excess_bytes
 from ..memory.token_counts import batch_tokens
+from ..rank_share import data_parallel_ranks
 from ..timing import step_time
 from ..timing.compute import model_flops, peak_flops_per_s
 from ..types import Candidate, TrainingSetup
 
 HOST_ROOM = 0.9  # of a host's memory
+MOST_SEQUENCES = 512  # largest micro-batch that is tried
 NOT_IN_PRACTICE = 100.0  # times the ideal step
 SHORT_STEP_S = 0.1  # a shorter step is usable whatever its ratio: in a small model latencies are longer than the work
 SHORT_SHARE = 0.1  # of a step: a longer wait is the bottleneck
@@ -29,23 +33,39 @@ class PlanContext(NamedTuple):
 @lru_cache(maxsize=512)
 def evaluate(setting: TrainingSetup, context: PlanContext) -> Candidate:
     """Return the candidate of a complete setting with a strategy, without texts and comparisons."""
-    found = estimate_candidate(setting)
-    recompute = setting.train.act_ckpt or "none"
+    return add_times(estimate_candidate(setting), setting, context)
+
+
+def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
+    """Add the times of a step to the memory of a candidate, and judge whether it fits on the host too."""
     fits = False if host_memory_share(found, setting, context.host_bytes) > 1 else found.fits
+    found = msgspec.structs.replace(found, recompute=setting.train.act_ckpt or "none", fits=fits)
     if context.links is None:
-        return msgspec.structs.replace(found, recompute=recompute, fits=fits)
+        return found
     step = step_time.step_time(setting, gpu_of(setting), context.links)
-    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1) * setting.gpus
+    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1) * data_parallel_ranks(setting)
     return msgspec.structs.replace(
         found,
-        recompute=recompute,
-        fits=fits,
         comm_bytes_per_step=step.sent_bytes,
         exposed_comm_seconds=step.exposed_s,
         step_seconds=step.step_s,
         tokens_per_s=step_tokens / step.step_s if step.step_s else None,
         binds=_binds(step),
     )
+
+
+def choose_loading(setting: TrainingSetup, context: PlanContext) -> TrainingSetup:
+    """Return the setting with its model built on the meta device if the host cannot hold a whole model for each rank.
+
+    Only strategies that shard the weights can do without one, and only if the setting does not decide itself.
+    """
+    strategy = setting.layout
+    if strategy.meta_init is not None or not (strategy.shards_weights and context.host_bytes):
+        return setting
+    needed = total_bytes(loading_terms(setting)) * setting.gpus / setting.nodes
+    if needed <= context.host_bytes * HOST_ROOM:
+        return setting
+    return msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, meta_init=True))
 
 
 def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
@@ -59,8 +79,35 @@ def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContex
         found,
         slower_than_ideal=slower,
         in_practice=slower is None or 1 + slower < NOT_IN_PRACTICE or found.step_seconds < SHORT_STEP_S,
-        mfu=model_flops(setting) / (found.step_seconds * peak_flops_per_s(setting, gpu)),
+        mfu=model_flops(setting)
+        * data_parallel_ranks(setting)
+        / setting.gpus
+        / (found.step_seconds * peak_flops_per_s(setting, gpu)),
     )
+
+
+def largest_micro_batch(setting: TrainingSetup) -> int:
+    """Return the most sequences per GPU and step that fit, at most ``MOST_SEQUENCES``; 0 if not even one fits.
+
+    Memory grows linearly with them until another phase becomes the peak: a secant finds the number in few steps.
+    """
+
+    def excess(count: int) -> float:
+        train = msgspec.structs.replace(setting.train, micro_batch=count)
+        return excess_bytes(msgspec.structs.replace(setting, train=train))
+
+    low, high = 1, MOST_SEQUENCES
+    at_low, at_high = excess(low), excess(high)
+    if at_low > 0 or at_high <= 0:
+        return 0 if at_low > 0 else high
+    while high - low > 1:
+        step = int((high - low) * at_low / (at_low - at_high))
+        middle = low + min(max(step, 1), high - low - 1)
+        if (at := excess(middle)) <= 0:
+            low, at_low = middle, at
+        else:
+            high, at_high = middle, at
+    return low
 
 
 def gpu_of(setting: TrainingSetup) -> gpu_catalog.GpuSpec:
@@ -79,8 +126,11 @@ def round_to_three_digits(tokens_per_s: float) -> float:
 
 
 def host_memory_share(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> float:
-    """Return the share of the usable host memory that the ranks of a host need; 0 if its memory is not known."""
-    return found.host_bytes * setting.gpus / setting.nodes / (host_bytes * HOST_ROOM) if host_bytes else 0.0
+    """Return the share of the usable host memory that the ranks of a host need, in training or while they load the
+    model; 0 if its memory is not known.
+    """
+    needed = max(found.host_bytes, found.loading_host_bytes)
+    return needed * setting.gpus / setting.nodes / (host_bytes * HOST_ROOM) if host_bytes else 0.0
 
 
 def _binds(step: step_time.StepTime) -> str:

@@ -8,8 +8,7 @@ from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text
 from ..memory.activations import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
 from . import beyond_sharding
-from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu
-from .largest_micro_batch import largest_micro_batch
+from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu, largest_micro_batch
 from .what_if import best_what_if, throughput_headroom, worthwhile_changes
 
 HELD_BACK = 0.05  # of the tokens per second: a larger gain of a larger micro-batch makes memory the bottleneck
@@ -23,6 +22,8 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     candidate that is at least as good in everything.
     """
     found, setting = rows[at]
+    if found.is_tracked:
+        return rows[at]
     most = largest_micro_batch(setting) if setting.gpu_memory_gib and has_known_shape(setting.model) else None
     dominated_by = _dominated(rows[at], rows) if at else ""
     found = msgspec.structs.replace(
@@ -35,11 +36,28 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     if dominated_by:
         lever = f"{dominated_by} is no slower and needs no more memory"
         return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
+    if at and setting.layout.splits_model:
+        lever = "needs a mesh and a plan for the modules of your model"
+        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
     changes = worthwhile_changes(found, setting, context)
     lever = best_what_if(found, setting, changes, context)
     if not at and _wants_more(found):
         lever = f"{lever}. {beyond_sharding.split_advice(setting).removesuffix('.')}"
     return PlanRow(msgspec.structs.replace(found, changes=changes, why=why, lever=lever), setting)
+
+
+def explain_tracked(found: Candidate, before: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
+    """Return a candidate as tracked with its reason, and with the changes and the micro-batch of the formula."""
+    tracked = msgspec.structs.replace(
+        found,
+        is_tracked=True,
+        largest_micro_batch=before.largest_micro_batch if found.fits is True else None,
+        dominated_by=before.dominated_by,
+        lever=before.lever,
+        changes=before.changes,
+    )
+    tracked = msgspec.structs.replace(tracked, binds=_binds(tracked, setting))
+    return msgspec.structs.replace(tracked, why=f"as tracked, {_why(tracked, setting, context.host_bytes)}")
 
 
 def explain_candidates(rows: Sequence[PlanRow], context: PlanContext) -> list[PlanRow]:
@@ -101,7 +119,8 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         counted = "activations come in addition, and are counted from layers and hidden size"
         return f"{least}; {counted}{_fewer_gpus(found, setting)}"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
-    reason = f"{spare}{_on_host(found, setting)}{_pace(found, setting)}"
+    built = ", if it is built on the meta device" if setting.layout.meta_init else ""
+    reason = f"{spare}{built}{_on_host(found, setting)}{_pace(found, setting)}"
     return reason if found.in_practice else f"too slow: {reason}"
 
 
@@ -117,9 +136,10 @@ def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float |
     if not host_bytes:
         return "host memory is missing"
     ranks = setting.gpus // setting.nodes
-    needed, usable = found.host_bytes * ranks, host_bytes * HOST_ROOM
-    each = f" ({ranks} ranks need {gib_number(found.host_bytes, 0)} each)" if ranks > 1 else ""
-    return f"{gib_text(needed - usable, 0)} of host memory are missing{each}"
+    each_bytes = max(found.host_bytes, found.loading_host_bytes)
+    loading = " to build the model" if found.loading_host_bytes > found.host_bytes else ""
+    each = f" ({ranks} ranks need {gib_number(each_bytes, 0)} each)" if ranks > 1 else ""
+    return f"{gib_text(each_bytes * ranks - host_bytes * HOST_ROOM, 0)} of host memory are missing{loading}{each}"
 
 
 def slowdown_text(slower_than_ideal: float) -> str:

@@ -3,9 +3,9 @@
 import msgspec
 
 from ..memory.token_counts import batch_tokens
+from ..request import PlanRequest
 from ..spec import PER_NODE
 from ..timing import step_time
-from ..types import Checkpointing, TrainingSetup
 from .evaluate import gpu_of, round_to_three_digits
 from .search import context_of, rank_candidates
 
@@ -28,13 +28,9 @@ class ScalePoint(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = ""
 
 
-def scaling_points(
-    setting: TrainingSetup,
-    links: step_time.Links,
-    host_bytes: float | None = None,
-    recompute: Checkpointing | None = None,
-) -> list[ScalePoint]:
+def scaling_points(request: PlanRequest) -> list[ScalePoint]:
     """Return the best strategy for each number of GPUs; each GPU keeps its micro-batch, so the batch grows."""
+    setting, links = request.setting, request.links
     per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
     gpu = gpu_of(setting)
     step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1)
@@ -45,7 +41,7 @@ def scaling_points(
             continue
         scaled = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
         ideal = step_tokens * count / step_time.ideal_step_s(scaled, gpu, links)
-        best = rank_candidates(scaled, context_of(scaled, links, host_bytes), recompute)[0].candidate
+        best = rank_candidates(scaled, context_of(scaled, links, request.host_bytes), request.recompute)[0].candidate
         point = ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal)
         if best.fits is not False and best.in_practice and best.tokens_per_s:
             point = msgspec.structs.replace(point, tokens_per_s=best.tokens_per_s, strategy=best.full_name)

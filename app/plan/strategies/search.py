@@ -1,17 +1,21 @@
 """Search the strategies for a model on a machine, and rank them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ...hardware.server_catalog import AssumedHost, assume_host
 from ...text.units import GIB, gbps_text, gib_text
 from ..memory.activations import has_known_shape
-from ..model.parameter_counts import trained_params
+from ..memory.formula import Term
+from ..memory.model_states import shard_counts
+from ..memory.peak import Phase, judge_candidate
+from ..model.parameter_counts import expert_params, trained_params
 from ..timing import step_time
 from ..types import Candidate, Checkpointing, PlanRow, Strategy, TrainingSetup
-from .evaluate import PlanContext, add_comparison, evaluate, host_memory_share
-from .explain import explain_candidates
+from .evaluate import PlanContext, add_comparison, add_times, choose_loading, evaluate, host_memory_share
+from .explain import explain_candidates, explain_tracked
+from .split_layouts import keep_batch, split_layouts
 
 PLACE = {True: 0, None: 0, "tight": 1, False: 3}
 SLOW_PLACE = 2  # of what fits, but not in practice
@@ -80,20 +84,35 @@ def rank_candidates(
 ) -> list[PlanRow]:
     """Return the evaluated candidates, the best first.
 
-    Candidates that fit come first, those without offloading before those with it, then by step time; of those within
-    3 % of the fastest, the simplest comes first. Candidates that do not fit are sorted by the missing memory.
+    Candidates that fit come first, those that split the model after others and those with offloading last, then by step
+    time; of those within 10 % of the fastest, the simplest comes first. Candidates that do not fit are sorted by the
+    missing memory.
 
     A strategy in the setting is the only candidate; ``recompute`` is the only kind of checkpointing. ``nvme_bytes`` is
     free on the drive of a host, 0 if it has none, None if it is not known.
     """
     if setting.strategy:
         return [_evaluated(setting, context)]
-    rows = _rows(setting, layouts_to_try(setting.gpus, setting.nodes), context, recompute)
+    layouts = [*layouts_to_try(setting.gpus, setting.nodes), *split_layouts(setting)]
+    rows = _rows(setting, layouts, context, recompute)
     fitting = any(_place(row.candidate) == 0 for row in rows)
     if not fitting and any(host_memory_share(*row, context.host_bytes) > 1 for row in rows):
         on_drives = _rows(setting, nvme_strategies(), context, recompute)
         rows += [row for row in on_drives if nvme_bytes is None or drive_bytes(row.setting) <= nvme_bytes]
     return _ranked(rows, context.host_bytes)
+
+
+def replan_with_tracked(
+    rows: Sequence[PlanRow], tracked: Mapping[int, Mapping[Phase, tuple[Term, ...]]], context: PlanContext
+) -> list[PlanRow]:
+    """Return the rows with the memory of those that were tracked, by their index, in the order that follows from it."""
+    changed = list(rows)
+    for at, phases in tracked.items():
+        before, setting = rows[at]
+        found = add_times(judge_candidate(setting, phases), setting, context)
+        found = add_comparison(found, setting, context)
+        changed[at] = PlanRow(explain_tracked(found, before, setting, context), setting)
+    return _ranked(changed, context.host_bytes)
 
 
 def context_of(setting: TrainingSetup, links: step_time.Links | None, host_bytes: float | None) -> PlanContext:
@@ -108,6 +127,11 @@ def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
     return assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
 
 
+def effort(strategy: Strategy) -> int:
+    """Return 1 if a strategy needs a plan for the modules of a model, 2 if it offloads, else 0."""
+    return 2 if strategy.offloads else int(strategy.splits_model)
+
+
 def _place(found: Candidate) -> int:
     return PLACE[found.fits] if found.in_practice or found.fits is False else SLOW_PLACE
 
@@ -115,15 +139,15 @@ def _place(found: Candidate) -> int:
 def _ranked(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
     """Sort the rows, the best first; they come with the simplest first."""
 
-    def group(row: PlanRow) -> tuple[int, bool]:
-        return _place(row.candidate), row.candidate.fits is not False and row.setting.layout.offloads
+    def group(row: PlanRow) -> tuple[int, int]:
+        return _place(row.candidate), effort(row.setting.layout) if row.candidate.fits is not False else 0
 
-    fastest: dict[tuple[int, bool], float] = {}
+    fastest: dict[tuple[int, int], float] = {}
     for row in rows:
         step_s = row.candidate.step_seconds or 0.0
         fastest[group(row)] = min(fastest.get(group(row), step_s), step_s)
 
-    def order(row: PlanRow) -> tuple[int, bool, bool, float]:
+    def order(row: PlanRow) -> tuple[int, int, bool, float]:
         here, found = group(row), row.candidate
         if found.fits is False:
             return *here, True, _memory_ratio(row, host_bytes)
@@ -185,13 +209,28 @@ def _rows(
 
 def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, context: PlanContext) -> PlanRow:
     dtype = setting.train.dtype
+    if strategy.is_fully_shard and _splits_experts_by_columns(setting, strategy):
+        strategy = msgspec.structs.replace(strategy, experts_by_columns=True)
     if strategy.kind == "deepspeed" and dtype in ("bf16-mixed", "fp16-mixed"):
         dtype = "bf16-deepspeed" if dtype.startswith("bf16") else "fp16-deepspeed"
     train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype)
-    return _evaluated(msgspec.structs.replace(setting, strategy=strategy, train=train), context)
+    return _evaluated(keep_batch(msgspec.structs.replace(setting, strategy=strategy, train=train)), context)
+
+
+def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bool:
+    """Return whether experts are fewer than the ranks that shard them, and their second dimension divides evenly.
+
+    ``fully_shard`` takes no uneven split of another dimension than the first (torch 2.13).
+    """
+    model, over = setting.model, shard_counts(strategy, setting.gpus, setting.nodes)[0]
+    if not (model.experts and model.hidden and model.layers) or model.experts >= over:
+        return False
+    inner = expert_params(model) / ((model.expert_layers or model.layers) * model.experts * 3 * model.hidden)
+    return model.hidden % over == 0 and round(inner) % over == 0
 
 
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
+    setting = choose_loading(setting, context)
     return PlanRow(add_comparison(evaluate(setting, context), setting, context), setting)
 
 

@@ -6,8 +6,7 @@ from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text, s
 from ..memory.peak import SPARE, peak_parts_text
 from ..model.parameter_counts import parameter_count_text
 from ..types import Candidate, PlanRow, TrainingSetup
-from .evaluate import NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
-from .largest_micro_batch import MOST_SEQUENCES
+from .evaluate import MOST_SEQUENCES, NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
 
 SHOWN = 12
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}
@@ -26,7 +25,12 @@ SHORTER = {
     " resharding to ": ", reshard to ",
     "ZeroRedundancyOptimizer": "ZeRO optimizer",
     " + optimizer on ": ", optim. on ",
+    "tensor parallel": "TP",
+    "pipeline parallel": "PP",
+    "context parallel": "CP",
+    "expert parallel": "EP",
 }
+SPLITS = "  TP, PP, CP, EP: tensor, pipeline, context, expert parallelism"
 RIGHT = range(3, len(HEAD))  # columns of numbers
 STEP = HEAD.index("step")
 HOST = "host"  # instead of a time, if the memory of the host is full
@@ -79,6 +83,8 @@ def render_table(
         cells = (row[at].rjust(widths[at]) if at in RIGHT else row[at].ljust(widths[at]) for at in used)
         sign, *rest = cells
         lines.append(f"  {sign} {'  '.join(rest)}".rstrip())
+    if any(" parallel " in each.strategy for each in listed):
+        lines.append(SPLITS)
     if len(candidates) > len(listed):
         lines.append(f"  … {len(candidates) - len(listed)} more that are slower or need more, all of them with --json")
     fits_shown = {each.fits for each in listed if not _is_slow(each)}

@@ -10,7 +10,7 @@ from ..memory.activations import has_known_shape, recomputes_activations
 from ..memory.model_states import shard_counts
 from ..spec import PER_NODE, nodes_for
 from ..types import Candidate, TrainingOptions, TrainingSetup, WhatIfResult
-from .evaluate import PlanContext, evaluate, exceeds_gpu
+from .evaluate import PlanContext, evaluate, exceeds_gpu, gpu_of
 
 FUSED = "the fused optimizer (fused=True)"
 SMALL_BUCKET = 5e7  # elements, instead of DeepSpeed's 5e8
@@ -65,7 +65,7 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
     share = getattr(found.breakdown, largest) / found.device_used_bytes_per_gpu
     parts = [f"{percent_text(share)} of the peak is {PARTS[largest]}"]
     less = [each for each in changes if each.gpu_bytes < -WORTH_BYTES]
-    faster = [each for each in changes if _gain(each, found) > WORTH_SHARE and each not in less]
+    faster = [each for each in changes if _gain(each, found) > WORTH_SHARE]
     if found.fits is True or found.fits is None:
         parts += [what_if_text(less[0], found)] if less and not (faster and _roomy(found, setting)) else []
     elif less:
@@ -76,7 +76,8 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
         parts.append(f"{what_if_text(best, found)}, {_then(best)}")
     if found.fits is not False:
         best = max(faster, key=lambda each: _gain(each, found), default=None)
-        parts += [what_if_text(best, found)] if best else []
+        text = what_if_text(best, found) if best else ""
+        parts += [text] if text and text not in parts else []
     if len(parts) == 1:
         parts.append(_remaining_advice(found, setting))
     return "; ".join(parts)
@@ -212,6 +213,11 @@ def _smaller(found: Candidate, setting: TrainingSetup, context: PlanContext) -> 
         accumulated = 2 * (train.grad_accum or 1)
         name = f"micro-batch {micro_batch // 2}, accumulation {accumulated}"
         yield trained(name, "activations", "loss", micro_batch=micro_batch // 2, grad_accum=accumulated)
+    steps_alone = strategy.kind in ("single", "fsdp2") and (train.grad_accum or 1) == 1
+    if steps_alone and not (train.optimizer_in_bwd or train.lora or strategy.steps_on_host):
+        yield trained("the optimizer in the backward pass", "grads", optimizer_in_bwd=True)
+    if has_known_shape(setting.model) and not train.act_offload:
+        yield trained("saved activations on the host", "activations", act_offload=True)
     if train.optimizer in ("adamw", "adam") and not strategy.steps_on_host:
         yield trained("an 8-bit optimizer", "optimizer", optimizer="adamw-8bit")
     if strategy.kind != "single" and max(shard_counts(strategy, setting.gpus, setting.nodes)) > 1:
@@ -237,6 +243,14 @@ def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> I
     if recomputes_activations(train):
         kept = msgspec.structs.replace(train, act_ckpt="none")
         yield WhatIf("keep activations", msgspec.structs.replace(setting, train=kept), context)
+    if strategy.offloads:
+        return
+    if not train.compile:
+        compiled = msgspec.structs.replace(train, compile=True)
+        yield WhatIf("torch.compile", msgspec.structs.replace(setting, train=compiled), context)
+    if train.compile and not (train.fp8 or train.lora or train.dtype == "fp32") and gpu_of(setting).fp8_tflops:
+        in_fp8 = msgspec.structs.replace(train, fp8=True)
+        yield WhatIf("products in fp8", msgspec.structs.replace(setting, train=in_fp8), context)
 
 
 def _twice(setting: TrainingSetup) -> str:

@@ -40,6 +40,13 @@ class CollectiveGroup(NamedTuple):
     sharers: int = 1
 
 
+class CommunicationCost(NamedTuple):
+    """Communication of a step: seconds that do not overlap with compute, and bytes of one rank."""
+
+    exposed_s: float
+    sent_bytes: float
+
+
 def bandwidth_gbps(group: CollectiveGroup, links: Links) -> float:
     """Return the bus bandwidth of a ring of the group, which its slowest link limits."""
     if group.nodes == 1:

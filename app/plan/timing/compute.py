@@ -1,33 +1,71 @@
 """Compute time of a step on one GPU: matrix products, attention, and operations limited by memory bandwidth.
 
 An estimate from two limits of the GPU, its matrix products and its memory (a roofline, Williams et al. 2009): narrow
-layers, short batches and eager attention therefore reach a smaller share of the peak. Checked against the 209 rates
-that llm-foundry publishes (``scripts/train/benchmarking``, A100 and H100, 125 M to 70 B parameters): the median error
-is 5 %, nine of ten are within 15 %; torchtitan's rates for Llama 3 on both are within 12 %.
+layers, short batches and eager attention therefore reach a smaller share of the peak. Products move their operands too,
+which narrow layers do more often for each operation. Checked against the 209 rates that llm-foundry publishes
+(``scripts/train/benchmarking``, A100 and H100, 125 M to 70 B parameters): the median error is 4 %, nine of ten are
+within 15 %; torchtitan's rates for Llama 3.1 8B on H100 are met, eager and compiled.
 
 Sources: 6 FLOPs per parameter and token (arXiv 2001.08361), attention and recomputation (arXiv 2205.05198),
-FlashAttention-2 (arXiv 2307.08691: its forward kernels reach 50 to 73 % of an A100's peak).
+FlashAttention-2 (arXiv 2307.08691).
 """
 
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.activations import block_activation_bytes, uses_autocast
-from ..memory.model_states import bytes_per_parameter, frozen_weight_bytes, shard_counts
+from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
-from ..model.parameter_counts import has_gated_mlp, is_encoder_decoder
-from ..types import Model, TrainingSetup
+from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
+from ..model.parameter_counts import (
+    adapted_linears,
+    attention_width,
+    block_layout,
+    has_gated_mlp,
+    is_encoder_decoder,
+    kv_width,
+)
+from ..rank_share import rank_share
+from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
 
 ATTENTION_SHARE = 0.5  # of the rate of matrix products: causal fused attention, forward and backward
-# Memory passes over the tensors that a block saves for its backward pass, from the operations of a Llama block: each is
-# written and read once, then read with its gradients; recomputed, it is written and read again.
-FORWARD_PASSES, BACKWARD_PASSES = 2, 4
-LOSS_BYTES = 18.0  # moved per logit: 12 in fp32 that are kept, half of them twice
-EAGER_S = 1e-5  # approximate time in which PyTorch launches one operation
-OPERATIONS = 40  # approximate number in a block's forward pass; twice as many backward
+
+
+class BlockWork(NamedTuple):
+    """Work of a block outside of its products and attention, in the forward and in the backward pass.
+
+    ``*_passes``: bytes moved over the bytes of the tensors that it saves. ``*_kernels``: launched operations.
+    """
+
+    forward_passes: float
+    backward_passes: float
+    forward_kernels: float
+    backward_kernels: float
+
+
+# Counted with torch 2.13 on a Llama block as in transformers and on a GPT block, of operations that are no views: the
+# bytes of their operands and results (a dispatch mode), with torch.compile those of Inductor's kernels.
+EAGER_RMS = BlockWork(2.9, 6.0, 40, 70)  # norms and rotary embeddings of many operations each
+EAGER_LAYER = BlockWork(1.6, 3.1, 20, 31)  # norms of one kernel
+COMPILED = BlockWork(1.5, 2.5, 23, 33)
+# Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
+# modules), and one of a compiled graph.
+EAGER_S, COMPILED_S = 1.75e-5, 5e-6
+# Operations of one expert, forward and backward, in a loop over the experts of a layer as transformers writes it:
+# selected tokens, two or three products, activation, weighting, and the sum into the output.
+EXPERT_KERNELS = (11, 20)
+# Bytes moved to cast an operand to fp8 with a scale of its own: read for the scale, read and written for the cast
+# (torchao's float8 linear with dynamic scales). The backward pass casts twice as many: gradients, and inputs again.
+FP8_CAST_BYTES = 2 + 2 + 1
+ADAPTER_KERNELS = 6  # of an adapter's forward pass (PEFT: cast, dropout, two products, scaling, sum)
+# Bytes moved per logit. Eager: cast to fp32, log-softmax, its gradient, and the cast back; compiled or fused: read
+# twice, and read and written with the gradient.
+LOSS_BYTES, FUSED_LOSS_BYTES = 32.0, 8.0
 # Share that torch's checkpoint recomputes: all but the block's last product, as it stops early (the default since 2.1
 # without re-entering), and with a selective policy every second product (torchtitan's).
 SELECTIVE = 0.5
@@ -41,32 +79,70 @@ class ComputeCost(NamedTuple):
     backward_s: float
     step_s: float
 
-    def all_s(self, micro_steps: int) -> float:
+    def all_s(self, micro_steps: float) -> float:
         return micro_steps * (self.forward_s + self.backward_s) + self.step_s
 
 
 @lru_cache(maxsize=256)
 def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> ComputeCost:
     """Return the compute cost of a complete setting, including what its strategy makes each GPU do twice or alone."""
+    setting, on_rank, _ = rank_share(setting)
     model = setting.model
     rate = matmul_flops_per_s(setting, gpu, links)
     memory = gpu.memory_gbps * 1e9
     products, attention = matmul_flops(setting), attention_flops(setting)
     layers = float(model.layers or 0)
-    kept = layers * block_activation_bytes(setting)
-    loss = target_tokens(setting) * (model.vocab or 0) * LOSS_BYTES / 3
+    kept = layers * block_activation_bytes(on_rank)
+    loss = target_tokens(setting) * (model.vocab or 0) * _loss_bytes(setting.train) / 3
+    work = _block_work(setting)
     weights = _weight_bytes(setting)
     cast = 6 * model.params if uses_autocast(setting) else 0.0
     trained = trained_params(setting) / model.params
     again, again_attention, again_kept = _again(setting)
-    least_s = layers * OPERATIONS * EAGER_S
-    forward = products / rate + attention / (rate * ATTENTION_SHARE)
-    forward += (kept * FORWARD_PASSES + loss + weights + cast) / memory
-    backward = products * (1 + trained + again) / rate
+    fast = _products_rate(setting, gpu, rate)
+    tokens = layers * batch_tokens(setting.train)
+    operands = tokens * (_product_inputs(model) + _product_outputs(model)) * (4 if setting.train.dtype == "fp32" else 2)
+    scaled = tokens * _product_inputs(model) * FP8_CAST_BYTES if setting.train.fp8 else 0.0
+    forward = products / fast + attention / (rate * ATTENTION_SHARE)
+    forward += (kept * work.forward_passes + loss + weights + cast + scaled + operands) / memory
+    backward = products * (1 + trained + again) / fast
+    backward += ((2 + again) * scaled + (1 + trained + again) * operands) / memory
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
-    backward += (kept * (BACKWARD_PASSES + FORWARD_PASSES * again_kept) + 2 * loss + weights) / memory
-    backward_least_s = least_s * (2 + again_kept)
-    return ComputeCost(max(forward, least_s), max(backward, backward_least_s), _step_s(setting, memory))
+    backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
+    launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
+    models = forward_models(setting.train)
+    forward_least_s = launch_s * work.forward_kernels
+    backward_least_s = launch_s * (work.backward_kernels + again_kept * work.forward_kernels)
+    return ComputeCost(
+        models * max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory)
+    )
+
+
+def forward_models(train: TrainingOptions) -> int:
+    """Return how many models compute a forward pass: the reference of DPO has no backward pass."""
+    return 2 if train.reference_model else 1
+
+
+def _block_work(setting: TrainingSetup) -> BlockWork:
+    train, layout = setting.train, block_layout(setting.model)
+    if train.compile:
+        return COMPILED
+    work = EAGER_RMS if layout.norm.startswith("rms") else EAGER_LAYER
+    adapters = ADAPTER_KERNELS * len(adapted_linears(setting.model, train.lora)) if train.lora else 0
+    # With expert parallelism experts are one grouped product.
+    looped = (
+        0
+        if setting.layout.expert
+        else min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
+    )
+    return work._replace(
+        forward_kernels=work.forward_kernels + adapters + looped * EXPERT_KERNELS[0],
+        backward_kernels=work.backward_kernels + 2 * adapters + looped * EXPERT_KERNELS[1],
+    )
+
+
+def _loss_bytes(train: TrainingOptions) -> float:
+    return FUSED_LOSS_BYTES if train.compile or train.loss in ("compiled", "fused-linear") else LOSS_BYTES
 
 
 def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
@@ -75,6 +151,27 @@ def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None
         return gpu.fp32_tflops * 1e12 * gpu.steady_share
     measured = links.matmul_tflops if links else None
     return (measured or gpu.product_tflops) * 1e12 * gpu.steady_share
+
+
+def _products_rate(setting: TrainingSetup, gpu: GpuSpec, rate: float) -> float:
+    """Return the rate of all products if those of blocks are in fp8; the head stays in 16 bit."""
+    if not setting.train.fp8 or not gpu.fp8_tflops:
+        return rate
+    in_blocks = _in_blocks(setting.model)
+    return 1 / (in_blocks / (gpu.fp8_tflops * 1e12 * gpu.steady_share) + (1 - in_blocks) / rate)
+
+
+def _product_inputs(model: Model) -> float:
+    """Return the elements per token that the products of a block read, each linear its own."""
+    into_inner = 2 if has_gated_mlp(model) else 1
+    return (3.0 + into_inner) * (model.hidden or 0) + attention_width(model) + float(model.intermediate or 0)
+
+
+def _product_outputs(model: Model) -> float:
+    """Return the elements per token that the products of a block write."""
+    into_inner = 2 if has_gated_mlp(model) else 1
+    of_heads = attention_width(model) + 2 * kv_width(model)
+    return of_heads + 2.0 * (model.hidden or 0) + into_inner * float(model.intermediate or 0)
 
 
 def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
@@ -98,10 +195,12 @@ def matmul_flops(setting: TrainingSetup) -> float:
 def attention_flops(setting: TrainingSetup) -> float:
     """Return the FLOPs of attention in the forward pass of one micro-batch: scores and values.
 
-    A decoder needs half of them, and a fused kernel computes no more.
+    A decoder needs half of them, and a fused kernel computes no more. With context parallelism the queries of a rank
+    see the keys of all.
     """
     model, train = setting.model, setting.train
-    whole = 4.0 * (model.layers or 0) * (model.hidden or 0) * (train.seq_len or 0) * batch_tokens(train)
+    keys = (train.seq_len or 0) * (setting.layout.context or 1 if setting.layout.is_share else 1)
+    whole = 4.0 * (model.layers or 0) * attention_width(model) * keys * batch_tokens(train)
     causal = not is_encoder_decoder(model) and model.kind not in ("encoder", "vision") and train.attention != "eager"
     return whole / 2 if causal else whole
 
@@ -113,6 +212,19 @@ def model_flops(setting: TrainingSetup) -> float:
     forward = matmul_flops(setting), attention_flops(setting)
     backward = forward[0] * (1 + trained_params(setting) / setting.model.params) + 2 * forward[1]
     return (sum(forward) + backward) * (setting.train.grad_accum or 1)
+
+
+def optimizer_step_bytes(setting: TrainingSetup) -> float:
+    """Return the bytes that an optimizer moves per trained parameter: weight and states both ways, and the gradient."""
+    alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": None, "loss": None, "grad_accum": 1}  # which change nothing
+    train = msgspec.structs.replace(setting.train, **alike)
+    return _optimizer_step_bytes(msgspec.structs.replace(setting, train=train))
+
+
+@lru_cache(maxsize=256)
+def _optimizer_step_bytes(setting: TrainingSetup) -> float:
+    per = bytes_per_parameter(setting.train)
+    return 2 * (per.weight + optimizer_bytes_per_parameter(setting)) + per.grad
 
 
 def _again(setting: TrainingSetup) -> tuple[float, float, float]:
@@ -151,12 +263,10 @@ def _weight_bytes(setting: TrainingSetup) -> float:
 
 
 def _step_s(setting: TrainingSetup, memory: float) -> float:
-    """Return the seconds of an optimizer step, which reads weights, gradients and states, and writes two of them."""
+    """Return the seconds of an optimizer step on the GPU."""
     strategy, train = setting.layout, setting.train
     if strategy.steps_on_host:
         return 0.0
-    per = bytes_per_parameter(train)
-    moved = 2 * (per.weight + per.optimizer) + per.grad
     shard = trained_params(setting) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
     passes = 1.0 if strategy.kind == "deepspeed" else STEP_PASSES.get(train.optimizer_impl or "foreach", 1.0)
-    return passes * shard * moved / memory
+    return passes * shard * optimizer_step_bytes(setting) / memory

@@ -13,22 +13,27 @@ import msgspec
 
 from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
-from ..memory.activations import compute_dtype_bytes
-from ..memory.model_states import frozen_weight_bytes, shard_counts
+from ..memory.activations import compute_dtype_bytes, stored_terms
+from ..memory.formula import total_bytes
+from ..memory.model_states import shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
-from ..model.parameter_counts import block_params
+from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
+from ..model.parameter_counts import block_params, expert_params
+from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
-from .communication import CollectiveGroup, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
-from .compute import ComputeCost, compute_cost
+from .communication import CollectiveGroup, CommunicationCost, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
+from .compute import ComputeCost, compute_cost, forward_models, optimizer_step_bytes
+from .split_communication import bubble_share, exchange_cost
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
 BLOCKS = 20  # if the number of layers is unknown
 NVME_GBPS = 3.0  # default: one data-centre drive (3.2 read, 3.0 written in DeepSpeed's issue 998)
 # Host memory bandwidth of an optimizer on a node: half of what eight channels of DDR4-3200 can do.
 HOST_MEMORY_GBPS = 100.0
-STEP_BYTES = 28 + 2  # per parameter: Adam reads weight, gradient, both moments; writes all but the gradient, and 16 bit
-# torch's Adam on the host is 5 to 7 times slower than DeepSpeed's (deepspeed.ai/tutorials/zero-offload).
-TORCH_ADAM = 5.0
+DEEPSPEED_STEP_BYTES = 28 + 2  # per parameter: fp32 weight and moments read and written, gradient read, 16 bit written
+# torch's Adam of many operations is 5 to 7 times slower on the host than one in a kernel, DeepSpeed's or torch's own
+# with fused=True (deepspeed.ai/tutorials/zero-offload).
+UNFUSED_ADAM = 5.0
 NVME_STEP_BYTES = 2 * 12 + 2 * 4  # moments and master weights are read and written, and the gradients
 
 
@@ -51,35 +56,44 @@ class StepTime(NamedTuple):
         return self.compute_s + self.exposed_s + self.host_s
 
 
-class CommunicationCost(NamedTuple):
-    """Communication of a step: seconds that do not overlap with compute, and bytes of one rank."""
-
-    exposed_s: float
-    sent_bytes: float
-
-
 def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool = True) -> StepTime:
     """Return the time of one optimizer step of a complete setting.
 
     ``no_sync``: DDP reduces gradients with the last micro-batch only.
     """
     busy = compute_cost(setting, gpu, links)
-    wire = _wire(setting, busy, links, no_sync)
-    compute_s = busy.all_s(setting.train.grad_accum or 1)
-    host = _host(setting, busy, gpu, links)
-    return StepTime(compute_s, wire.exposed_s, sum(host), wire.sent_bytes, host[2], host[1])
+    accumulated = setting.train.grad_accum or 1
+    compute_s = busy.all_s(accumulated)
+    exchanged = exchange_cost(setting, links)
+    exchanged_s = exchanged.exposed_s * accumulated
+    idle_s = bubble_share(setting) * (compute_s - busy.step_s + exchanged_s)
+    tensor = setting.layout.tensor or 1
+    share = rank_share(setting).setting
+    shared_links = links._replace(inter_gbps=links.inter_gbps / tensor)
+    wire = _wire(share, busy, shared_links, no_sync)
+    host = _host(share, busy, gpu, links)
+    exposed_s = wire.exposed_s + exchanged_s + idle_s
+    sent_bytes = wire.sent_bytes + exchanged.sent_bytes * accumulated
+    return StepTime(compute_s, exposed_s, sum(host), sent_bytes, host[2], host[1])
 
 
 def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
     """Return the compute time alone: every operation once, the optimizer step sharded, no waiting, no offloading."""
-    strategy = msgspec.structs.replace(setting.layout, kind="fsdp2", cpu_offload=False, offload_optimizer=None)
+    strategy = msgspec.structs.replace(
+        setting.layout,
+        kind="fsdp2",
+        cpu_offload=False,
+        offload_optimizer=None,
+        **dict.fromkeys(("tensor", "pipeline", "context")),
+    )
     if setting.gpus == 1:
         strategy = msgspec.structs.replace(strategy, kind="single")
     elif setting.layout.sharding == "NO_SHARD":
         strategy = msgspec.structs.replace(strategy, sharding=None)
     once = msgspec.structs.replace(setting.train, act_ckpt="none", optimizer_impl="fused")
     alone = msgspec.structs.replace(setting, strategy=strategy, train=once)
-    return compute_cost(alone, gpu, links).all_s(once.grad_accum or 1)
+    of_rank = data_parallel_ranks(setting) / setting.gpus  # of the micro-batches of a group
+    return compute_cost(alone, gpu, links).all_s((once.grad_accum or 1) * of_rank)
 
 
 @lru_cache(maxsize=256)
@@ -202,6 +216,9 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
     weight, grad = sent_weight_bytes(train), sent_grad_bytes(train) * trained
     block = block_params(model) if model.layers else model.params / (BLOCKS + 1)
     root = max(0.0, model.params - blocks * block)
+    experts = expert_params(model) / blocks if strategy.expert else 0.0
+    block -= experts
+    of_experts = CollectiveGroup(max(1, inside // (strategy.expert or 1)), max(1, nodes // (strategy.expert or 1)))
     messages = max(1, ceil(block / DEEPSPEED_PREFETCH)) if strategy.kind == "deepspeed" else 1
 
     def gather_s(size: float, ranks: CollectiveGroup) -> float:
@@ -211,9 +228,15 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
         across = all_reduce_s(size * grad / inside, copies, links) if copies.ranks > 1 else 0.0
         return max(ring_pass_s(size * grad, group, links), across)
 
-    forward_s, backward_s = busy.forward_s / (blocks + 1), busy.backward_s / (blocks + 1)
+    models = forward_models(train)
+    forward_s, backward_s = busy.forward_s / models / (blocks + 1), busy.backward_s / (blocks + 1)
     gather, again_gather, reduce = gather_s(block, group), gather_s(block, again), reduce_s(block)
-    exposed_s = gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s)
+    if experts:
+        held = experts / (strategy.expert or 1)
+        gather += gather_s(held, of_experts)
+        again_gather += gather_s(held, of_experts)
+        reduce += ring_pass_s(held * grad, of_experts, links)
+    exposed_s = models * (gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s))
     exposed_s += blocks * max(0.0, again_gather + reduce - backward_s)
     exposed_s += reduce + reduce_s(root)
     return exposed_s * (train.grad_accum or 1)
@@ -224,24 +247,36 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     strategy, train = setting.layout, setting.train
     optimizer = "cpu" if strategy.cpu_offload else strategy.offload_optimizer
     params = "cpu" if strategy.cpu_offload else strategy.offload_param
-    if not (optimizer or params):
-        return 0.0, 0.0, 0.0
-    micro_steps, torch_adam = train.grad_accum or 1, strategy.kind != "deepspeed"
     link = (links.host_gbps or gpu.host_gbps) * 1e9
+    saved_s = _saved_on_host_s(setting, busy, link) if train.act_offload else 0.0
+    if not (optimizer or params):
+        return saved_s, 0.0, 0.0
+    micro_steps, is_deepspeed = train.grad_accum or 1, strategy.kind == "deepspeed"
+    per = bytes_per_parameter(train)
     drive = (links.nvme_gbps or NVME_GBPS) * 1e9
     over_params, _, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
     shard, trained = setting.model.params / over_params, trained_params(setting) / over_optimizer
     per_node = setting.gpus // setting.nodes
-    fetched = 2 * micro_steps * shard * (4 if torch_adam else 2) if params else 0.0
-    returned = micro_steps * trained * (4 if torch_adam else 2) if optimizer else 0.0
+    weight, grad = (2.0, 2.0) if is_deepspeed else (frozen_weight_bytes(train) if train.lora else per.weight, per.grad)
+    fetched = 2 * micro_steps * shard * weight if params else 0.0
+    returned = micro_steps * trained * grad if optimizer else 0.0
     behind_s = (busy.forward_s + busy.backward_s) * micro_steps
     link_s = max(0.0, (fetched + returned) / link - behind_s)
     link_s += trained * 2 / link if optimizer and not params else 0.0
-    adam_s = trained * per_node * STEP_BYTES / (HOST_MEMORY_GBPS * 1e9) if optimizer else 0.0
-    adam_s *= TORCH_ADAM if torch_adam else 1.0
+    moved = DEEPSPEED_STEP_BYTES if is_deepspeed else optimizer_step_bytes(setting)
+    adam_s = trained * per_node * moved / (HOST_MEMORY_GBPS * 1e9) if optimizer else 0.0
+    adam_s *= 1.0 if is_deepspeed or train.optimizer_impl == "fused" else UNFUSED_ADAM
     # Read before a part is stepped and written after it, unless pipeline_read and pipeline_write are set.
     drive_s = trained * per_node * NVME_STEP_BYTES / drive if optimizer == "nvme" else 0.0
     if params == "nvme":
         moved = (2 * micro_steps + 1) * shard * per_node * 2
         drive_s += max(0.0, moved / drive - behind_s)
-    return link_s, adam_s, drive_s
+    return link_s + saved_s, adam_s, drive_s
+
+
+def _saved_on_host_s(setting: TrainingSetup, busy: ComputeCost, link: float) -> float:
+    """Return the seconds in which saved activations go to the host and back, as far as compute does not hide them."""
+    on_gpu = msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, act_offload=False))
+    one_way_s = total_bytes(stored_terms(on_gpu)) / link
+    exposed_s = max(0.0, one_way_s - busy.forward_s) + max(0.0, one_way_s - busy.backward_s)
+    return exposed_s * (setting.train.grad_accum or 1)

@@ -18,13 +18,13 @@ import pytest
 import yaml
 from ddpwizard.app.launchers import schedulers
 from ddpwizard.app.plan import batch_scaling as batches
-from ddpwizard.app.plan.consistency.conflicts import find_conflicts
-from ddpwizard.app.plan.consistency.read_files import read_job_files
 from ddpwizard.app.plan.job_files.package_versions import read_package_versions
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.strategies.search import layouts_to_try
 from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
+from ddpwizard.app.review.launch_files.conflicts import find_conflicts
+from ddpwizard.app.review.launch_files.read_files import read_job_files
 from helpers import kubernetes
 
 MODEL = Model(name="llama", params=6.738e9, layers=32, hidden=4096, heads=32, intermediate=11008, vocab=32000)

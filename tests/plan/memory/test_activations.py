@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from ddpwizard.app.plan.memory import activations, temporaries
+from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states, unsharded_grad_bytes
 from ddpwizard.app.plan.model import hf_config
 from ddpwizard.app.plan.spec import fill_defaults
@@ -112,7 +113,7 @@ def test_saved_bytes_of_a_block_match_transformers(name: str, kept: dict[str, in
     case = CASES[name]
     model, _ = hf_config.model_from_config({"num_hidden_layers": 2, "n_layer": 2} | case.config)
     setting = fill_defaults(TrainingSetup(model=model, train=case.train, gpus=1, strategy=Strategy(kind="single")))[0]
-    formula = activations.block_activation_bytes(setting) + activations.adapter_activation_bytes(setting)
+    formula = total_bytes(activations.block_terms(setting))
     assert formula == pytest.approx(kept[name], rel=0.05)
 
 
@@ -231,8 +232,8 @@ def _one(**train: Any) -> TrainingSetup:
 @pytest.mark.parametrize("loss", ["eager", "chunked"])
 def test_loss_copies_match_torch(loss: Any, spikes: dict[str, Any]) -> None:
     """Of logits in 16 bit that nothing else holds; in chunks they are there themselves."""
-    setting = _one(loss=loss)
-    each = activations.logits_bytes(setting) / (TOKENS * 4000)
+    setting = _one(loss=loss, keeps_logits=False)
+    each = total_bytes(activations.logits_terms(setting)) / (TOKENS * 4000)
     assert each == pytest.approx(spikes[loss], rel=0.1)
 
 
@@ -256,9 +257,9 @@ def test_accumulated_unsharded_gradients_match_torch(spikes: dict[str, Any]) -> 
         msgspec.structs.replace(_one(dtype="bf16-mixed", grad_accum=2), strategy=strategy, gpus=4) for strategy in kinds
     ]
     assert [unsharded_grad_bytes(each) for each in asked] == spikes["waiting"] == [2, 4]
-    assert [model_states(each).grads for each in asked] == [2 * 4e6, 4 * 4e6]
+    assert [total_bytes(model_states(each).grads) for each in asked] == [2 * 4e6, 4 * 4e6]
     at_once = msgspec.structs.replace(asked[1], strategy=Strategy(kind="fsdp2"))
-    assert (unsharded_grad_bytes(at_once), model_states(at_once).grads) == (0, 4e6)
+    assert (unsharded_grad_bytes(at_once), total_bytes(model_states(at_once).grads)) == (0, 4e6)
 
 
 COMPILED = """

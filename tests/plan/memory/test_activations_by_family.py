@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from ddpwizard.app.plan.memory import activations
+from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.model import hf_config, hf_counts, hf_vision
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Strategy, TrainingOptions, TrainingSetup
@@ -144,7 +145,7 @@ def test_saved_bytes_of_each_family_match_transformers(name: str, kept: dict[str
         attention="eager" if _is_eager(name) else "flash",
     )
     setting = fill_defaults(TrainingSetup(model=model, train=train, gpus=1, strategy=Strategy(kind="single")))[0]
-    one = activations.stored_activation_bytes(setting) / 3  # of a pair, a layer of each
+    one = total_bytes(activations.stored_terms(setting)) / 3  # of a pair, a layer of each
     assert one == pytest.approx(kept[name], rel=0.05)
 
 
@@ -212,7 +213,7 @@ def _seeing(config: dict[str, Any], images: int = 1) -> tuple[TrainingSetup, lis
 
 def _of_pictures(setting: TrainingSetup) -> float:
     without = msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, images=0))
-    return activations.stored_activation_bytes(setting) - activations.stored_activation_bytes(without)
+    return total_bytes(activations.stored_terms(setting)) - total_bytes(activations.stored_terms(without))
 
 
 @pytest.mark.parametrize("family", TOWERS)
@@ -256,4 +257,4 @@ def test_saved_bytes_of_text_and_vision_tower_add_up(source: str) -> None:
     config = {"vision_config": vision, "text_config": TEXT}
     given = config | {"vision_feature_layer": -1}
     kept = figures("saved_by_llava", source, lambda: run_script(SAVED + DROPOUT + LLAVA, given))
-    assert activations.stored_activation_bytes(_seeing(config)[0]) == pytest.approx(kept, rel=0.1)
+    assert total_bytes(activations.stored_terms(_seeing(config)[0])) == pytest.approx(kept, rel=0.1)

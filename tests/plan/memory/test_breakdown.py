@@ -6,13 +6,13 @@ import re
 import msgspec
 import pytest
 from ddpwizard.app.plan import spec
-from ddpwizard.app.plan.memory.breakdown import REST, breakdown_terms
 from ddpwizard.app.plan.memory.formula import UNITS, short_number
+from ddpwizard.app.plan.memory.peak import peak_terms
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.strategies.search import plan_candidates
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Lora, Model, PlanRow, TrainingOptions, TrainingSetup
-from ddpwizard.app.text.units import GIB, gib_text
+from ddpwizard.app.text.units import gib_text
 
 LETTERS = {"B": 1e9, "M": 1e6} | UNITS
 MODELS = ["llama-3.1-8b", "mixtral-8x7b", "t5-3b", "gpt2-xl", "bert-large", "vit-large"]
@@ -42,17 +42,16 @@ def test_terms_add_up_to_the_breakdown(name: str, training: str) -> None:
         pytest.skip("adapters are counted from layers and hidden size")
     for gpus, nodes in BOXES:
         for found, setting in rows(model, TRAININGS[training], gpus, nodes):
-            made = breakdown_terms(setting, found)
+            made = peak_terms(setting, found)
             for part, size_bytes in msgspec.structs.asdict(found.breakdown).items():
                 added = sum(term.bytes for term in made if term.part == part)
-                assert added == pytest.approx(size_bytes, rel=2e-3, abs=1), (part, found.strategy, found.recompute)
-            assert not [term for term in made if term.what == REST], (found.strategy, found.recompute)
+                assert added == pytest.approx(size_bytes, rel=1e-9), (part, found.strategy, found.recompute)
 
 
 @pytest.mark.parametrize("training", TRAININGS)
 def test_formula_text_multiplies_out(training: str) -> None:
     for found, setting in rows(catalog.MODELS["llama-3.1-8b"], TRAININGS[training], 8, 1):
-        for term in breakdown_terms(setting, found):
+        for term in peak_terms(setting, found):
             assert read(term.formula) == pytest.approx(term.bytes, rel=5e-3), term.formula
 
 
@@ -72,18 +71,9 @@ def test_sharded_weights_follow_the_zero_formula() -> None:
     row = next(
         row for row in rows(catalog.MODELS["llama-3.1-8b"], TRAININGS["mixed"], 8, 1) if row[0].strategy == "FSDP2"
     )
-    params = next(term for term in breakdown_terms(row.setting, row.candidate) if term.part == "params")
+    params = next(term for term in peak_terms(row.setting, row.candidate) if term.part == "params")
     assert params.formula == "8.03 B weights × 4 bytes ÷ 8 ranks"
     assert gib_text(params.bytes, 2) == "3.74 GiB"
-
-
-def test_unexplained_bytes_are_shown_as_other() -> None:
-    found, setting = rows(catalog.MODELS["llama-3.1-8b"], TRAININGS["mixed"], 8, 1)[0]
-    larger = msgspec.structs.replace(found.breakdown, params=found.breakdown.params + GIB, gaps=0.0)
-    made = breakdown_terms(setting, msgspec.structs.replace(found, breakdown=larger))
-    rest = [term for term in made if term.what == REST]
-    assert [(term.part, term.bytes) for term in rest] == [("params", larger.params)]
-    assert next(term for term in made if term.part == "optimizer").what != REST
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan.model.from_script import ScriptConfig, ScriptFactory, ScriptModelName, find_models
+from ddpwizard.app.plan.model.from_script import (
+    ScriptConfig,
+    ScriptFactory,
+    ScriptModelName,
+    deletes_output,
+    find_models,
+)
 from ddpwizard.app.plan.model.hf_config import model_from_config
 from ddpwizard.app.plan.model_source import ModelSource, resolve_model
 
@@ -35,6 +41,24 @@ def test_models_that_a_script_loads(text: str, tmp_path: Path) -> None:
     assert isinstance(found, ScriptModelName)
     assert found.name == "gpt2-xl"
     assert "from_pretrained" in text.split("\n")[found.line - 1]
+
+
+LOOP = "for batch in data():\n    out = model(batch)\n    loss = measure(out, batch)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "deletes"),
+    [
+        (LOOP + "    del out\n    loss.backward()\n", True),
+        (LOOP + "    loss.backward()\n    del out\n", False),
+        (LOOP + "    del batch\n    loss.backward()\n", False),
+        (LOOP + "    loss.backward()\n", False),
+    ],
+)
+def test_output_deleted_before_the_backward_pass(text: str, deletes: bool, tmp_path: Path) -> None:
+    path = script(tmp_path, f'model = AutoModelForCausalLM.from_pretrained("gpt2-xl")\n{text}')
+    assert deletes_output(path) is deletes
+    assert resolve_model({"script": str(path)}, no_build).keeps_logits is not deletes
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(2048, 64), (1024, 16)])

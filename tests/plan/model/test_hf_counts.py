@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from ddpwizard.app.plan.model import hf_counts
-from ddpwizard.app.plan.model.hf_blocks import BLOCKS
+from ddpwizard.app.plan.model.hf_block_layouts import BLOCKS
 from ddpwizard.app.plan.model.hf_config import model_from_config
 from helpers.reference_figures import BOTH, figures, run_script
 

@@ -8,6 +8,7 @@ import pytest
 from ddpwizard.app.hardware import gpu_catalog
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.model import catalog
+from ddpwizard.app.plan.model.parameter_counts import adapted_linears
 from ddpwizard.app.plan.strategies.search import layouts_to_try, nvme_strategies
 from ddpwizard.app.plan.timing import compute, step_time
 from ddpwizard.app.plan.timing.communication import Links
@@ -175,6 +176,66 @@ MPT = {
     "70b": (64862437376, 80, 8192, 64),
 }
 NODE_GBPS = {"H100": 400 * 0.85, "A100-80G": 200 * 0.85, "A100-40G": 200 * 0.85}
+
+
+class TestOptions:
+    """What options add to a step or take from it."""
+
+    def compute_s(self, model: Model = LLAMA, **train: Any) -> float:
+        asked = setting(Strategy(kind="single"), model=model, gpus=1, nodes=1, **({"micro_batch": 4} | train))
+        return step_time.step_time(asked, H100, LINKS).compute_s
+
+    def test_compiling_helps_most_where_norms_are_many_operations(self) -> None:
+        gpt = Model(params=6.7e9, layers=32, hidden=4096, heads=32, intermediate=16384, vocab=50257, mlp="gelu")
+        gains = [self.compute_s(model) / self.compute_s(model, compile=True) - 1 for model in (LLAMA, gpt)]
+        assert 0.1 < gains[0] < 0.3
+        assert 0 < gains[1] < gains[0]
+
+    def test_short_sequences_take_the_time_to_launch_their_operations(self) -> None:
+        """32 layers of 110 operations, 17.5 µs each, whatever the number of tokens."""
+        one, two = (self.compute_s(micro_batch=1, seq_len=length, dtype="bf16-pure") for length in (16, 32))
+        assert one == pytest.approx(two)
+        assert one - self.step_alone() == pytest.approx(32 * 110 * 17.5e-6, rel=0.01)
+
+    def step_alone(self) -> float:
+        asked = setting(Strategy(kind="single"), gpus=1, nodes=1, dtype="bf16-pure")
+        return compute.compute_cost(asked, H100).step_s
+
+    def test_adapters_launch_operations_of_their_own(self) -> None:
+        lora = msgspec.convert({"lora": {"r": 8, "target": "all-linear"}}, TrainingOptions).lora
+        single = Strategy(kind="single")
+        plain, adapted = (
+            compute.compute_cost(setting(single, gpus=1, nodes=1, seq_len=16, lora=each), H100).forward_s
+            for each in (None, lora)
+        )
+        assert adapted == pytest.approx(plain * (40 + 6 * len(adapted_linears(LLAMA, lora))) / 40)  # type: ignore[arg-type]
+
+    def test_fp8_needs_units_for_it(self) -> None:
+        assert self.compute_s(fp8=True, compile=True) < 0.85 * self.compute_s(compile=True)
+        asked = setting(Strategy(kind="single"), gpus=1, nodes=1, fp8=True, compile=True, micro_batch=4)
+        a100 = gpu_catalog.GPUS["a100-80g"]
+        plain = msgspec.structs.replace(asked, train=msgspec.structs.replace(asked.train, fp8=False))
+        costs = [compute.compute_cost(each, a100) for each in (asked, plain)]
+        assert costs[0].forward_s >= costs[1].forward_s
+
+    def test_fused_adam_on_the_host_is_five_times_faster(self) -> None:
+        strategy = Strategy(kind="fsdp2", reshard_after_forward=True, cpu_offload=True)
+        unfused, fused = (step(strategy, optimizer_impl=each).adam_s for each in ("foreach", "fused"))
+        assert unfused == pytest.approx(5 * fused)
+        assert fused == pytest.approx(LLAMA.params / 16 * 8 * 28 / 100e9)  # fp32: weight and moments twice, gradient
+
+    def test_reference_model_adds_a_forward_pass(self) -> None:
+        plain, both = (
+            compute.compute_cost(setting(Strategy(kind="ddp"), reference_model=each), H100) for each in (False, True)
+        )
+        assert both == plain._replace(forward_s=2 * plain.forward_s)
+
+    def test_activations_on_the_host_wait_for_a_slow_link_only(self) -> None:
+        fast, slow = (
+            step(Strategy(kind="ddp"), Links(370, 90, host_gbps=gbps), act_offload=True).host_s for gbps in (1e4, 5)
+        )
+        assert fast == 0.0
+        assert slow > 1
 
 
 class TestPublished:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import exact_memory, form_fields, summary
+from ddpwizard.app.plan import exact_memory, form_fields, plan_answer
 from ddpwizard.app.plan.model_source import ModelSource
 from ddpwizard.app.plan.request import PlanRequest
 from ddpwizard.app.plan.types import Model, PlanRow
@@ -248,7 +248,7 @@ def asked(model: str) -> PlanRequest:
 
 def test_comparison_of_formula_and_tracker() -> None:
     question = asked("gpt2")
-    row = PlanRow(summary.make_summary(question).rows[0].candidate, question.setting)
+    row = PlanRow(plan_answer.make_answer(question).rows[0].candidate, question.setting)
     formula = exact_memory.PeakParts(
         params=GIB, grads=0, optimizer=2 * GIB, activations=3.5 * GIB, buffers=0, temporaries=0
     )

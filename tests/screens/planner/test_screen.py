@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import form_fields, request, summary
+from ddpwizard.app.plan import form_fields, plan_answer, request, summary
 from ddpwizard.app.plan.types import Breakdown, TrainingSetup
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow
 from ddpwizard.app.text.units import GIB, gib_text
@@ -315,7 +315,7 @@ def test_row_fits_its_width(width: int, here: Path) -> None:
     machine = form_fields.form_machine(None)
     values = form_fields.initial_values(machine, here)
     for model in ("Llama-3.1-8B", "DeepSeek-V3"):
-        found = summary.make_summary(form_fields.request_from_form(values | {"model": model, "gpus": "16"}, machine))
+        found = plan_answer.make_answer(form_fields.request_from_form(values | {"model": model, "gpus": "16"}, machine))
         rows = [StrategyTable(width, 79.1 * GIB, False).row(row, False).plain for row in found.rows]
         assert all(len(row) <= width - 4 for row in rows)
         assert not [row for row in rows if "…" in row and "resh" in row]
@@ -417,9 +417,9 @@ async def test_a_keystroke_is_quick() -> None:
 
 
 def test_slow_plan_does_not_block_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, quick = threading.Event(), summary.make_summary
+    gate, quick = threading.Event(), plan_answer.make_answer
 
-    def slow(asked: request.PlanRequest) -> summary.PlanSummary:
+    def slow(asked: request.PlanRequest) -> plan_answer.PlanAnswer:
         gate.wait(120)
         return quick(asked)
 
@@ -427,7 +427,7 @@ def test_slow_plan_does_not_block_the_screen(monkeypatch: pytest.MonkeyPatch) ->
     async def typed() -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             screen = await opened(pilot)
-            monkeypatch.setattr(summary, "make_summary", slow)
+            monkeypatch.setattr(plan_answer, "make_answer", slow)
             before = table(pilot)
             field(screen, "seq_len").focus()
             await pilot.press("2")
@@ -696,10 +696,10 @@ def test_config_in_the_directory_is_the_model(here: Path) -> None:
 def answers(here: Path, **values: str) -> list[str]:
     """The three answers to a form without a machine."""
     machine = form_fields.form_machine(None)
-    found = summary.make_summary(
+    found = plan_answer.make_answer(
         form_fields.request_from_form(form_fields.initial_values(machine, here) | values, machine)
     )
-    return [str(line) for line in summary.summary_lines(summary.add_scaling(found))]
+    return [str(line) for line in summary.summary_lines(plan_answer.add_scaling(found))]
 
 
 def test_summary_when_nothing_fits(here: Path) -> None:

@@ -17,8 +17,8 @@ from ...errors import UserError
 from ...launchers.launch_scripts import JobFile, Statement, parse_hostfile, parse_shell_script
 from ...system.files import read_regular_file
 from ...text.numbers import parse_count
-from ..job_files.manifest import SCHEMA
 
+SCHEMA = "ddpwizard.run/1"  # of a run manifest
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name the files of one job, or their directory, with --check"
 MOST_FILES = 200

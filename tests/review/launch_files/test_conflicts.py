@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan.consistency.conflicts import BESIDE_FILE, find_conflicts
-from ddpwizard.app.plan.consistency.read_files import parse_job_file, read_job_files
 from ddpwizard.app.plan.job_files.write import render_job_files
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
+from ddpwizard.app.review.launch_files.conflicts import BESIDE_FILE, find_conflicts
+from ddpwizard.app.review.launch_files.read_files import parse_job_file, read_job_files
 from helpers.command import ddpwizard
 
 ZERO: dict[str, Any] = {

@@ -1,0 +1,169 @@
+"""Five questions for people who do not know the words of distributed training, each answer with its figure.
+
+Which model, which GPUs, what is trained, how long the texts are, which strategy. The first four fill fields of the
+planner's form, so the plan is the one that the form makes; the last is a choice among its rows.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import UserError
+from ..text.units import GIB, gib_number, gib_text, percent_text, ratio_text
+from . import form_fields, plan_answer, summary
+from .strategies.search import ALIKE
+from .strategies.table import visible_candidates
+from .types import PlanRow
+
+Values = Mapping[str, str]
+ADAPTERS = {"lora": "16", "lora_target": "all-linear"}
+TRAINED = {
+    "all weights: the most freedom, the most memory": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
+    "small adapters on fixed weights (LoRA)": ADAPTERS | {"quant": form_fields.SIXTEEN_BIT},
+    "adapters on weights in 4 bit (QLoRA): the least memory": ADAPTERS | {"quant": "nf4"},
+}
+LENGTHS = {
+    "a question and its answer, 512 tokens": {"seq_len": "512"},
+    "a page or two, 2,048 tokens": {"seq_len": "2048"},
+    "a report, 8,192 tokens": {"seq_len": "8192"},
+    "a book chapter, 32,768 tokens": {"seq_len": "32768"},
+}
+USUAL_LENGTH = 1  # the second of them
+MOST_STRATEGIES = 6
+GPUS = re.compile(r"(?:(\d{1,4})(?:\s*[x×*]\s*|\s+))?(\S.*)|(\d{1,3})")
+
+
+class Choice(NamedTuple):
+    """An answer that can be chosen: its text, its figure, and the fields that it sets."""
+
+    label: str
+    figure: str
+    fields: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.figure}"
+
+
+def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> dict[str, str]:
+    """Return the fields for an answer such as ``8 H100``, ``8``, ``4090`` or ``p5.48xlarge``.
+
+    Raises:
+        UserError: It names no GPU that is known.
+    """
+    plain = text.strip()
+    if plain.isdecimal() and len(plain) <= 3:
+        return {"gpus": str(form_fields.parse_field_number("gpus", plain)), "nodes": ""}
+    found = GPUS.fullmatch(plain)
+    count, name = (found[1], found[2].strip()) if found and found[2] else (None, plain)
+    form_fields.check_gpu(name, machine)
+    gpus = str(form_fields.parse_field_number("gpus", count)) if count else "1"
+    if count is None and name.lower().removeprefix("standard_") in form_fields.SERVER_GPUS:
+        gpus = str(form_fields.SERVER_GPUS[name.lower().removeprefix("standard_")])
+    return {"gpus": gpus, "gpu": name, "nodes": values["nodes"] if gpus == values["gpus"] else ""}
+
+
+def trained_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
+    """Return what can be trained, with the memory and speed of each on the given GPUs."""
+    return [_answer(label, fields, values, machine) for label, fields in TRAINED.items()]
+
+
+def length_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
+    """Return the lengths of texts, with the memory and speed of each."""
+    return [_answer(label, fields, values, machine) for label, fields in LENGTHS.items()]
+
+
+def strategy_answers(rows: Sequence[PlanRow]) -> list[tuple[int, str]]:
+    """Return the strategies worth choosing, by their place in the rows: the best, and why not each of the others."""
+    shown = visible_candidates([row.candidate for row in rows])
+    seen: set[str] = set()
+    found: list[tuple[int, str]] = []
+    for at, row in enumerate(rows):
+        if row.candidate not in shown or row.candidate.strategy in seen or len(found) == MOST_STRATEGIES:
+            continue
+        seen.add(row.candidate.strategy)
+        reason = _figure(row) if not found else why_not(row, rows[0])
+        found.append((at, f"{summary.strategy_label(row)}: {reason}"))
+    return found
+
+
+def why_not(other: PlanRow, best: PlanRow) -> str:
+    """Return why a strategy is not the first choice: what it costs, and what it saves that is not needed."""
+    found, first = other.candidate, best.candidate
+    if found.fits is False:
+        return f"does not fit, {summary.shortage_text(other)}"
+    parts = [_pace_against(other, best)]
+    saved = first.device_used_bytes_per_gpu - found.device_used_bytes_per_gpu
+    if saved > GIB / 2:
+        needed = "" if first.fits is not True else " you do not need"
+        parts.append(f"saves {gib_text(saved)}{needed}")
+    elif saved < -GIB / 2:
+        parts.append(f"needs {gib_text(-saved)} more")
+    if found.fits == "tight":
+        parts.append("only just fits")
+    if found.host_bytes:
+        parts.append(f"takes {gib_text(found.host_bytes, 0)} of host memory for each GPU")
+    if other.setting.layout.splits_model:
+        parts.append("needs a plan for your modules, without files yet")
+    return ", ".join(part for part in parts if part) or "no better here, and less simple"
+
+
+def plan_command(values: Values, row: PlanRow, directory: str) -> str:
+    """Return the command that makes the same plan and writes the files of a row."""
+    sizes = values["model"].split()
+    is_sizes = len(sizes) > 1 and all(word[:1].isdigit() for word in sizes)
+    names = ("params", "layers", "hidden", "vocab")
+    model = dict(zip(names, sizes, strict=False)) if is_sizes else {"model": values["model"]}
+    given = model | {
+        "gpus": values["gpus"],
+        "nodes": values["nodes"],
+        "gpu": values["gpu"],
+        "seq-len": values["seq_len"],
+        "lora": values["lora"],
+        "lora-target": values["lora_target"] if values["lora"] else "",
+        "quant": values["quant"] if values["quant"] != form_fields.SIXTEEN_BIT else "",
+        "strategy": row.candidate.strategy,
+        "write": directory,
+    }
+    if given["gpu"].lower().removeprefix("standard_") in form_fields.SERVER_GPUS:
+        given["machine"] = given.pop("gpu")
+    words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
+    return shlex.join(["ddpwizard", "plan", *words])
+
+
+def start_command(row: PlanRow, directory: str) -> str:
+    """Return what starts the written files, on each of the nodes."""
+    where = f"   # on each of the {row.setting.nodes} nodes" if row.setting.nodes > 1 else ""
+    return f"sh {shlex.quote(directory)}/launch.sh{where}"
+
+
+def _answer(label: str, fields: Values, values: Values, machine: form_fields.FormMachine) -> Choice:
+    try:
+        request = form_fields.request_from_form({**values, **fields}, machine)
+        return Choice(label, _figure(plan_answer.make_answer(request).rows[0]), fields)
+    except UserError as error:
+        return Choice(label, error.message, fields)
+
+
+def _figure(row: PlanRow) -> str:
+    found, memory_gib = row.candidate, row.setting.gpu_memory_gib
+    used = gib_number(found.device_used_bytes_per_gpu)
+    memory = f"{used} of {gib_text(memory_gib * GIB, 0)} on each GPU" if memory_gib else f"{used} GiB on each GPU"
+    if found.fits is False:
+        return f"does not fit, {summary.shortage_text(row)} ({memory})"
+    just = "only just fits, " if found.fits == "tight" else "" if found.in_practice else "too slow in practice, "
+    speed = f", {summary.speed_text(row)}" if found.step_seconds else ""
+    return f"{just}{memory}{speed}"
+
+
+def _pace_against(other: PlanRow, best: PlanRow) -> str:
+    mine, theirs = other.candidate.step_seconds, best.candidate.step_seconds
+    if not mine or not theirs:
+        return ""
+    share = mine / theirs - 1
+    if share >= 1:
+        return f"{ratio_text(1 + share)} times slower"
+    if abs(share) < 0.005:
+        return "as fast"
+    faster = f"{percent_text(-share)} faster here" + (", but less simple" if 1 / (1 + share) <= ALIKE else "")
+    return f"{percent_text(share)} slower here" if share > 0 else faster

@@ -1,0 +1,112 @@
+"""The answer to a plan request: the ranked strategies, what was tracked of them, and what more GPUs would give."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from . import exact_memory, spec
+from .exact_memory import TrackedStrategy
+from .request import PlanRequest
+from .strategies.evaluate import PlanContext
+from .strategies.explain import explain_candidate, explain_candidates
+from .strategies.search import context_of, planning_assumptions, rank_candidates, replan_with_tracked
+from .types import PlanRow, TrainingSetup
+
+MOST_TRIED = 2048  # GPUs, if fewer are not enough
+
+
+class PlanAnswer(NamedTuple):
+    """The strategies with their figures, the best first.
+
+    ``more`` is the best strategy with more GPUs, None until it is computed. ``enough`` is the best one on the fewest
+    GPUs that were tried, if nothing fits on those.
+    """
+
+    request: PlanRequest
+    rows: list[PlanRow]
+    more: PlanRow | None = None
+    enough: PlanRow | None = None
+
+
+def make_answer(request: PlanRequest) -> PlanAnswer:
+    """Plan for the GPUs of the request."""
+    rows = rank_candidates(request.setting, _context(request), request.recompute, request.nvme_bytes)
+    return PlanAnswer(request, rows)
+
+
+def add_scaling(found: PlanAnswer) -> PlanAnswer:
+    """Plan for more GPUs as well, if they fill their nodes."""
+    request = found.request
+    if why_no_scaling(request):
+        return found
+    more = _best_scaled(with_more_gpus(request), request)
+    return found._replace(more=more, enough=None if works(more) else _enough(request))
+
+
+def works(row: PlanRow) -> bool:
+    return row.candidate.fits is not False and row.candidate.in_practice
+
+
+def _enough(request: PlanRequest) -> PlanRow | None:
+    """Return the best strategy on twice, four times … as many full nodes, the first that works."""
+    gpus = request.per_node * max(1, with_more_gpus(request).nodes)
+    while (gpus := 2 * gpus) <= MOST_TRIED:
+        scaled = msgspec.structs.replace(request.setting, gpus=gpus, nodes=gpus // request.per_node)
+        if works(best := _best_scaled(scaled, request)):
+            return best
+    return None
+
+
+def with_tracked(found: PlanAnswer, tracked: Mapping[str, TrackedStrategy]) -> PlanAnswer:
+    """Return the answer in which what was tracked decides: memory, verdict and order; by the full name of a row."""
+    rows = explain_rows(found)
+    phases = {
+        at: exact_memory.tracked_terms(tracked[row.candidate.full_name], row.setting)
+        for at, row in enumerate(rows)
+        if row.candidate.full_name in tracked
+    }
+    known = {at: each for at, each in phases.items() if each}
+    return found._replace(rows=replan_with_tracked(rows, known, _context(found.request))) if known else found
+
+
+def assumptions(found: PlanAnswer) -> list[str]:
+    """Return everything that a plan assumes."""
+    request = found.request
+    return [*request.assumed, *planning_assumptions(found.rows, request.links, request.host_bytes)]
+
+
+def explain_row(found: PlanAnswer, at: int) -> PlanRow:
+    """Return one strategy with its explanation; explaining all of them makes a plan three times as slow."""
+    return explain_candidate(found.rows, at, _context(found.request))
+
+
+def explain_rows(found: PlanAnswer) -> list[PlanRow]:
+    """Return all strategies with their explanations."""
+    return explain_candidates(found.rows, _context(found.request))
+
+
+def _context(request: PlanRequest) -> PlanContext:
+    return context_of(request.setting, request.links, request.host_bytes)
+
+
+def _best_scaled(setting: TrainingSetup, request: PlanRequest) -> PlanRow:
+    """Return the best strategy of the request on the GPUs of another setting."""
+    context = context_of(setting, request.scaled_links, request.host_bytes)
+    return rank_candidates(setting, context, request.recompute, request.nvme_bytes)[0]
+
+
+def with_more_gpus(request: PlanRequest) -> TrainingSetup:
+    """Return the setting with the additional GPUs, on nodes of the same size, with the same work for each GPU."""
+    gpus = request.setting.gpus + request.more_gpus
+    return msgspec.structs.replace(request.setting, gpus=gpus, nodes=-(-gpus // request.per_node))
+
+
+def why_no_scaling(request: PlanRequest) -> str:
+    """Return why the additional GPUs cannot be planned, or "" if they can."""
+    gpus = request.setting.gpus + request.more_gpus
+    if gpus > spec.MOST:
+        return f"not planned, more than {spec.MOST:,} GPUs."
+    if gpus > request.per_node and gpus % request.per_node:
+        return f"not planned, {gpus:,} GPUs do not fill nodes of {request.per_node}."
+    return ""
