@@ -8,11 +8,13 @@ from typing import TypeVar
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import form_fields, job_directory, summary
+from ...app.plan.job_files.own_script import plan_job_files
 from ...app.plan.job_files.package_versions import read_package_versions
-from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
+from ...app.plan.job_files.write import write_job_files
 from ...app.plan.request import PlanRequest
 from ...app.plan.strategies.search import planning_assumptions
 from ...app.plan.strategies.table import render_table
+from ...app.plan.timing.communication import Links
 from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
 from ..planner.breakdown import strategy_details
@@ -110,7 +112,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
             found = summary.add_scaling(found._replace(request=scaled, more=None))
             _say_three(prompt, found)
         else:
-            _write(state, prompt, _row(prompt, found.rows, "Of which"))
+            _write(state, prompt, _row(prompt, found.rows, "Of which"), found.request.links)
 
 
 def _choice(prompt: Prompt, count: int) -> str:
@@ -138,7 +140,7 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
     return rows[int(_asked(prompt, f"{which} (number)", "1", numbered)) - 1]
 
 
-def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
+def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links | None) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
     if problem := job_directory.out_of_memory_error(row):
         _refuse(prompt, problem)
@@ -146,14 +148,13 @@ def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
     script = _asked(prompt, "Script", job_directory.script_of_running_job(state.reports or [], Path.cwd()), str)
     where = Path(_asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str))
     try:
-        made = render_job_files(
-            row.setting, script_path_from(where, script), None, read_package_versions(target_python(state.options))
-        )
+        versions = read_package_versions(target_python(state.options))
+        made, notes = plan_job_files(row.setting, where, script, None, versions, links)
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
         if prompt.confirm(f"Write these into {where}?"):
             job_directory.ensure_new_files(where, list(made), NEXT_STEP)
             write_job_files(where, made, NEXT_STEP)
-            prompt.write(f"Wrote {len(made)} files into {where}.")
+            prompt.write(f"Wrote {len(made)} files into {where}.", *notes)
     except UserError as error:
         _refuse(prompt, error)
 
