@@ -61,7 +61,7 @@ def plan_job_files(
         return JobFiles(made, patch.notes)
     name = f"{Path(script).name}.patch"
     apply = f"the files start {script}: change it first with patch -p1 < {directory / name}"
-    return JobFiles({name: diff} | made, [apply, *patch.notes])
+    return JobFiles(made | {name: diff}, [apply, *patch.notes])
 
 
 def patch_script(setting: TrainingSetup, script: str) -> ScriptPatch:

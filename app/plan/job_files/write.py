@@ -47,12 +47,12 @@ def render_job_files(
     with_zero = setting.layout.kind == "deepspeed"
     script = f"./{own_script}" if own_script.startswith("-") else own_script or project.SCRIPT
     target = [script, "--deepspeed", deepspeed.FILE] if with_zero and own_script else [script]
-    made = {} if own_script else _program(setting, machine, batch, versions or {}, links)
-    made |= {
+    made = {
         "launch.sh": _launch(machine, target, with_zero and bool(own_script)),
         ENV_FILE: _environment(setting),
         MANIFEST: render_manifest(setting, batch, versions),
     }
+    made |= {} if own_script else _program(setting, machine, batch, versions or {}, links)
     if with_zero:
         made |= deepspeed_json.render_configs(setting, machine, batch)
     if own_script:
