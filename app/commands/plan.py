@@ -16,7 +16,7 @@ from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec
 from ..plan.job_directory import ensure_new_files, unwritable_error
-from ..plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
+from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
 from ..plan.strategies.table import render_table, rows_of_strategy
@@ -143,16 +143,15 @@ def command(
     elif write and (problem := unwritable_error(rows[0])):
         print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     elif write:
+        from ..plan.job_files.own_script import plan_job_files
         from ..plan.job_files.package_versions import read_package_versions
 
         versions = read_package_versions(target_python(options))
-        written = _write(
-            Path(write), render_job_files(best_setting, script_path_from(Path(write), script), batch, versions)
-        )
+        made = plan_job_files(best_setting, Path(write), script, batch, versions, links)
+        written = _write(Path(write), made.files)
         rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
-        names = [Path(name).name for name in written]
-        if missing := missing_script_reason(script, names):
-            print_progress(missing)
+        for note in made.notes:
+            print_progress(note)
     candidates = [row.candidate for row in rows]
     if options.json:
         body = {

@@ -50,7 +50,7 @@ def fsdp2_code(machine: Machine, target: list[str]) -> GeneratedFix:
     values = {
         "DTYPE": "bfloat16",
         "FLOAT": ".float()" if mixed else "",
-        "OF_BLOCKS": policy,
+        "SHARD_BLOCK": f"fully_shard(module, {policy})",
         "OF_ROOT": policy,
         "BUILT_BYTES": f"{machine.ranks} × 4 bytes/parameter",
     }

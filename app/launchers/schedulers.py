@@ -1,21 +1,33 @@
 """Jobs for schedulers: a Slurm script, and manifests for Kubernetes.
 
-Two manifests, because clusters differ in what is installed: PyTorchJob (``kubeflow.org/v1``, Training Operator 1.9) and
-JobSet (``jobset.x-k8s.io/v1alpha2``, 0.9), which needs no Kubeflow. Both start torchrun with --node-rank,
-not c10d: with c10d the first node must resolve its own name, which may not work yet while its pod starts.
+Several manifests, as clusters differ in what is installed: PyTorchJob (``kubeflow.org/v1``, Training Operator 1.9),
+TrainJob (``trainer.kubeflow.org/v1alpha1``, Kubeflow Trainer 2) and JobSet (``jobset.x-k8s.io/v1alpha2``, 0.9), which
+needs no Kubeflow. All start torchrun with --node-rank, not c10d: with c10d the first node must resolve its own name,
+which may not work yet while its pod starts. A pod that fails therefore cannot join again alone: the manifest restarts
+all of them.
 Slurm's options: slurm.schedmd.com/sbatch.html (25.05).
 """
 
 import re
 import shlex
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..hardware.machine import Machine
 from ..text.yaml_output import render_yaml
-from .torchrun import GIB, SHM_PER_RANK_BYTES, STAND_IN_SCRIPT, advice_only, as_multi_node, job_name, nodes_text
+from .torchrun import (
+    GIB,
+    SHM_PER_RANK_BYTES,
+    STAND_IN_SCRIPT,
+    advice_only,
+    as_multi_node,
+    job_name,
+    nodes_text,
+    restart_options,
+)
 from .types import GeneratedFix
 
 SLURM_FILE, PYTORCHJOB_FILE, JOBSET_FILE = "job.slurm", "pytorchjob.yaml", "jobset.yaml"
+TRAINJOB_FILE = "trainjob.yaml"
 CPUS_PER_GPU = 8
 MASTER_PORT = 29500
 IMAGE = "registry.example.com/train:latest"  # placeholder for the image with the script and torch
@@ -36,8 +48,8 @@ set -eu
 {environment}HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 PORT=$((20000 + SLURM_JOB_ID % 10000)) # differs between jobs, as two jobs may share a node
 
-# Since Slurm 22.05 srun does not inherit --cpus-per-task of the job.
-srun --cpus-per-task="$SLURM_CPUS_PER_TASK" torchrun --nnodes={nodes} --nproc-per-node={gpus} \\
+# Since Slurm 22.05 srun does not inherit --cpus-per-task of the job. The job ends when a node does, with its torchrun.
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 torchrun --nnodes={nodes} --nproc-per-node={gpus} \\
   --rdzv-id="$SLURM_JOB_ID" --rdzv-backend=c10d --rdzv-endpoint="$HEAD_NODE:$PORT" \\
   {target}
 """
@@ -50,6 +62,12 @@ JOBSET_HEAD = f"""\
 # JobSet, a part of Kubernetes SIGs that needs no Kubeflow: kubectl apply -f {JOBSET_FILE}
 # With the Kubeflow Training Operator v1 use {PYTORCHJOB_FILE} instead. Put in your image, with the files in it.
 # JobSet names the first pod <JobSet>-<job>-0-0 and publishes that name before the pod is ready.
+"""
+TRAINER_API = "trainer.kubeflow.org/v1alpha1"
+TRAINJOB_HEAD = f"""\
+# TrainJob of Kubeflow Trainer 2, with its runtime: kubectl apply -f {TRAINJOB_FILE}
+# Put in your image, with the files in it.
+# torchrun reads nodes, processes, node rank and master from the PET_* variables that the trainer sets.
 """
 
 
@@ -83,7 +101,7 @@ def kubernetes_manifest(machine: Machine, target: list[str]) -> GeneratedFix:
     )
 
 
-def render_sbatch(machine: Machine, target: list[str], env_file: str = "") -> str:
+def render_sbatch(machine: Machine, target: list[str], env_file: str = "", max_restarts: int = 0) -> str:
     """Render the script for ``sbatch``. ``target``: the script and its arguments; ``env_file``: sourced first."""
     return SLURM.format(
         environment=f". ./{env_file}\n" if env_file else "",
@@ -93,30 +111,43 @@ def render_sbatch(machine: Machine, target: list[str], env_file: str = "") -> st
         gpus=machine.ranks,
         cpus=CPUS_PER_GPU * machine.ranks,
         cpus_per_gpu=CPUS_PER_GPU,
-        target=shlex.join(target),
+        target=shlex.join([*restart_options(max_restarts), *target]),
     )
 
 
-def render_pytorchjob(machine: Machine, target: list[str], variables: dict[str, str]) -> str:
+class Restarts(NamedTuple):
+    """Restarts after a failure, and where the run finds its checkpoints then."""
+
+    times: int
+    claim: str  # PersistentVolumeClaim
+    path: str  # where it is mounted
+
+
+def render_pytorchjob(
+    machine: Machine, target: list[str], variables: dict[str, str], restarts: Restarts | None = None
+) -> str:
     """Render the PyTorchJob. The first node is its Master, the others are Workers."""
-    pod = _pod(machine, ["torchrun", *_in_image(target)], variables)
-    replicas: dict[str, Any] = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": {"spec": pod}}}
+    pod = _pod(machine, ["torchrun", *_in_image(target)], variables, restarts)
+    replica: dict[str, Any] = {"restartPolicy": "OnFailure" if restarts else "Never", "template": {"spec": pod}}
+    replicas = {"Master": {"replicas": 1} | replica}
     if machine.nodes > 1:
-        replicas["Worker"] = {"replicas": machine.nodes - 1, "restartPolicy": "Never", "template": {"spec": pod}}
+        replicas["Worker"] = {"replicas": machine.nodes - 1} | replica
     plain = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": kubernetes_name(target)},
         "spec": {
             "nprocPerNode": str(machine.ranks),
-            "runPolicy": {"cleanPodPolicy": "Running"},
+            "runPolicy": {"cleanPodPolicy": "Running"} | ({"backoffLimit": restarts.times} if restarts else {}),
             "pytorchReplicaSpecs": replicas,
         },
     }
     return PYTORCHJOB_HEAD + render_yaml(plain)
 
 
-def render_jobset(machine: Machine, target: list[str], variables: dict[str, str]) -> str:
+def render_jobset(
+    machine: Machine, target: list[str], variables: dict[str, str], restarts: Restarts | None = None
+) -> str:
     """Render the JobSet: one indexed job with a pod for each node."""
     name = kubernetes_name(target)
     start = ["torchrun", f"--nnodes={machine.nodes}", f"--nproc-per-node={machine.ranks}"]
@@ -124,7 +155,7 @@ def render_jobset(machine: Machine, target: list[str], variables: dict[str, str]
         # Kubernetes puts in the index of the pod, which an indexed job has in its environment.
         start += ["--node-rank=$(JOB_COMPLETION_INDEX)", f"--master-addr={name}-nodes-0-0.{name}"]
         start += [f"--master-port={MASTER_PORT}"]
-    pod = _pod(machine, [*start, *_in_image(target)], variables) | {"restartPolicy": "Never"}
+    pod = _pod(machine, [*start, *_in_image(target)], variables, restarts) | {"restartPolicy": "Never"}
     job = {
         "completionMode": "Indexed",
         "completions": machine.nodes,
@@ -136,9 +167,43 @@ def render_jobset(machine: Machine, target: list[str], variables: dict[str, str]
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
-        "spec": {"replicatedJobs": [{"name": "nodes", "replicas": 1, "template": {"spec": job}}]},
+        "spec": _all_again(restarts)
+        | {"replicatedJobs": [{"name": "nodes", "replicas": 1, "template": {"spec": job}}]},
     }
     return JOBSET_HEAD + render_yaml(plain)
+
+
+def render_trainjob(
+    machine: Machine, target: list[str], variables: dict[str, str], restarts: Restarts | None = None
+) -> str:
+    """Render the TrainJob with a TrainingRuntime of its own, whose pods have the volumes."""
+    name = kubernetes_name(target)
+    pod = _pod(machine, ["torchrun", *_in_image(target)], variables, restarts)
+    (container,) = pod["containers"]
+    trainer = {"image": container.pop("image"), "command": container.pop("command"), "env": container.pop("env")}
+    trainer |= {"numNodes": machine.nodes, "numProcPerNode": machine.ranks}
+    trainer["resourcesPerNode"] = container.pop("resources")
+    container |= {"name": "node", "image": IMAGE}  # the trainer's settings go to the container of this name
+    job = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": pod | {"restartPolicy": "Never"}}},
+    }
+    runtime = {
+        "apiVersion": TRAINER_API,
+        "kind": "TrainingRuntime",
+        "metadata": {"name": f"{name}-runtime", "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {
+            "mlPolicy": {"numNodes": machine.nodes, "torch": {}},
+            "template": {"spec": _all_again(restarts) | {"replicatedJobs": [{"name": "node", "template": job}]}},
+        },
+    }
+    train_job = {
+        "apiVersion": TRAINER_API,
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {"runtimeRef": {"kind": "TrainingRuntime", "name": f"{name}-runtime"}, "trainer": trainer},
+    }
+    return f"{TRAINJOB_HEAD}{render_yaml(runtime)}---\n{render_yaml(train_job)}"
 
 
 def kubernetes_name(target: list[str]) -> str:
@@ -154,8 +219,22 @@ def _in_image(target: list[str]) -> list[str]:
     return ["/".join(part for part in script.split("/") if part not in (".", "..")), *arguments]
 
 
-def _pod(machine: Machine, command: list[str], variables: dict[str, str]) -> dict[str, Any]:
+def _all_again(restarts: Restarts | None) -> dict[str, Any]:
+    """Return how a JobSet starts all of its pods again after a failure."""
+    return {"failurePolicy": {"maxRestarts": restarts.times}} if restarts else {}
+
+
+def _pod(
+    machine: Machine, command: list[str], variables: dict[str, str], restarts: Restarts | None = None
+) -> dict[str, Any]:
     shm_gib = max(1, machine.ranks * SHM_PER_RANK_BYTES // GIB)
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    volumes: list[dict[str, Any]] = [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_gib}Gi"}},
+    ]
+    if restarts:
+        mounts.append({"name": "checkpoints", "mountPath": restarts.path})
+        volumes.append({"name": "checkpoints", "persistentVolumeClaim": {"claimName": restarts.claim}})
     return {
         "containers": [
             {
@@ -164,8 +243,8 @@ def _pod(machine: Machine, command: list[str], variables: dict[str, str]) -> dic
                 "command": command,
                 "env": [{"name": name, "value": value} for name, value in variables.items()],
                 "resources": {"limits": {"nvidia.com/gpu": machine.ranks}},
-                "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+                "volumeMounts": mounts,
             }
         ],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_gib}Gi"}}],
+        "volumes": volumes,
     }

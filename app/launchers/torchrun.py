@@ -29,14 +29,18 @@ def _per_node(machine: Machine) -> str:
     return str(machine.ranks) if machine.ranks_known else "auto"
 
 
-def torchrun_line(machine: Machine, target: list[str]) -> str:
+def torchrun_line(machine: Machine, target: list[str], max_restarts: int = 0) -> str:
     """Return the line for one node. ``--standalone`` finds a free port in every version of torch."""
-    return shlex.join(
-        ["torchrun", "--standalone", f"--nproc-per-node={_per_node(machine)}", *(target or [STAND_IN_SCRIPT])]
-    )
+    start = ["torchrun", "--standalone", f"--nproc-per-node={_per_node(machine)}", *restart_options(max_restarts)]
+    return shlex.join([*start, *(target or [STAND_IN_SCRIPT])])
 
 
-def torchrun_line_for_nodes(machine: Machine, target: list[str]) -> str:
+def restart_options(max_restarts: int) -> list[str]:
+    """Return the option with which torchrun starts all ranks again after a failure; it does not by default."""
+    return [f"--max-restarts={max_restarts}"] if max_restarts else []
+
+
+def torchrun_line_for_nodes(machine: Machine, target: list[str], max_restarts: int = 0) -> str:
     """Return the line for several nodes, the same on each: c10d assigns the ranks."""
     port = machine.free_port or C10D_PORT
     host = f"[{machine.head}]" if ":" in machine.head else machine.head or FIRST_NODE
@@ -48,6 +52,7 @@ def torchrun_line_for_nodes(machine: Machine, target: list[str]) -> str:
             f"--rdzv-id={job_name(target)}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={host}:{port}",
+            *restart_options(max_restarts),
             *(target or [STAND_IN_SCRIPT]),
         ]
     )

@@ -4,6 +4,7 @@
 set (``!tag``: only if it is not; ``a|b``: either; several words: all of them). ``{{NAME}}`` is replaced by its value.
 """
 
+import ast
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,13 @@ def render_template(name: str, tags: Collection[str], values: Mapping[str, str])
     for key, value in values.items():
         made = made.replace("{{" + key + "}}", value)
     return made
+
+
+def template_functions(name: str, tags: Collection[str], names: Collection[str]) -> list[str]:
+    """Return the code of some functions of the template ``name``, in its order."""
+    code = render_template(name, tags, {})
+    found = (node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef) and node.name in names)
+    return [ast.get_source_segment(code, node) or "" for node in found]
 
 
 def select_template_lines(template: str, tags: set[str]) -> Iterator[str]:

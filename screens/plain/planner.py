@@ -8,10 +8,12 @@ from typing import TypeVar
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import form_fields, interview, job_directory, plan_answer, summary
+from ...app.plan.job_files.own_script import plan_job_files
 from ...app.plan.job_files.package_versions import read_package_versions
-from ...app.plan.job_files.write import render_job_files, script_path_from, write_job_files
+from ...app.plan.job_files.write import write_job_files
 from ...app.plan.request import PlanRequest
 from ...app.plan.strategies.table import render_table
+from ...app.plan.timing.communication import Links
 from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
 from ..planner.breakdown import strategy_details
@@ -104,7 +106,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
     assumed = plan_answer.assumptions(found)
     prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
     _say_three(prompt, found)
-    _choose_strategy(state, prompt, found.rows)
+    _choose_strategy(state, prompt, found.rows, found.request.links)
     names = [summary.strategy_label(row) for row in found.rows]
     prompt.write("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
     while True:
@@ -132,10 +134,10 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
             found = plan_answer.add_scaling(found._replace(request=scaled, more=None))
             _say_three(prompt, found)
         else:
-            _write(state, prompt, _row(prompt, found.rows, "Of which"))
+            _write(state, prompt, _row(prompt, found.rows, "Of which"), found.request.links)
 
 
-def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow]) -> None:
+def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], links: Links | None) -> None:
     """Ask for one of the strategies worth choosing, and write its files."""
     answers = interview.strategy_answers(rows)
     prompt.write("", ASKED["strategy"], *(f"  {number:>2}  {text}" for number, (_, text) in enumerate(answers, 1)))
@@ -151,7 +153,7 @@ def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow]) ->
         _refuse(prompt, problem)
         return
     script = job_directory.script_of_running_job(state.reports or [], Path.cwd())
-    _write_into(state, prompt, row, script, Path(job_directory.free_directory(Path.cwd())))
+    _write_into(state, prompt, row, script, Path(job_directory.free_directory(Path.cwd())), links)
 
 
 def _choice(prompt: Prompt, count: int) -> str:
@@ -179,28 +181,30 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
     return rows[int(_asked(prompt, f"{which} (number)", "1", numbered)) - 1]
 
 
-def _write(state: WizardState, prompt: Prompt, row: PlanRow) -> None:
+def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links | None) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
     if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
         return
     script = _asked(prompt, "Script", job_directory.script_of_running_job(state.reports or [], Path.cwd()), str)
     directory = _asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str)
-    _write_into(state, prompt, row, script, Path(directory))
+    _write_into(state, prompt, row, script, Path(directory), links)
 
 
-def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path) -> None:
+def _write_into(
+    state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path, links: Links | None
+) -> None:
     """Write the files of a strategy after a confirmation, and show the commands that start them and plan them again."""
     try:
-        made = render_job_files(
-            row.setting, script_path_from(where, script), None, read_package_versions(target_python(state.options))
-        )
+        versions = read_package_versions(target_python(state.options))
+        made, notes = plan_job_files(row.setting, where, script, None, versions, links)
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
         if prompt.confirm(f"Write these into {where}?"):
             job_directory.ensure_new_files(where, list(made), NEXT_STEP)
             write_job_files(where, made, NEXT_STEP)
             prompt.write(
                 f"Wrote {len(made)} files into {where}.",
+                *notes,
                 f"  Start: {interview.start_command(row, str(where))}",
                 f"  The same plan again: {interview.plan_command(state.plan_form, row, str(where))}",
             )

@@ -344,8 +344,8 @@ class PlanScreen(BuildModelMixin):
         at = self._at_marked()
         if self._error:
             self.wizard.show_error(UserError(f"nothing to write: {self._error.message}", self._error.next_step))
-        elif at is not None:
-            self.app.push_screen(PlanWriteScreen(self._rows[at]), callback=self._wrote)
+        elif at is not None and self._answer is not None:
+            self.app.push_screen(PlanWriteScreen(self._rows[at], self._answer.request.links), callback=self._wrote)
 
     def _wrote(self, result: str | None) -> None:
         if result:

@@ -17,8 +17,10 @@ from textual.widgets import Input, Static
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import job_directory, summary
+from ...app.plan.job_files.own_script import plan_job_files
 from ...app.plan.job_files.package_versions import read_package_versions
-from ...app.plan.job_files.write import missing_script_reason, render_job_files, script_path_from, write_job_files
+from ...app.plan.job_files.write import write_job_files
+from ...app.plan.timing.communication import Links
 from ...app.plan.types import PlanRow
 from ...app.system.files import expand_user
 from ...app.system.paths import relative_to_cwd
@@ -57,10 +59,11 @@ class PlanWriteScreen(WizardScreen):
             super().__init__()
             self.versions = versions
 
-    def __init__(self, row: PlanRow) -> None:
+    def __init__(self, row: PlanRow, links: Links | None) -> None:
         super().__init__()
-        self._row = row
+        self._row, self._links = row, links
         self._made: dict[str, str] = {}
+        self._notes: list[str] = []  # on these files
         self._problem: UserError | None = None
         self._versions: dict[str, str | None] | None = None  # of the packages of the run, None until they are read
         self._writes_then = False
@@ -104,12 +107,12 @@ class PlanWriteScreen(WizardScreen):
     def _make(self) -> None:
         """Render the files for the fields; none if a field is wrong."""
         script = self.query_one("#script", Input).value.strip()
-        self._made, self._problem = {}, None
+        self._made, self._notes, self._problem = {}, [], None
         try:
             if not script:
                 raise UserError("which script?", "name the training script, such as train.py")
-            self._made = render_job_files(
-                self._row.setting, script_path_from(self._directory, script), None, self._versions
+            self._made, self._notes = plan_job_files(
+                self._row.setting, self._directory, script, None, self._versions, self._links
             )
         except UserError as error:
             self._problem = error
@@ -172,8 +175,7 @@ class PlanWriteScreen(WizardScreen):
             f"Wrote {len(self._made)} files for {summary.strategy_label(self._row)} into "
             f"{HERE if place == '.' else place}."
         )
-        missing = missing_script_reason(self.query_one("#script", Input).value.strip(), self._made)
-        self.dismiss(f"{wrote} {as_sentence(missing)}." if missing else wrote)
+        self.dismiss(" ".join([wrote, *(f"{as_sentence(note)}." for note in self._notes[:1])]))
 
     async def action_back(self) -> None:
         self.dismiss("")

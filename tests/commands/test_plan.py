@@ -292,8 +292,8 @@ class TestCommand:
     def test_one_strategy_of_the_table_is_written(self, tmp_path: Path) -> None:
         arguments = ("--params", "1e9", "--gpus", "16", "--nodes", "2", "--gpu", "H100", "--json")
         for name, expected, file in (
-            ("fsdp2", {"FSDP2"}, "fsdp2_setup.py"),
-            ("FSDP2, no reshard", {"FSDP2 without resharding"}, "fsdp2_setup.py"),
+            ("fsdp2", {"FSDP2"}, "parallel.py"),
+            ("FSDP2, no reshard", {"FSDP2 without resharding"}, "parallel.py"),
             ("zero3", {"ZeRO-3"}, "ds_config.json"),
         ):
             where = tmp_path / name

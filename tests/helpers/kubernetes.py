@@ -1,7 +1,8 @@
-"""The fields of PyTorchJob and JobSet that the manifests may have, as strict types: an unknown one is refused.
+"""The fields of PyTorchJob, JobSet and TrainJob that manifests may have, as strict types: an unknown one is refused.
 
 Names, types and what is required are those of the published definitions: kubeflow.org_pytorchjobs.yaml of Training
-Operator 1.9.0 and jobset.x-k8s.io_jobsets.yaml of JobSet 0.9; the generated manifests were also held against those
+Operator 1.9.0, jobset.x-k8s.io_jobsets.yaml of JobSet 0.9, trainer.kubeflow.org_trainjobs.yaml and
+trainer.kubeflow.org_trainingruntimes.yaml of Trainer 2; the generated manifests were also held against those
 themselves. Enumerations: the operator's API docs.
 """
 
@@ -21,6 +22,11 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only
 class Metadata(Strict):
     name: Name
     namespace: Name = "default"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class Labels(Strict):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
@@ -46,9 +52,15 @@ class EmptyDir(Strict):
     size_limit: str | int = ""
 
 
+class Claim(Strict):
+    claim_name: Name
+    read_only: bool = False
+
+
 class Volume(Strict):
     name: Name
-    empty_dir: EmptyDir
+    empty_dir: EmptyDir | None = None
+    persistent_volume_claim: Claim | None = None
 
 
 class Container(Strict):
@@ -110,6 +122,7 @@ class Job(Strict):
 
 class JobTemplate(Strict):
     spec: Job
+    metadata: Labels | None = None
 
 
 class ReplicatedJob(Strict):
@@ -118,8 +131,14 @@ class ReplicatedJob(Strict):
     replicas: Count = 1
 
 
+class FailurePolicy(Strict):
+    max_restarts: Count = 0
+    restart_strategy: Literal["Recreate", "BlockingRecreate", "InPlaceRestart"] = "Recreate"
+
+
 class JobSetSpec(Strict):
     replicated_jobs: list[ReplicatedJob]
+    failure_policy: FailurePolicy | None = None
 
 
 class JobSet(Strict):
@@ -129,6 +148,61 @@ class JobSet(Strict):
     spec: JobSetSpec
 
 
+class TorchPolicy(Strict):
+    pass
+
+
+class MlPolicy(Strict):
+    num_nodes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    torch: TorchPolicy | None = None
+
+
+class JobSetTemplate(Strict):
+    spec: JobSetSpec
+    metadata: Labels | None = None
+
+
+class RuntimeSpec(Strict):
+    template: JobSetTemplate
+    ml_policy: MlPolicy | None = None
+
+
+class TrainingRuntime(Strict):
+    api_version: Literal["trainer.kubeflow.org/v1alpha1"]
+    kind: Literal["TrainingRuntime", "ClusterTrainingRuntime"]
+    metadata: Metadata
+    spec: RuntimeSpec
+
+
+class RuntimeRef(Strict):
+    name: Name
+    kind: Literal["TrainingRuntime", "ClusterTrainingRuntime"] = "ClusterTrainingRuntime"
+    api_group: Literal["trainer.kubeflow.org"] = "trainer.kubeflow.org"
+
+
+class Trainer(Strict):
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    env: list[Variable] = []
+    num_nodes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    num_proc_per_node: Annotated[int, msgspec.Meta(ge=1)] = 1
+    resources_per_node: Resources = msgspec.field(default_factory=Resources)
+
+
+class TrainJobSpec(Strict):
+    runtime_ref: RuntimeRef
+    trainer: Trainer | None = None
+    suspend: bool = False
+
+
+class TrainJob(Strict):
+    api_version: Literal["trainer.kubeflow.org/v1alpha1"]
+    kind: Literal["TrainJob"]
+    metadata: Metadata
+    spec: TrainJobSpec
+
+
 def pytorchjob(text: str) -> PyTorchJob:
     """The manifest, refused where the definition would refuse it."""
     return msgspec.convert(yaml.safe_load(text), PyTorchJob)
@@ -136,3 +210,8 @@ def pytorchjob(text: str) -> PyTorchJob:
 
 def jobset(text: str) -> JobSet:
     return msgspec.convert(yaml.safe_load(text), JobSet)
+
+
+def trainjob(text: str) -> tuple[TrainingRuntime, TrainJob]:
+    runtime, job = yaml.safe_load_all(text)
+    return msgspec.convert(runtime, TrainingRuntime), msgspec.convert(job, TrainJob)

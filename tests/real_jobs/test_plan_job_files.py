@@ -1,20 +1,24 @@
 """The files of a plan, run for real on gloo: torchrun, DeepSpeed on the CPU, accelerate launch; what a rank keeps.
 
-Several scripts share one start of torchrun, by a driver that calls the ``train`` of each in one process group: starting
-the ranks takes longer than what they do.
+Several projects share one start of torchrun, by a driver that calls the ``train`` of each in one process group:
+starting the ranks takes longer than what they do.
 """
 
 import asyncio
 import importlib.util
 import json
 import os
+import re
 import shlex
+import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import torch
 import yaml
@@ -23,37 +27,72 @@ from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
+from helpers.jobs import wait_for
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
 LIMIT_S = 600.0
 RANKS_OF_MODELS = (2, 4)
-# Trains by the script of each directory that is named, from the same weights.
+# Trains the project of each directory that is named, in one process group.
 DRIVER = """\
 import gc
-import importlib.util
+import importlib
 import os
 import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 {before}
 
 device = None
 scripts = {{}}
-for number, name in enumerate(sys.argv[1:]):
-    (path,) = Path(name).glob("*_setup.py")
-    spec = importlib.util.spec_from_file_location(f"made_{{number}}", path)
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    scripts[Path(name).name] = made
-    device = device or made.set_up()
+for name in sys.argv[1:]:
+    for module in ("train", "model", "data", "parallel", "checkpoint"):
+        sys.modules.pop(module, None)
+    sys.path.insert(0, name)
     os.chdir(name)
-    torch.manual_seed(0)
-    made.train(device)
+    made = scripts[Path(name).name] = importlib.import_module("train")
+    device = device or made.set_up()
+    if dist.get_rank() == 0:
+        print("project", Path(name).name, flush=True)
+{each}
+    sys.path.remove(name)
     gc.collect()
 {after}
 made.finish()
+"""
+TRAIN = """\
+    made.train(device)
+"""
+# Every rank computes what an unsharded model of the same seed does, with the buffers that no state dict has.
+LOGITS = """\
+    tokens = torch.arange(64).reshape(2, 32)
+    torch.manual_seed(made.SEED)
+    with torch.no_grad():
+        wanted = sys.modules["model"].build()(tokens)
+        found = made.build_model(device)(tokens)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    print(f"{Path(name).name}: the logits of one process\\n", end="", flush=True)
+"""
+BUFFERS = """\
+    engine = made.make_engine()
+    assert all(buffer.dtype == torch.float32 for buffer in engine.module.buffers())
+    del engine
+"""
+# The newest checkpoint is lost, and a later one is torn.
+TRAIN_AGAIN = """\
+    made.train(device)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        *_, newest = sorted(Path("checkpoints").glob("step-*"))
+        newest.rename("lost")
+        Path("checkpoints/step-00000030").mkdir()
+        latest = Path("checkpoints/latest")
+        latest.exists() and latest.write_text("step-00000018")
+    dist.barrier()
+    gc.collect()
+    made.train(device)
 """
 # DeepSpeed's own all-reduce for the CPU is compiled when it is first used, for a minute; gloo does it as well. Its Muon
 # compiles what torch does as well.
@@ -65,54 +104,53 @@ import deepspeed
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 """
-# One step of each script on shares of one batch, against torch's own optimizers in one process. Muon rounds to bf16.
+# One step of each project on shares of one batch, against torch's own optimizers in one process. Muon rounds to bf16.
 ONE_STEP = """\
-import copy
+    from torch.distributed.tensor import DTensor
 
-import torch.distributed as dist
-from torch.distributed.tensor import DTensor
+    def step(name, matrices, others):
+        if "lion" in name:
+            with torch.no_grad():
+                for weight in [*matrices, *others]:
+                    weight.sub_(1e-3 * weight.grad.sign())
+            return
+        if "muon" in name:
+            torch.optim.Muon(matrices, lr=1e-3, adjust_lr_fn="match_rms_adamw").step()
+        torch.optim.AdamW(others if "muon" in name else [*matrices, *others], lr=1e-3).step()
 
-
-def step(name, model, matrices, others):
-    if "lion" in name:
-        with torch.no_grad():
-            for weight in [*matrices, *others]:
-                weight.sub_(1e-3 * weight.grad.sign())
-        return
-    if "muon" in name:
-        torch.optim.Muon(matrices, lr=1e-3, adjust_lr_fn="match_rms_adamw").step()
-    torch.optim.AdamW(others if "muon" in name else [*matrices, *others], lr=1e-3).step()
-
-
-for name, made in scripts.items():
-    torch.manual_seed(1)
-    inputs, target = torch.randn(64, 16), torch.randn(64, 16)
-    model = torch.nn.Sequential(made.Block(16), made.Block(16), torch.nn.Linear(16, 16))
-    alone, before = copy.deepcopy(model), [weight.detach().clone() for weight in model.parameters()]
-    model = made.wrap(model, device) if "ddp" in name else made.shard(model, made.Block, device)
-    optimizer = None if "in-backward" in name else made.make_optimizer(model)
-    if optimizer is None:
-        made.step_in_backward(model)
+    kind = Path(name).name
+    torch.manual_seed(made.SEED)
+    alone = sys.modules["model"].build()
+    before = [weight.detach().clone() for weight in alone.parameters()]
+    tokens = torch.randint(256, (8, 33), generator=torch.Generator().manual_seed(1))
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    made.loss_of(model, inputs.chunk(ranks)[rank], target.chunk(ranks)[rank]).backward()
-    if optimizer is None:
+    model = made.build_model(device)
+    if "in-backward" in kind:
+        made.step_in_backward(model)
+    elif "muon" in kind:
+        optimizers = made.make_optimizers(model)
+    else:
+        optimizers = [made.make_optimizer(model)]
+    made.loss_of(model, tokens.chunk(ranks)[rank]).backward()
+    if "in-backward" in kind:
         assert all(weight.grad is None for weight in model.parameters())
     else:
-        optimizer.step()
-    made.loss_of(alone, inputs, target).backward()
-    matrices = [weight for block in alone[:2] for weight in block.parameters() if weight.ndim == 2]
-    step(name, alone, matrices, [w for w in alone.parameters() if all(w is not matrix for matrix in matrices)])
+        for optimizer in optimizers:
+            optimizer.step()
+    made.loss_of(alone, tokens).backward()
+    matrices = [weight for block in alone.blocks for weight in block.parameters() if weight.ndim == 2]
+    step(kind, matrices, [w for w in alone.parameters() if all(w is not matrix for matrix in matrices)])
     for found, wanted, start in zip(model.parameters(), alone.parameters(), before):
         found = (found.full_tensor() if isinstance(found, DTensor) else found).detach() - start
-        wanted = wanted.detach() - start
-        if "muon" in name and any(wanted.shape == matrix.shape for matrix in matrices):
-            assert torch.nn.functional.cosine_similarity(found.flatten(), wanted.flatten(), dim=0) > 0.999, name
-            torch.testing.assert_close(found.norm(), wanted.norm(), rtol=0.01, atol=0)
-        else:
-            torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-6)
-    print(f"{name} steps as one process does\\n", end="", flush=True)
-    del model, optimizer
-    gc.collect()
+        grad, wanted = wanted.grad, wanted.detach() - start
+        if "muon" in kind and any(wanted.shape == matrix.shape for matrix in matrices):
+            cosine = torch.nn.functional.cosine_similarity(found.flatten(), wanted.flatten(), dim=0)
+            assert cosine > 0.998, (kind, cosine)
+            torch.testing.assert_close(found.norm(), wanted.norm(), rtol=0.02, atol=0)
+        else:  # the first step of AdamW and Lion has the sign of the gradient, which rounding decides near zero
+            clear = grad.abs() > 1e-6
+            torch.testing.assert_close(found[clear], wanted[clear], rtol=2e-2, atol=1e-6)
+    print(f"{kind} steps as one process does\\n", end="", flush=True)
 """
 # Six small models under the functions of the two last scripts, DDP's and FSDP2's; every first size divides by 4.
 MEASURE = """\
@@ -224,39 +262,6 @@ for kind in ("ddp", "fsdp2"):
         del model, optimizer, moments
     gc.collect()
 """
-ACCELERATED = """\
-import gc
-
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-
-
-def train(accelerator):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    inputs = torch.randn(64, 8)
-    loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=2)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    losses = []
-    for _ in range(4):
-        for features, target in loader:
-            with accelerator.accumulate(model):
-                loss = torch.nn.functional.mse_loss(model(features), target)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-        losses.append(loss.item())
-    words = accelerator.num_processes, accelerator.mixed_precision, accelerator.gradient_accumulation_steps
-    print(f"trained {words} {losses[-1] < losses[0]}\\n", end="", flush=True)
-
-
-accelerator = Accelerator(gradient_accumulation_steps=2)
-train(accelerator)
-gc.collect()
-accelerator.end_training()
-"""
 COUNT_RANKS = """\
 import torch
 import torch.distributed as dist
@@ -269,16 +274,18 @@ dist.destroy_process_group()
 """
 
 
-def setting(strategy: Strategy, gpus: int = 2, nodes: int = 1, params: float = 1e6, **train: Any) -> TrainingSetup:
+def setting(
+    strategy: Strategy, gpus: int = 2, nodes: int = 1, params: float = 1e6, model: Model | None = None, **train: Any
+) -> TrainingSetup:
     values = msgspec.convert({"dtype": "fp32", "micro_batch": 4} | train, TrainingOptions)
-    return fill_defaults(
-        TrainingSetup(model=Model(params=params), train=values, gpus=gpus, nodes=nodes, strategy=strategy)
-    )[0]
+    model = model or Model(params=params)
+    return fill_defaults(TrainingSetup(model=model, train=values, gpus=gpus, nodes=nodes, strategy=strategy))[0]
 
 
-def written(directory: Path, asked: TrainingSetup, script: str = "train.py") -> Path:
+def written(directory: Path, asked: TrainingSetup, own_script: str = "", stateful: bool = False) -> Path:
     directory.mkdir()
-    write_job_files(directory, render_job_files(asked, script), "--write")
+    versions = {"torchdata": "0.11"} if stateful else {}
+    write_job_files(directory, render_job_files(asked, own_script, versions=versions), "--write")
     return directory
 
 
@@ -295,17 +302,43 @@ def shell(line: str, directory: Path, **variables: str) -> str:
     return outcome.log
 
 
-def drive(directory: Path, names: list[str], ranks: int, before: str = "", after: str = "") -> str:
-    (directory / "driver.py").write_text(DRIVER.format(before=before, after=after))
+def drive(
+    directory: Path, names: list[str], ranks: int, before: str = "", each: str = TRAIN, after: str = ""
+) -> dict[str, list[tuple[int, float]]]:
+    """Train the projects; the steps and losses of each."""
+    log = drive_log(directory, names, ranks, before, each, after)
+    return {part.split("\n", 1)[0]: losses(part) for part in log.split("project ")[1:]}
+
+
+def drive_log(directory: Path, names: list[str], ranks: int, before: str, each: str, after: str) -> str:
+    (directory / "driver.py").write_text(DRIVER.format(before=before, each=each, after=after))
     line = ["torchrun", "--standalone", f"--nproc-per-node={ranks}", "driver.py"]
-    return shell(shlex.join([*line, *(str(directory / name) for name in names)]), directory, DS_ACCELERATOR="cpu")
+    words = shlex.join([*line, *(str(directory / name) for name in names)])
+    return shell(words, directory, DS_ACCELERATOR="cpu", TINY="1")
+
+
+def losses(log: str) -> list[tuple[int, float]]:
+    return [(int(step), float(loss)) for step, loss in re.findall(r"^step (\d+): loss ([\d.]+)", log, re.MULTILINE)]
+
+
+def falls(found: list[tuple[int, float]]) -> bool:
+    """The mean of the last losses is clearly below that of the first."""
+    values = [loss for _, loss in found]
+    return sum(values[-4:]) < sum(values[:4]) - 4 * 0.3
+
+
+def continues(found: list[tuple[int, float]], first: int = 19, last: int = 24) -> bool:
+    """The steps after a checkpoint were trained twice, with the same losses."""
+    whole, again = found[:last], found[last:]
+    assert [step for step, _ in found] == [*range(1, last + 1), *range(first, last + 1)]
+    return again == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in whole[first - 1 :]]
 
 
 def same(*paths: Path) -> None:
     """The saved weights are those of the first file."""
     first, *others = (torch.load(path) for path in paths)
     for other in others:
-        torch.testing.assert_close(other, first, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(other, first, rtol=1e-3, atol=1e-4)
 
 
 def exact(log: str, ranks: int) -> None:
@@ -322,51 +355,99 @@ def exact(log: str, ranks: int) -> None:
         assert (line["params"], line["grads"], line["optimizer"]) == (planned.params, planned.grads, planned.optimizer)
 
 
+DDP, FSDP2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
+TIED = Model(params=1e6, tied=True, mlp="gelu")
+EXPERTS = Model(params=1e6, experts=8, experts_per_token=2)
+
+
 def test_two_ranks(tmp_path: Path) -> None:
     """DDP and FSDP2 as planned: what must not change the result does not, what a rank keeps is as computed."""
-    ddp, fsdp2, whole = (
-        Strategy(kind="ddp"),
-        Strategy(kind="fsdp2"),
-        Strategy(kind="fsdp2", reshard_after_forward=False),
-    )
-    offloaded = Strategy(kind="fsdp2", reshard_after_forward=True, cpu_offload=True)
+    whole = Strategy(kind="fsdp2", reshard_after_forward=False)
     asked = {
-        "ddp-accumulates": setting(ddp, grad_accum=2),
-        "ddp-recomputes": setting(ddp, micro_batch=8, act_ckpt="selective-layer"),
-        "ddp-view": setting(Strategy(kind="ddp", gradient_as_bucket_view=True), micro_batch=8, optimizer_impl="fused"),
-        "ddp-sharded-optimizer": setting(Strategy(kind="zero-optimizer"), micro_batch=8),
-        "ddp-fp16": setting(ddp, dtype="fp16-mixed", grad_accum=2, optimizer="sgd"),
-        "ddp-pure": setting(ddp, dtype="bf16-pure", optimizer="adafactor"),
-        "fsdp2-full": setting(fsdp2, act_ckpt="full"),
+        "ddp-recomputes": setting(DDP, act_ckpt="selective-layer", optimizer_impl="fused"),
+        "ddp-view": setting(Strategy(kind="ddp", gradient_as_bucket_view=True), act_offload=True),
+        "ddp-sharded-optimizer": setting(Strategy(kind="zero-optimizer")),
+        "fsdp2-full": setting(FSDP2, act_ckpt="full", act_offload=True),
         "fsdp2-layer": setting(whole, act_ckpt="selective-layer"),
-        "fsdp2-op": setting(fsdp2, act_ckpt="selective-op"),
-        "fsdp2-offload": setting(offloaded, optimizer_impl="fused"),
-        "fsdp2-fp16": setting(fsdp2, dtype="fp16-mixed", grad_accum=3, optimizer="sgd"),
+        "fsdp2-op": setting(FSDP2, act_ckpt="selective-op"),
+        "fsdp2-offload": setting(Strategy(kind="fsdp2", cpu_offload=True), optimizer_impl="fused"),
+        "many-ddp": setting(DDP, grad_accum=2, loss="chunked"),
+        "many-fsdp2": setting(FSDP2, grad_accum=2),
+        "many-unreduced": setting(Strategy(kind="fsdp2", sync_each_batch=False), grad_accum=2),
+        "ddp-fp16": setting(DDP, dtype="fp16-mixed", grad_accum=2, optimizer="sgd"),
+        "ddp-pure": setting(DDP, dtype="bf16-pure", optimizer="adafactor"),
         "fsdp2-bf16": setting(whole, dtype="bf16-mixed"),
-        "fsdp2-pure": setting(fsdp2, dtype="bf16-pure", act_ckpt="full"),
-        "ddp-host": setting(ddp, micro_batch=8, act_offload=True),
-        "fsdp2-host": setting(fsdp2, act_offload=True, act_ckpt="full"),
-        "ddp": setting(ddp, micro_batch=8),
-        "fsdp2": setting(fsdp2),
+        "fsdp2-pure": setting(FSDP2, dtype="bf16-pure", act_ckpt="full"),
+        "ddp-frozen": setting(DDP, frozen=0.3),
+        "ddp": setting(DDP),
+        "fsdp2": setting(FSDP2),
     }
     for name, each in asked.items():
         written(tmp_path / name, each)
-    log = drive(tmp_path, list(asked), 2, after=MEASURE)
-    of_ddp = ["ddp", "ddp-accumulates", "ddp-recomputes", "ddp-view", "ddp-sharded-optimizer", "ddp-host"]
-    same(*(tmp_path / name / "ddp_model.pt" for name in of_ddp))
-    alike = ["fsdp2", "fsdp2-full", "fsdp2-layer", "fsdp2-op", "fsdp2-offload", "fsdp2-host"]
-    same(*(tmp_path / name / "fsdp2_model.pt" for name in alike))
-    kept = {name: next(tmp_path.glob(f"{name}/*_model.pt")) for name in asked}
-    for name, path in kept.items():
-        dtypes = {value.dtype for value in torch.load(path).values()}
+    log = drive_log(tmp_path, list(asked), 2, "", TRAIN, MEASURE)
+    for part in log.split("project ")[1:]:
+        name = part.split("\n", 1)[0]
+        found = losses(part)
+        assert len(found) == 24
+        assert falls(found) or name == "ddp-fp16", name  # SGD needs more steps
+    alike = [name for name in asked if not name.startswith("many") and not re.search("16|pure|frozen", name)]
+    same(*(tmp_path / name / "model.pt" for name in alike))
+    same(*(tmp_path / name / "model.pt" for name in asked if name.startswith("many")))
+    for name in asked:
+        dtypes = {value.dtype for value in torch.load(tmp_path / name / "model.pt").values()}
         assert dtypes == {torch.bfloat16 if name.endswith("-pure") else torch.float32}
     exact(log, 2)
+
+
+def test_runs_continue_with_the_same_losses(tmp_path: Path) -> None:
+    """After the newest checkpoint is lost and a later one is torn; and models built on the meta device are complete."""
+    asked = {
+        "ddp": setting(DDP, grad_accum=2),
+        "ddp-sharded-optimizer": setting(Strategy(kind="zero-optimizer")),
+        "ddp-frozen": setting(DDP, frozen=0.3),
+        "fsdp2": setting(FSDP2, grad_accum=2, act_ckpt="full"),
+        "fsdp2-tied": setting(FSDP2, model=TIED),
+        "fsdp2-experts": setting(FSDP2, model=EXPERTS),
+        "fsdp2-in-backward": setting(FSDP2, optimizer_in_bwd=True),
+    }
+    stateful = importlib.util.find_spec("torchdata") is not None
+    for name, each in asked.items():
+        written(tmp_path / name, each, stateful=stateful and name == "fsdp2")
+    log = drive_log(tmp_path, list(asked), 2, "", LOGITS + TRAIN_AGAIN, "")
+    for part in log.split("project ")[1:]:
+        name = part.split("\n", 1)[0]
+        assert part.count(f"{name}: the logits of one process") == 2
+        assert continues(losses(part)), name
+        assert "step-00000018: continuing after step 18" in part
+
+
+def test_a_killed_rank_does_not_change_the_losses(tmp_path: Path) -> None:
+    """kill -9 of a rank in mid-run: torchrun starts the ranks again, and they continue from a checkpoint."""
+    made = written(tmp_path / "plan", setting(FSDP2))
+    whole = drive(tmp_path, ["plan"], 2)["plan"]
+    shutil.rmtree(made / "checkpoints")
+    env = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TINY": "1"}
+    with (made / "log").open("w") as log:
+        job = subprocess.Popen([made / "launch.sh"], env=os.environ | env, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: "step 15: " in (made / "log").read_text() or None, "step 15", LIMIT_S)
+            ranks = [each for each in psutil.Process(job.pid).children(recursive=True) if "train.py" in each.cmdline()]
+            max(ranks, key=lambda each: each.create_time()).kill()
+            assert job.wait(timeout=LIMIT_S) == 0, (made / "log").read_text()[-3000:]
+        finally:
+            job.kill()
+    before, after = (made / "log").read_text().split(": continuing after step ")
+    assert int(after.split("\n", 1)[0]) in (6, 12)
+    found = [*losses(before), *losses(after)]
+    assert losses(after)[-1][0] == 24
+    assert losses(after)[0][0] == int(after.split("\n", 1)[0]) + 1
+    assert found == [(step, pytest.approx(dict(whole)[step], abs=1e-5)) for step, _ in found]
 
 
 @pytest.mark.calibration
 def test_a_step_of_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
     """Muon, Lion, and steps within the backward pass."""
-    ddp, fsdp2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
+    ddp, fsdp2 = DDP, FSDP2
     asked = {
         "ddp-muon": setting(ddp, optimizer="muon", act_offload=True, grad_accum=2),
         "ddp-sharded-muon": setting(Strategy(kind="zero-optimizer"), optimizer="muon"),
@@ -379,10 +460,10 @@ def test_a_step_of_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
     }
     for name, each in asked.items():
         written(tmp_path / name, each)
-    log = drive(tmp_path, list(asked), 2, after=ONE_STEP)
+    log = drive_log(tmp_path, list(asked), 2, "", ONE_STEP + TRAIN, "")
     for name in asked:
         assert log.count(f"{name} steps as one process does") == 2
-    same(*(tmp_path / name / "ddp_model.pt" for name in ("ddp-lion", "ddp-sharded-lion")))
+    same(*(tmp_path / name / "model.pt" for name in ("ddp-lion", "ddp-sharded-lion")))
 
 
 @pytest.mark.calibration
@@ -399,16 +480,10 @@ def test_muon_and_lion_in_other_precisions(tmp_path: Path) -> None:
     }
     for name, each in asked.items():
         written(tmp_path / name, each)
-    drive(tmp_path, list(asked), 2)
-    torch.manual_seed(0)
-    first = torch.nn.Linear(16, 64).weight.detach()
-    for name in asked:
-        saved = torch.load(next(tmp_path.glob(f"{name}/*_model.pt")))
+    for name, found in drive(tmp_path, list(asked), 2).items():
+        saved = torch.load(tmp_path / name / "model.pt")
         assert all(value.isfinite().all() for value in saved.values())
-        if name != "fsdp2-muon":  # its few steps are left out, as the scale still falls
-            moved = (saved["0.layers.0.weight"].float() - first).abs()
-            assert 1e-4 < moved.mean() < 0.01
-            assert moved.max() < 0.02
+        assert falls(found) or name == "fsdp2-muon", name  # its first steps are left out, as the scale still falls
 
 
 def test_adapters_are_all_that_is_trained_and_saved(tmp_path: Path) -> None:
@@ -424,12 +499,13 @@ def test_adapters_are_all_that_is_trained_and_saved(tmp_path: Path) -> None:
     }
     for name, each in asked.items():
         written(tmp_path / name, each)
-    drive(tmp_path, list(asked), 2)
-    for name in asked:
-        saved = torch.load(next(tmp_path.glob(f"{name}/*_model.pt")))
-        adapted = {"0.out", "1.out"} | ({"0.layers.0", "1.layers.0", "2"} if name == "fsdp2-all" else set())
-        parts = {f"base_model.model.{layer}.lora_{part}.weight" for layer in adapted for part in "AB"}
-        assert saved.keys() == parts
+    for name, found in drive(tmp_path, list(asked), 2, each=TRAIN_AGAIN).items():
+        assert continues(found), name
+        saved = torch.load(tmp_path / name / "model.pt")
+        parts = {tuple(key.removeprefix("base_model.model.").rsplit(".", 3)) for key in saved}
+        adapted = {layer.split(".")[-1] for layer, *_ in parts}
+        every = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "head"}
+        assert adapted == (every if name == "fsdp2-all" else {"q_proj", "v_proj"})
         assert {value.dtype for value in saved.values()} == {
             torch.bfloat16 if name == "fsdp2-in-backward" else torch.float32
         }
@@ -448,28 +524,21 @@ def test_four_ranks(tmp_path: Path) -> None:
     }
     for name, each in asked.items():
         written(tmp_path / name, each)
-    log = drive(tmp_path, list(asked), 4, after=MEASURE)
-    same(*(tmp_path / name / "fsdp2_model.pt" for name in ("fsdp2", "hsdp", "to-two")))
+    log = drive_log(tmp_path, list(asked), 4, "", TRAIN, MEASURE)
+    same(*(tmp_path / name / "model.pt" for name in ("fsdp2", "hsdp", "to-two")))
     exact(log, 4)
 
 
-def test_launch_sh_starts_the_written_script(tmp_path: Path) -> None:
-    made = written(tmp_path / "plan", setting(Strategy(kind="fsdp2"), dtype="bf16", act_ckpt="full"), "fsdp2_setup.py")
-    assert shell("plan/launch.sh", tmp_path).count("loss") == 4
-    assert (made / "fsdp2_model.pt").exists()
-
-
-def test_deepspeed_trains_in_every_stage(tmp_path: Path) -> None:
-    """DeepSpeed's engine with the written JSON and script, on its CPU accelerator."""
+def test_deepspeed_trains_and_continues_in_every_stage(tmp_path: Path) -> None:
+    """DeepSpeed's engine with the written JSON and program, on its CPU accelerator."""
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     names = [f"zero-{stage}" for stage in range(4)]
     for stage, name in enumerate(names):
         layout = msgspec.convert({"kind": "deepspeed", "stage": stage}, Strategy)
         written(tmp_path / name, setting(layout, dtype="bf16", grad_accum=2, act_ckpt="full" if stage == 2 else "none"))
-    log = drive(tmp_path, names, 2, before=WITHOUT_COMPILING)
-    assert log.count("step 4: loss") == 4
-    for name in names:
-        assert list((tmp_path / name / "deepspeed_checkpoint").glob("global_step4/*model_states.pt"))
+    for name, found in drive(tmp_path, names, 2, before=WITHOUT_COMPILING, each=BUFFERS + TRAIN_AGAIN).items():
+        assert falls(found[:24]), name
+        assert continues(found), name
 
 
 @pytest.mark.calibration
@@ -486,8 +555,8 @@ def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
         asked |= {f"adapters-{layout.stage}": setting(layout, dtype="bf16", lora={"r": 4}) for layout in (two, three)}
     for name, each in asked.items():
         written(tmp_path / name, each)
-    log = drive(tmp_path, list(asked), 2, before=WITHOUT_COMPILING)
-    assert log.count("step 4: loss") == len(asked)
+    for found in drive(tmp_path, list(asked), 2, before=WITHOUT_COMPILING).values():
+        assert falls(found)
 
 
 @pytest.mark.parametrize(
@@ -501,16 +570,16 @@ def test_accelerate_trains_on_two_processes(strategy: str, tmp_path: Path) -> No
     stage = {"stage": 2} if strategy == "deepspeed" else {}
     layout = msgspec.convert({"kind": strategy} | stage, Strategy)
     made = written(tmp_path / "plan", setting(layout, dtype="bf16", grad_accum=2))
-    (made / "train.py").write_text(ACCELERATED)
     line = (made / "accelerate.yaml").read_text().splitlines()[0].removeprefix("# ")
-    log = shell(line, made, ACCELERATE_USE_CPU="true", DS_ACCELERATOR="cpu")
-    precision = "no" if strategy == "deepspeed" else "bf16"  # DeepSpeed's stands in its own file
-    assert log.count(f"trained (2, '{precision}', 2) True") == 2
+    start = f"{line} && rm -r checkpoints/step-00000024 && {line}"
+    found = losses(shell(start, made, ACCELERATE_USE_CPU="true", DS_ACCELERATOR="cpu", TINY="1"))
+    assert falls(found[:24])
+    assert continues(found)
 
 
 def test_both_manifests_start_ranks_that_meet(tmp_path: Path) -> None:
     """The first pod as the Training Operator would start it, with its PET_* variables; the second as JobSet would."""
-    made = written(tmp_path / "plan", setting(Strategy(kind="ddp"), 2, 2))
+    made = written(tmp_path / "plan", setting(Strategy(kind="ddp"), 2, 2), "train.py")
     (made / "train.py").write_text(COUNT_RANKS)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -16,8 +16,7 @@ from .optimizer_snippets import DEEPSPEED_TYPES
 
 NVME_PATH = "/local_nvme"  # a placeholder for a directory on the NVMe drive of each node
 NUMBERS = (
-    "DeepSpeed configuration for {start}: train_batch_size {batch}. Read by deepspeed.initialize and "
-    "deepspeed_setup.py."
+    "DeepSpeed configuration for {start}: train_batch_size {batch}. Read by deepspeed.initialize, and by train.py."
 )
 AUTO = (
     'The same for accelerate launch and the Trainer of transformers, which fill in each "auto" from the data loader '

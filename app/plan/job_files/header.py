@@ -1,10 +1,10 @@
-"""The docstring of a plan's setup script: its strategy, its requirements, and what of the plan it leaves to you."""
+"""The docstring of a plan's program: its strategy, its run, and the packages that it needs."""
 
 from ...text.units import percent_text
 from ..batch_scaling import BatchScaling
 from ..types import TrainingSetup
 from .manifest import learning_rate
-from .optimizer_snippets import choose_optimizer, steps_in_backward
+from .optimizer_snippets import choose_optimizer
 
 EXAMPLE_RATE = 1e-3  # without a reference run
 
@@ -36,6 +36,8 @@ def strategy_title(setting: TrainingSetup) -> str:
             return "DDP with a sharded optimizer."
         case "deepspeed":
             return f"DeepSpeed with ZeRO stage {strategy.stage or 0}."
+        case "single":
+            return "One GPU."
         case _:
             return "DDP: a copy of the model on each GPU."
 
@@ -51,32 +53,6 @@ def run_summary(setting: TrainingSetup) -> str:
     whole = micro_batch * accumulation * setting.gpus
     batch = f"{micro_batch} × {accumulation} × {setting.gpus} = {whole} sequences in each optimizer step"
     return f"{model + ' on ' if model else ''}{gpus}{nodes}: {batch}"
-
-
-def manual_steps(setting: TrainingSetup, kind: str) -> str:
-    """Return the parts of the plan that the script does not do as a list, or "" if it does all."""
-    lines = "".join(f"- {each}\n" for each in _not_done(setting, kind))
-    return f"The plan also assumes the following, which this script does not do:\n{lines}\n" if lines else ""
-
-
-def _not_done(setting: TrainingSetup, kind: str) -> list[str]:
-    train = setting.train
-    found: list[str] = []
-    if train.optimizer and choose_optimizer(train, kind) != train.optimizer:
-        found.append(f"the optimizer {train.optimizer}: this script uses AdamW, which may need more memory")
-    if train.quant:
-        found.append(f"frozen weights in {train.quant}")
-    if train.frozen:
-        found.append(f"{train.frozen:.0%} of the weights frozen: requires_grad_(False), before the model is wrapped")
-    if train.optimizer_in_bwd and not steps_in_backward(train, kind):
-        found.append("optimizer steps within the backward pass")
-    if train.loss not in (None, "eager"):
-        found.append(f"a {train.loss} loss")
-    if kind != "deepspeed" and train.optimizer_state_dtype:
-        found.append(f"optimizer states in {train.optimizer_state_dtype}")
-    if kind == "deepspeed" and train.compile:
-        found.append("torch.compile")
-    return found
 
 
 def requirements(setting: TrainingSetup, kind: str) -> str:

@@ -2,10 +2,11 @@
 
 import re
 
+import msgspec
+
 from ..types import TrainingSetup
 
 RANK_ALPHA = 8  # PEFT's default, independent of the rank
-EXAMPLE = '["out"]'  # the layers of the example model, in place of the plan's
 NAMES = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}  # as in Llama and similar models
 ADAPT = '''\
 def adapt(model: torch.nn.Module) -> torch.nn.Module:
@@ -35,10 +36,9 @@ def render_adapter_function(setting: TrainingSetup) -> str:
 
 
 def render_target_modules(setting: TrainingSetup) -> str:
-    """Return the constant that names the layers: the plan's if the example has them, else the example's."""
+    """Return the constant that names the layers of the plan."""
     lora = setting.train.lora
     names: list[str] = re.findall(r"[\w.-]+", (lora and lora.target) or "q,v")
     if names in (["all"], ["all-linear"], ["all_linear"]):
         return '"all-linear"'
-    wanted = ", ".join(NAMES.get(name, name) for name in names)
-    return f"{EXAMPLE}  # of the example; the plan has: {wanted[:60]}"
+    return msgspec.json.encode([NAMES.get(name, name) for name in names]).decode().replace(",", ", ")

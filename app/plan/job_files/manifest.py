@@ -12,7 +12,7 @@ from ..types import TrainingSetup
 from .optimizer_snippets import steps_in_backward
 
 FILE = "manifest.json"
-PACKAGES = ("torch", "accelerate", "deepspeed", "transformers")
+PACKAGES = ("torch", "torchdata", "accelerate", "deepspeed", "transformers")
 
 
 def render_manifest(

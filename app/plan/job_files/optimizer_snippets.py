@@ -53,28 +53,12 @@ class Lion(torch.optim.Optimizer):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
                 state["mean"].lerp_(parameter.grad, 1 - of_mean)
 '''
-TOGETHER = '''\
-class Together:
-    """Optimizers that step together. Create schedulers and checkpoints for each of ``parts``."""
-
-    def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        self.parts = parts
-        self.param_groups = [group for part in parts for group in part.param_groups]  # read by GradScaler
-
-    def step(self) -> None:
-        for part in self.parts:
-            part.step()
-
-    def zero_grad(self) -> None:
-        for part in self.parts:
-            part.zero_grad()
-'''
 PAIR = """\
 in_blocks = [weight for module in model.modules() if isinstance(module, Block) for weight in module.parameters()]
-    matrices = dict.fromkeys(weight for weight in in_blocks if weight.ndim == 2)
-    others = [weight for weight in model.parameters() if weight not in matrices]
+    matrices = dict.fromkeys(weight for weight in in_blocks if weight.ndim == 2 and weight.requires_grad)
+    others = [weight for weight in model.parameters() if weight.requires_grad and weight not in matrices]
     muon = {muon}
-    return Together(muon, {adamw})"""
+    return [muon, {adamw}]"""
 IN_BACKWARD = """\
 trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizers = {{parameter: {made} for parameter in trained}}
@@ -84,7 +68,8 @@ trained = [parameter for parameter in model.parameters() if parameter.requires_g
         optimizers[parameter].zero_grad()
 
     for parameter in optimizers:
-        parameter.register_post_accumulate_grad_hook(step)"""
+        parameter.register_post_accumulate_grad_hook(step)
+    return list(optimizers.values())"""
 
 
 def choose_optimizer(train: TrainingOptions, kind: str) -> str:
@@ -109,6 +94,7 @@ def optimizer_tags(setting: TrainingSetup, kind: str) -> set[str]:
         "cpu-lion": bool(strategy.offload_optimizer) and optimizer == "lion",
         "in-backward": steps_in_backward(train, kind),
     }
+    held["several"] = held["pair"] or held["in-backward"]
     held["own-lion"] = optimizer == "lion" and not held["cpu-lion"]
     return {name for name, true in held.items() if true}
 
@@ -124,13 +110,8 @@ def steps_in_backward(train: TrainingOptions, kind: str) -> bool:
 
 
 def optimizer_classes(has: set[str]) -> str:
-    """Return the classes that the script defines for its optimizer."""
-    return LION if "own-lion" in has else TOGETHER if "pair" in has else ""
-
-
-def optimizer_return_type(has: set[str]) -> str:
-    """Return the return type of ``make_optimizer``."""
-    return "Together" if "pair" in has else "torch.optim.Optimizer"
+    """Return the class that the script defines for its optimizer."""
+    return LION if "own-lion" in has else ""
 
 
 def optimizer_lines(train: TrainingOptions, kind: str, has: set[str]) -> str:
@@ -142,9 +123,9 @@ def optimizer_lines(train: TrainingOptions, kind: str, has: set[str]) -> str:
         )
     if "in-backward" in has:
         return IN_BACKWARD.format(made=_constructor(optimizer, "[parameter]", train, has))
-    if train.lora:
-        adapters = "adapters = [weight for weight in model.parameters() if weight.requires_grad]\n    "
-        return f"{adapters}return {_constructor(optimizer, 'adapters', train, has)}"
+    if train.lora or train.frozen:
+        trained = "trained = [weight for weight in model.parameters() if weight.requires_grad]\n    "
+        return f"{trained}return {_constructor(optimizer, 'trained', train, has)}"
     return f"return {_constructor(optimizer, 'model.parameters()', train, has)}"
 
 

@@ -1,91 +1,74 @@
-"""The files that run a candidate: start lines, launcher configurations, setup code, job scripts, a manifest.
-
-The generators of the fix screen make them, for the machine of the plan.
-"""
+"""The files that run a candidate: a training project, or the user's own script; start scripts, configurations, jobs."""
 
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
 
 from ...hardware.machine import Machine
 from ...launchers import accelerate, deepspeed, schedulers, torchrun
 from ...system.files import write_atomic
-from ...text.units import GIB, gib_text
-from ...text.yaml_output import render_yaml
+from ...text.units import GIB
 from ..batch_scaling import BatchScaling
-from ..memory.model_states import model_states
+from ..timing.communication import Links
 from ..types import TrainingSetup
-from . import deepspeed_json, setup_script
+from . import accelerate_yaml, deepspeed_json, project
+from .accumulation import weigh_accumulation
 from .manifest import FILE as MANIFEST
 from .manifest import render_manifest
+from .unwritable import refuse_unwritable
 
-__all__ = ["missing_script_reason", "render_job_files", "render_manifest", "script_path_from", "write_job_files"]
+__all__ = ["render_job_files", "render_manifest", "write_job_files"]
 
 ENV_FILE = "env.sh"
-READS_JSON = (
-    "# The script must read --deepspeed and its JSON, as deepspeed_setup.py and the Trainer of transformers do.\n"
-)
-LEAST_GIB = 0.05  # smaller differences are not mentioned
-DEEPSPEED_ENV = ".deepspeed_env"  # read by its launcher in this directory, and copied to the other nodes
-HEAD = "node-1"  # a placeholder for the address of the first node
+HEAD = accelerate_yaml.HEAD
 MODES = {"launch.sh": 0o755, schedulers.SLURM_FILE: 0o755}
 OMP_THREADS = 4
+MAX_RESTARTS = 3
+POD_RESTARTS = schedulers.Restarts(MAX_RESTARTS, claim="checkpoints", path="/checkpoints")
 
 
 def render_job_files(
     setting: TrainingSetup,
-    script: str = "train.py",
+    own_script: str = "",
     batch: BatchScaling | None = None,
     versions: Mapping[str, str | None] | None = None,
+    links: Links | None = None,
 ) -> dict[str, str]:
     """Render the files of a complete setting with its strategy, name to content.
 
-    ``batch``: of the reference run it continues; ``versions``: of the packages of the run.
+    ``own_script``: started instead of a new program. ``batch``: of the reference run it continues; ``versions``: of the
+    packages where it runs; ``links``: of the plan.
+
+    Raises:
+        UserError: The files of a new program could not do what was planned.
     """
-    strategy = setting.layout
     machine = _machine(setting)
-    with_zero = strategy.kind == "deepspeed"
-    script = f"./{script}" if script.startswith("-") else script
-    target = [script, "--deepspeed", deepspeed.FILE] if with_zero else [script]
+    with_zero = setting.layout.kind == "deepspeed"
+    script = f"./{own_script}" if own_script.startswith("-") else own_script or project.SCRIPT
+    target = [script, "--deepspeed", deepspeed.FILE] if with_zero and own_script else [script]
     made = {
-        "launch.sh": _launch(machine, target, with_zero),
+        "launch.sh": _launch(machine, target, with_zero and bool(own_script)),
         ENV_FILE: _environment(setting),
         MANIFEST: render_manifest(setting, batch, versions),
     }
+    made |= {} if own_script else _program(setting, machine, batch, versions or {}, links)
     if with_zero:
         made |= deepspeed_json.render_configs(setting, machine, batch)
-        made["deepspeed_setup.py"] = setup_script.render_deepspeed(setting, machine, batch)
-        if setting.nodes > 1:
-            made[deepspeed.HOSTFILE] = deepspeed.hostfile_text(machine)
-            made[DEEPSPEED_ENV] = "".join(f"{name}={value}\n" for name, value in _variables().items())
-    elif strategy.is_fully_shard:
-        made["fsdp2_setup.py"] = setup_script.render_fsdp2(setting, machine, batch)
-    elif strategy.replicates:
-        made["ddp_setup.py"] = setup_script.render_ddp(setting, machine, batch)
-    if configuration := _accelerate(setting, machine, script):
-        made[accelerate.FILE] = configuration
+    if own_script:
+        made[accelerate.FILE] = accelerate_yaml.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS)
     variables = _variables()
-    made[schedulers.SLURM_FILE] = schedulers.render_sbatch(machine, target, ENV_FILE)
-    made[schedulers.PYTORCHJOB_FILE] = schedulers.render_pytorchjob(machine, target, variables)
-    made[schedulers.JOBSET_FILE] = schedulers.render_jobset(machine, target, variables)
+    made[schedulers.SLURM_FILE] = schedulers.render_sbatch(machine, target, ENV_FILE, MAX_RESTARTS)
+    in_pod = variables | {"CHECKPOINTS": POD_RESTARTS.path}
+    made[schedulers.PYTORCHJOB_FILE] = schedulers.render_pytorchjob(machine, target, in_pod, POD_RESTARTS)
+    made[schedulers.TRAINJOB_FILE] = schedulers.render_trainjob(machine, target, in_pod, POD_RESTARTS)
+    made[schedulers.JOBSET_FILE] = schedulers.render_jobset(machine, target, in_pod, POD_RESTARTS)
     return made
 
 
 def script_path_from(directory: Path, script: str) -> str:
-    """Return the script's path relative to ``directory`` if it exists, for the start line."""
-    return os.path.relpath(script, directory) if Path(script).exists() else script
-
-
-def missing_script_reason(script: str, names: Collection[str]) -> str:
-    """Return a note that the script is neither here nor among the files, or ""."""
-    if Path(script).exists() or Path(script).name in names:
-        return ""
-    setup = next((name for name in names if name.endswith("_setup.py")), "")
-    instead = f"; {setup} is a complete script that you can use instead" if setup else ""
-    return f"{script} does not exist and is not generated: the files start it, so put your script there{instead}"
+    """Return the path of an existing script relative to ``directory``, for the start line."""
+    return os.path.relpath(script, directory)
 
 
 def write_job_files(directory: Path, made: dict[str, str], option: str) -> None:
@@ -98,6 +81,29 @@ def write_job_files(directory: Path, made: dict[str, str], option: str) -> None:
         write_atomic(directory / name, content.encode(), option, MODES.get(name, 0o644))
 
 
+def _program(
+    setting: TrainingSetup,
+    machine: Machine,
+    batch: BatchScaling | None,
+    versions: Mapping[str, str | None],
+    links: Links | None,
+) -> dict[str, str]:
+    """Render a new program, and one for Accelerate if that can do the same."""
+    refuse_unwritable(setting, project.template_kind(setting))
+    options = project.ProjectOptions(
+        machine=machine,
+        accumulation=weigh_accumulation(setting, links),
+        batch=batch,
+        stateful_loader=bool(versions.get("torchdata")),
+    )
+    made = project.render_project(setting, options)
+    if accelerate_yaml.does_project(setting):
+        script = project.ACCELERATE_SCRIPT
+        made[script] = project.render_accelerate_script(setting, options)
+        made[accelerate.FILE] = accelerate_yaml.render_project_yaml(setting, machine, script, MAX_RESTARTS)
+    return made
+
+
 def _machine(setting: TrainingSetup) -> Machine:
     return Machine(
         gpu_count=setting.gpus // setting.nodes,
@@ -108,20 +114,15 @@ def _machine(setting: TrainingSetup) -> Machine:
     )
 
 
-def _launch(machine: Machine, target: list[str], with_zero: bool) -> str:
-    if with_zero:
-        line, where = deepspeed.launch_line(machine, target), "on the node"
-        if machine.nodes > 1:
-            where = "on the first node; it reaches the others by ssh, and sets\n# the variables of .deepspeed_env there"
-    elif machine.nodes > 1:
-        line, where = (
-            torchrun.torchrun_line_for_nodes(machine, target),
-            f"on each node; replace {HEAD} with the address of the first",
-        )
+def _launch(machine: Machine, target: list[str], reads_json: bool) -> str:
+    if machine.nodes > 1:
+        line = torchrun.torchrun_line_for_nodes(machine, target, MAX_RESTARTS)
+        where = f"on each node; replace {HEAD} with the address of the first"
     else:
-        line, where = torchrun.torchrun_line(machine, target), "on the node"
+        line, where = torchrun.torchrun_line(machine, target, MAX_RESTARTS), "on the node"
     what = f"{machine.ranks * machine.nodes} ranks" if machine.ranks * machine.nodes > 1 else "one process"
-    comment = f"# Starts {what}. Run it {where}.\n{READS_JSON if with_zero else ''}"
+    comment = f"# Starts {what}. A failed run starts again, {MAX_RESTARTS} times at most. Run it {where}.\n"
+    comment += f"# The script must read {' '.join(target[1:])}, as the Trainer of transformers does.\n" * reads_json
     return f'#!/bin/sh\n{comment}set -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
 
 
@@ -141,73 +142,3 @@ def _environment(setting: TrainingSetup) -> str:
         lines += ["# The network interface between the nodes, if NCCL chooses another:"]
         lines += ["# export NCCL_SOCKET_IFNAME=eth0"]
     return "\n".join(lines) + "\n"
-
-
-def _accelerate(setting: TrainingSetup, machine: Machine, script: str) -> str | None:
-    """Return ``accelerate.yaml``, or None for a strategy that Accelerate does not have."""
-    train, strategy = setting.train, setting.layout
-    precision = deepspeed_json.precision_name(setting)
-    notes: list[str] = []
-    if strategy.kind == "deepspeed":
-        plain = accelerate.deepspeed_config(machine, deepspeed.AUTO_FILE, stage=strategy.stage)
-        notes.append(f"Precision, stage, offload and buckets are set in {deepspeed.AUTO_FILE}.")
-    elif strategy.is_fully_shard:
-        hybrid = strategy.kind == "hsdp"
-        plain = accelerate.fsdp2_config(
-            machine,
-            precision=precision,
-            reshard=strategy.reshard_after_forward is not False,
-            offload=strategy.cpu_offload,
-            recompute=train.act_ckpt == "full",
-            shard_size=(strategy.shard_size or machine.ranks) if hybrid else None,
-            block=setting.model.block,
-        )
-        block = setting.model.block.replace(",", " and ")
-        notes.append(
-            f"Each {block} becomes an FSDP unit; if your blocks have another class, name it."
-            if block
-            else "For a transformer use TRANSFORMER_BASED_WRAP and fsdp_transformer_layer_cls_to_wrap: YourBlock."
-        )
-        if hybrid:
-            notes.append("parallelism_config needs Accelerate 1.10 or newer.")
-        if type(strategy.reshard_after_forward) is int:
-            notes.append(f"Accelerate cannot reshard to {strategy.reshard_after_forward} ranks; fsdp2_setup.py does.")
-    elif strategy.replicates:
-        plain = accelerate.ddp_config(machine, precision)
-        if strategy.kind == "zero-optimizer":
-            notes.append("Accelerate does not shard optimizer states: your script must, as ddp_setup.py does.")
-    elif strategy.kind == "single":
-        plain = accelerate.base_config(machine, "NO") | {"mixed_precision": precision}
-    else:
-        return None
-    if train.dtype in ("bf16-pure", "fp16-pure") and strategy.kind != "deepspeed":
-        plain["mixed_precision"] = "no"
-        notes.append(f"Load the model in {precision}: its weights must be 16 bit.")
-    if (train.grad_accum or 1) > 1:
-        notes += _accumulation(setting)
-    in_yaml = train.act_ckpt == "full" and strategy.is_fully_shard
-    if train.act_ckpt not in (None, "none") and not in_yaml:
-        notes.append("Enable activation checkpointing in the model: gradient_checkpointing_enable() in transformers.")
-    rank = " --machine_rank N" if machine.nodes > 1 else ""
-    head = f"accelerate launch --config_file {accelerate.FILE}{rank} {shlex.quote(script)}"
-    if machine.nodes > 1:
-        notes.insert(0, f"Run it on each node, with N from 0; replace {HEAD} with the address of the first.")
-    return "".join(f"# {line}\n" for line in [head, *notes]) + render_yaml(plain)
-
-
-def _accumulation(setting: TrainingSetup) -> list[str]:
-    """Return how to enable accumulation in Accelerate; FSDP's gradients stay whole unless each micro-batch reduces
-    them.
-    """
-    steps, strategy = setting.train.grad_accum, setting.layout
-    if not strategy.is_fully_shard:
-        return [f"In the script: Accelerator(gradient_accumulation_steps={steps})."]
-    whole = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
-    more_bytes = model_states(whole).total - model_states(setting).total
-    plugin = f"GradientAccumulationPlugin(num_steps={steps}, sync_each_batch=True)"
-    more = f"{gib_text(more_bytes)} more on a GPU" if more_bytes >= LEAST_GIB * GIB else "more on the host"
-    return [
-        f"In the script: Accelerator(gradient_accumulation_plugin={plugin}).",
-        'For the Trainer: accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}}.',
-        f"Without sync_each_batch gradients stay unsharded until the last micro-batch: {more}.",
-    ]

@@ -18,6 +18,7 @@ from .types import Note, Refusal
 from .weight_reads import refuse_weight_reads
 
 SHARDED = ("fully_shard", "FullyShardedDataParallel", "FSDP")
+SHARDS_ALREADY = "it shards a model already"
 GRADIENT = ".grad has the part of this rank only: use torch.nn.utils.clip_grad_norm_"
 HOST_BYTES = "ranks × 4 bytes/parameter"
 
@@ -47,7 +48,7 @@ def _from_ddp(text: str, path: str) -> tuple[str, list[Note]]:
         {
             "BUILT_BYTES": HOST_BYTES,
             "DTYPE": _dtype(facts),
-            "OF_BLOCKS": _options(facts),
+            "SHARD_BLOCK": f"fully_shard(module, {_options(facts)})",
             "OF_ROOT": _options(facts),
         },
         taken_names(facts.names),
@@ -65,7 +66,7 @@ def _from_ddp(text: str, path: str) -> tuple[str, list[Note]]:
 def _check(facts: TrainingFacts) -> None:
     for call in facts.calls:
         if last_name(call.func) in SHARDED:
-            raise Refusal(call.lineno, "it shards a model already")
+            raise Refusal(call.lineno, SHARDS_ALREADY)
     if len(facts.wraps) > 1:
         raise Refusal(facts.wraps[1].lineno, "a second DDP model: shard each by hand")
     if len(facts.models) > 1:

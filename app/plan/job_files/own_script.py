@@ -1,0 +1,105 @@
+"""The files of a plan for a script that exists: a patch with the planned layout, or a new program if there is none."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ...review.migrations.ddp_checks import ALREADY
+from ...review.migrations.engine import migrate
+from ...review.migrations.fsdp2 import SHARDS_ALREADY
+from ...review.migrations.types import Migration
+from ...system.paths import relative_to_cwd
+from ...text.diff import unified_diff
+from ...training_script.source import read_source
+from ..batch_scaling import BatchScaling
+from ..script_changes import required_changes
+from ..timing.communication import Links
+from ..types import TrainingSetup
+from .project import SCRIPT
+from .write import render_job_files, script_path_from
+
+
+class JobFiles(NamedTuple):
+    """The files of a plan, name to content, and notes on them for the user."""
+
+    files: dict[str, str]
+    notes: list[str]
+
+
+class ScriptPatch(NamedTuple):
+    """What becomes of a script: its text for the plan, notes, and why it is not used ("": it is)."""
+
+    before: str
+    after: str
+    notes: list[str]
+    unusable: str = ""
+
+
+def plan_job_files(
+    setting: TrainingSetup,
+    directory: Path,
+    script: str,
+    batch: BatchScaling | None = None,
+    versions: Mapping[str, str | None] | None = None,
+    links: Links | None = None,
+) -> JobFiles:
+    """Render the files of a setting that go to ``directory``. The script is patched and started if that is possible.
+
+    Raises:
+        UserError: The script cannot be read, or the plan cannot be written.
+    """
+    if not Path(script).is_file():
+        note = [f"{script} does not exist: {SCRIPT} is a new program"] if script != SCRIPT else []
+        return JobFiles(render_job_files(setting, "", batch, versions, links), note)
+    patch = patch_script(setting, script)
+    if patch.unusable:
+        note = f"{patch.unusable}: {SCRIPT} is a new program; put your model into model.py and your data into data.py"
+        return JobFiles(render_job_files(setting, "", batch, versions, links), [note])
+    made = render_job_files(setting, script_path_from(directory, script), batch, versions, links)
+    diff = unified_diff(patch.before, patch.after, relative_to_cwd(script))
+    if not diff:
+        return JobFiles(made, patch.notes)
+    name = f"{Path(script).name}.patch"
+    apply = f"the files start {script}: change it first with patch -p1 < {directory / name}"
+    return JobFiles(made | {name: diff}, [apply, *patch.notes])
+
+
+def patch_script(setting: TrainingSetup, script: str) -> ScriptPatch:
+    """Return the script for the layout of a setting, which saves its state and continues where it ended."""
+    _, text, _ = read_source(Path(script))
+    target = _target(setting)
+    layout = migrate(text, script, target) if target else None
+    notes: list[str] = []
+    if layout and layout.refusals:
+        if layout.refusals[0].message not in (*ALREADY.values(), SHARDS_ALREADY):
+            return ScriptPatch(text, text, [], _refusal(layout))
+        notes = [f"{script} is started as it is, since {layout.refusals[0].message}; for this plan:"]
+        notes += required_changes(setting)
+    elif setting.layout.kind == "deepspeed":
+        distributed = migrate(text, script, "ddp").refusals
+        if not distributed or distributed[0].message not in ALREADY.values():
+            return ScriptPatch(text, text, [], f"{script} does not use DeepSpeed, and no patch can make it")
+        notes = [f"{script} is started as it is, since {distributed[0].message}; for this plan:"]
+        notes += required_changes(setting)
+    elif layout:
+        notes = [_note(script, note.line, note.message) for note in layout.reports]
+    after = layout.after if layout else text
+    resumed = migrate(after, script, "resume")
+    if resumed.refusals:
+        notes.append(f"{_refusal(resumed)}: the run does not continue after a failure")
+    return ScriptPatch(text, resumed.after, notes)
+
+
+def _target(setting: TrainingSetup) -> str:
+    """Return the migration that makes the layout, or "" if there is none or the script stays one process."""
+    strategy = setting.layout
+    return "fsdp2" if strategy.is_fully_shard else "ddp" if strategy.replicates else ""
+
+
+def _refusal(migration: Migration) -> str:
+    refusal = migration.refusals[0]
+    return _note(migration.path, refusal.line, refusal.message)
+
+
+def _note(path: str, line: int, message: str) -> str:
+    return f"{relative_to_cwd(path)}:{line}: {message}"

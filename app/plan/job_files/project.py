@@ -1,0 +1,194 @@
+"""The training project of a plan: a program, its model, data, layout and checkpoints, which runs as it is.
+
+The files are rendered from ``assets/templates``. A part of the plan that no template does is refused
+(``unwritable.refuse_unwritable``), so the files do what the plan counted.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from ...hardware.machine import Machine
+from ...launchers import deepspeed
+from ...text.templates import render_template, template_functions
+from ...text.units import gib_text
+from ..batch_scaling import BatchScaling
+from ..types import TrainingSetup
+from . import header, lora_snippets, model_shape, optimizer_snippets
+from .accumulation import Accumulation
+from .checkpointing_snippets import RECOMPUTE
+
+SCRIPT, ACCELERATE_SCRIPT = "train.py", "train_accelerate.py"
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+FROM_RESUME = ("_random_state", "_set_random_state", "_write")  # of the template of review --to resume
+STEPS = 1000  # as in the templates
+WARM_UP_STEPS = 100  # without a reference run
+WIDTH = 120  # of a line
+
+
+class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a project depends on in addition to its setting."""
+
+    machine: Machine
+    accumulation: Accumulation
+    batch: BatchScaling | None = None
+    stateful_loader: bool = False  # torchdata is installed where the project runs
+
+
+def render_project(setting: TrainingSetup, options: ProjectOptions) -> dict[str, str]:
+    """Render the Python files of a setting, name to content."""
+    kind = template_kind(setting)
+    tags = _tags(setting, kind, options)
+    values = _values(setting, kind, tags, options)
+    made = {SCRIPT: render_template("deepspeed_train.py.in" if kind == "deepspeed" else "train.py.in", tags, values)}
+    made |= {name: render_template(f"{name}.in", tags, values) for name in ("model.py", "data.py")}
+    if kind == "deepspeed":
+        return made
+    made["parallel.py"] = render_template(f"{kind}_setup.py.in", tags, values)
+    made["checkpoint.py"] = render_template("checkpoint.py.in", tags, values)
+    return made
+
+
+def render_accelerate_script(setting: TrainingSetup, options: ProjectOptions) -> str:
+    """Render the program for ``accelerate launch``, which uses the same model and data."""
+    kind = template_kind(setting)
+    tags = _tags(setting, kind, options)
+    return render_template("accelerate_train.py.in", tags, _values(setting, kind, tags, options))
+
+
+def template_kind(setting: TrainingSetup) -> str:
+    """Return the name of the templates for a strategy; a single GPU uses those of DDP without its wrapper."""
+    strategy = setting.layout
+    return "deepspeed" if strategy.kind == "deepspeed" else "fsdp2" if strategy.is_fully_shard else "ddp"
+
+
+def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str]:
+    train, strategy = setting.train, setting.layout
+    width, _, how = (train.dtype or "fp32").partition("-")
+    mixed = width in ("bf16", "fp16") and how != "pure"
+    recomputes = train.act_ckpt not in (None, "none")
+    tags = {
+        "project": True,
+        "single": strategy.kind == "single",
+        "ddp": strategy.replicates,
+        "fsdp": kind == "fsdp2",
+        "block": recomputes or kind == "fsdp2",
+        "view": strategy.gradient_as_bucket_view,
+        "offload": strategy.cpu_offload,
+        "hybrid": strategy.kind == "hsdp",
+        "stage3": strategy.stage == 3,
+        "mixed": mixed,
+        "autocast": mixed and kind == "ddp",
+        "pure": how == "pure",
+        "scaler": mixed and width == "fp16",
+        "accumulate": (train.grad_accum or 1) > 1,
+        "unreduced": options.accumulation.unreduced,
+        "zero-stage": kind == "deepspeed",
+        "recomputes": recomputes and kind != "fsdp2",  # Accelerate shards and recomputes by its file
+        "numbered": options.accumulation.unreduced or strategy.replicates,  # micro-batches
+        "compile": train.compile,
+        train.act_ckpt or "none": True,
+        "act-offload": train.act_offload,
+        "lora": train.lora is not None,
+        "frozen": bool(train.frozen),
+        "part": train.lora is not None or bool(train.frozen),
+        "chunked": train.loss == "chunked",
+        "compiled": train.loss == "compiled",
+        "stateful": options.stateful_loader,
+    }
+    held = {name for name, is_held in tags.items() if is_held} | optimizer_snippets.optimizer_tags(setting, kind)
+    return held | model_shape.shape_tags(setting.model)
+
+
+def _values(setting: TrainingSetup, kind: str, tags: Collection[str], options: ProjectOptions) -> Mapping[str, str]:
+    train, strategy, machine = setting.train, setting.layout, options.machine
+    width, _, _ = (train.dtype or "fp32").partition("-")
+    share = options.batch.warm_up_share if options.batch else 0.0
+    functions = template_functions("resume.py.in", set(), FROM_RESUME)
+    blocks, root = _shard_arguments(setting, tags)
+    return model_shape.shape_values(setting.model) | {
+        "TITLE": header.strategy_title(setting),
+        "MADE_FOR": f" for {header.run_summary(setting)}",
+        "NEEDS": header.requirements(setting, kind),
+        "CONFIG": deepspeed.FILE,
+        "IN_JSON": ", optimizer" if "named" in tags else "",
+        "MICRO_BATCH": str(train.micro_batch or 1),
+        "ACCUMULATION": str(train.grad_accum or 1),
+        "SEQ_LEN": str(train.seq_len or 1),
+        "WARM_UP": str(round(share * STEPS) or WARM_UP_STEPS),
+        "LEARNING_RATE": header.learning_rate_line(setting, options.batch),
+        "SYNC_REASON": options.accumulation.reason,
+        "SYNC_EACH": str(not options.accumulation.unreduced),
+        "AROUND": _forward_contexts(tags),
+        "DTYPE": DTYPES.get(width, "float32"),
+        "FROZEN": f"{train.frozen or 0:.0%}",
+        "FROZEN_SHARE": f"{train.frozen or 0:g}",
+        "USED": ", ".join(_used_functions(kind, tags)),
+        "CHECKPOINTS": _call("Checkpoints", _checkpoint_arguments(tags), "    ", len("checkpoints = ")),
+        "FUNCTIONS": "\n\n\n".join(functions),
+        "SHARD_BLOCK": _call("fully_shard", ["module", *blocks], 12 * " "),
+        "OF_ROOT": ", ".join(root),
+        "SHARD_SIZE": str(strategy.shard_size or machine.ranks),
+        "BUILT_BYTES": gib_text(4 * setting.model.params),
+        "RECOMPUTE": RECOMPUTE.get(train.act_ckpt or "", ""),
+        "ADAPT": lora_snippets.render_adapter_function(setting),
+        "ADAPTED": lora_snippets.render_target_modules(setting),
+        "OPTIMIZER": optimizer_snippets.optimizer_lines(train, kind, set(tags)),
+        "OPTIMIZER_CLASS": optimizer_snippets.optimizer_classes(set(tags)),
+        "OPTIMIZER_DOC": optimizer_snippets.optimizer_docstring(train, kind, set(tags)),
+    }
+
+
+def _used_functions(kind: str, tags: Collection[str]) -> list[str]:
+    """Return the names that ``train.py`` imports from ``parallel.py``."""
+    makes = "make_optimizers" if "pair" in tags else "step_in_backward" if "in-backward" in tags else "make_optimizer"
+    names = ["finish", makes, "save", "set_up", "shard" if kind == "fsdp2" else "wrap"]
+    names += ["adapt"] if "lora" in tags else []
+    names += ["recompute"] if {"full", "selective-layer", "selective-op"} & set(tags) else []
+    return sorted(names)
+
+
+def _checkpoint_arguments(tags: Collection[str]) -> list[str]:
+    """Return the arguments of ``Checkpoints``: ZeroRedundancyOptimizer's states are saved by the rank that has them."""
+    several = "several" in tags
+    if "zero" in tags:
+        parts = ['**{f"optimizer_{n}": each.optim for n, each in enumerate(optimizers)}'] if several else []
+        optimizers, parts = "[]", parts or ["optimizer=optimizer.optim"]
+    else:
+        optimizers, parts = "optimizers" if several else "[optimizer]", []
+    parts += ["**schedulers" if several else "scheduler=scheduler"]
+    parts += ["scaler=scaler"] if "scaler" in tags else []
+    keywords = [part for part in parts if not part.startswith("**")]
+    unpacked = [part for part in parts if part.startswith("**")]
+    return ["CHECKPOINTS", "model", optimizers, *keywords, "batches=batches", *unpacked]
+
+
+def _shard_arguments(setting: TrainingSetup, tags: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments of ``fully_shard`` for a block and for the root."""
+    common = ["mesh=mesh"]
+    common += ["mp_policy=precision"] if "mixed" in tags else []
+    common += ["offload_policy=offload"] if "offload" in tags else []
+    reshard = setting.layout.reshard_after_forward
+    of_blocks = [*common, *([f"reshard_after_forward={reshard}"] if reshard is not None else [])]
+    of_blocks += ["shard_placement_fn=placement"] if "experts" in tags else []
+    return of_blocks, common
+
+
+def _call(name: str, arguments: Sequence[str], indent: str, used: int = 0) -> str:
+    """Return a call in one line, or if it is too long in several. ``used``: characters before it in its line."""
+    line = f"{name}({', '.join(arguments)})"
+    if len(indent) + used + len(line) <= WIDTH:
+        return line
+    inner = f"{indent}    {', '.join(arguments)}"
+    if len(inner) <= WIDTH:
+        return f"{name}(\n{inner}\n{indent})"
+    lines = "".join(f"{indent}    {argument},\n" for argument in arguments)
+    return f"{name}(\n{lines}{indent})"
+
+
+def _forward_contexts(tags: Collection[str]) -> str:
+    """Return the context managers of the forward pass."""
+    contexts = ["torch.autocast(tokens.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
+    if "act-offload" in tags:
+        contexts.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")
+    return ", ".join(contexts)
