@@ -11,6 +11,7 @@ from .errors import UserError
 from .system.files import expand_user
 
 if TYPE_CHECKING:
+    from ..knowledge.chapters import Chapter
     from ..knowledge.schema import Knowledge
 
 
@@ -47,9 +48,34 @@ def knowledge_for(options: Options, *, warn: bool = True) -> "Knowledge":
     return knowledge
 
 
+def knowledge_directories(options: Options) -> list[Path]:
+    """Return the directories with knowledge of the team: their usual one, then those given."""
+    from .knowledge_cache import team_directories
+
+    return [*team_directories(), *options.knowledge]
+
+
+def chapters_for(options: Options) -> "dict[str, Chapter]":
+    """Return the chapters, those of the team among them, in reading order.
+
+    An invalid chapter of the team is left out, with a line on standard error.
+    """
+    from ..knowledge.chapters import read_valid_chapters
+    from .text.terminal import print_progress
+
+    chapters, problems = read_valid_chapters(*knowledge_directories(options))
+    for problem in problems:
+        print_progress(f"ddpwizard: {_left_out(str(problem))}")
+    return chapters
+
+
 def left_out_lines(knowledge: "Knowledge") -> list[str]:
     """Return a line for each invalid entry that is not part of the knowledge base."""
-    return [f"{problem}; this entry is left out → ddpwizard kb check" for problem in knowledge.left_out]
+    return [_left_out(problem) for problem in knowledge.left_out]
+
+
+def _left_out(problem: str) -> str:
+    return f"{problem}; this entry is left out → ddpwizard kb check"
 
 
 def target_python(options: Options) -> str:

@@ -57,14 +57,18 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return sorted(path for path in found if path != self.directory / DESCRIPTION)
 
 
+def lab_ids(*extra: Path) -> set[str]:
+    """Return the ids of the causes that have a lab, read or not."""
+    return {path.parent.name for path in _descriptions(extra)}
+
+
 def read_labs(*extra: Path) -> dict[str, Lab]:
     """Return the built-in labs and those of further knowledge directories, by the id of their cause.
 
     Raises:
         KnowledgeError: A description is not valid.
     """
-    paths = [path for root in (BUILT_IN, *extra) for path in sorted((root / LABS).glob(f"*/{DESCRIPTION}"))]
-    return {path.parent.name: read_lab(path) for path in paths}
+    return {path.parent.name: read_lab(path) for path in _descriptions(extra)}
 
 
 def read_lab(path: Path) -> Lab:
@@ -80,6 +84,10 @@ def read_lab(path: Path) -> Lab:
         key, what = problem
         raise KnowledgeError(path, line_of(text, [key]), what)
     return msgspec.structs.replace(lab, cause=path.parent.name, directory=path.parent)
+
+
+def _descriptions(extra: tuple[Path, ...]) -> list[Path]:
+    return [path for root in (BUILT_IN, *extra) for path in sorted((root / LABS).glob(f"*/{DESCRIPTION}"))]
 
 
 def _problem(lab: Lab) -> tuple[str, str] | None:

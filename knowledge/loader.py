@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, get_origin
 
 import msgspec
 
+from .chapters import CHAPTERS, chapter_ids
 from .differences import mirror_differences
+from .labs import LABS
 from .pattern_cost import has_nested_repeat
 from .phrases import expand_cause, expand_question, unknown_group
-from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule
+from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule, Term
 from .stemming import clue_stems
 from .templates import names_in_template
 from .yaml_file import Key, KnowledgeError, convert, line_of, read_foreign_bytes
@@ -34,6 +36,7 @@ SHARED_FILES: dict[str, Any] = {
     "multi_rank_words.yaml": list[str],
     "facts.yaml": dict[str, str],
     "glossary.yaml": dict[str, str],
+    "terms.yaml": dict[str, Term],
 }
 FORMER_NAMES = {"scope.yaml": "in_scope_words.yaml", "several.yaml": "multi_rank_words.yaml"}  # of a team's files
 
@@ -70,9 +73,10 @@ def read_valid_knowledge(*extra: Path, thorough: bool = False) -> tuple[Knowledg
         KnowledgeError: A built-in file is invalid.
     """
     files, problems = _read_files(extra)
+    chapters = chapter_ids(*extra)
     while True:
         try:
-            return _combine(files, thorough), problems
+            return _combine(files, chapters, thorough), problems
         except KnowledgeError as error:
             culprit = _culprit(files, error.path)
             if culprit is None:
@@ -116,7 +120,7 @@ def _culprit(files: list[_File], path: Path) -> _File | None:
     return next((file for file in own if file.path == path), shared[-1] if shared else None)
 
 
-def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
+def _combine(files: Iterable[_File], chapters: set[str], thorough: bool) -> Knowledge:
     raw: dict[str, Any] = {name: get_origin(shape)() for name, shape in SHARED_FILES.items()}
     causes: dict[str, tuple[Cause, Path]] = {}
     origin: dict[str, Path] = {}
@@ -142,10 +146,11 @@ def _combine(files: Iterable[_File], thorough: bool) -> Knowledge:
         facts=raw["facts.yaml"],
         multi_rank_words=raw["multi_rank_words.yaml"],
         glossary=raw["glossary.yaml"],
+        terms=raw["terms.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",
     )
     paths = {id_: path for id_, (_, path) in causes.items()}
-    _check_links(knowledge, paths, origin)
+    _check_links(knowledge, paths, origin, chapters)
     for id_, path in paths.items():
         if thorough or not path.is_relative_to(BUILT_IN):
             _check_patterns(path, knowledge.causes[id_])
@@ -167,7 +172,7 @@ def _completed(knowledge: Knowledge) -> Knowledge:
 def _yaml_files(root: Path) -> list[Path]:
     shared = [root / name for name in SHARED_FILES if (root / name).is_file()]
     entries = sorted(p for p in (root / "causes" if (root / "causes").is_dir() else root).rglob("*.yaml"))
-    return shared + [p for p in entries if p not in shared]
+    return shared + [p for p in entries if p not in shared and p.relative_to(root).parts[0] not in (CHAPTERS, LABS)]
 
 
 def _check_place(path: Path, cause: Cause, root: Path) -> None:
@@ -182,9 +187,9 @@ def _check_place(path: Path, cause: Cause, root: Path) -> None:
         raise wrong("family", f"family {cause.family!r} and folder {path.parent.name!r} differ")
 
 
-def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str, Path]) -> None:
+def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str, Path], chapters: set[str]) -> None:
     findings = knowledge.findings()
-    for name, keys, problem in _undeclared_in_shared_files(knowledge, findings):
+    for name, keys, problem in _undeclared_in_shared_files(knowledge, findings, chapters):
         path = origin.get(name, BUILT_IN / name)
         raise KnowledgeError(path, line_of(path.read_bytes(), keys), problem)
     for id_, cause in knowledge.causes.items():
@@ -196,8 +201,10 @@ def _check_links(knowledge: Knowledge, paths: dict[str, Path], origin: dict[str,
             raise KnowledgeError(path, line_of(path.read_bytes(), [id_, "cause"]), f"no cause {rule.cause!r}")
 
 
-def _undeclared_in_shared_files(knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[str, list[Key], str]]:
-    """Yield every undeclared id in questions and in the scopes of findings, with its file."""
+def _undeclared_in_shared_files(
+    knowledge: Knowledge, findings: dict[str, str], chapters: set[str]
+) -> Iterator[tuple[str, list[Key], str]]:
+    """Yield every undeclared id in questions, in the scopes of findings and in terms, with its file."""
     for id_, question in knowledge.questions.items():
         heard = (term for ways in question.heard.values() for terms in ways for term in terms)
         if group := unknown_group(heard, knowledge.phrases):
@@ -211,6 +218,12 @@ def _undeclared_in_shared_files(knowledge: Knowledge, findings: dict[str, str]) 
     for id_, probe in knowledge.probes.items():
         if unknown := [name for name in probe.between_nodes if name not in probe.findings]:
             yield "probes.yaml", [id_, "between_nodes"], f"undeclared finding {unknown[0]!r}"
+    for name, term in knowledge.terms.items():
+        if term.chapter not in chapters:
+            yield "terms.yaml", [name, "chapter"], f"no chapter {term.chapter!r}"
+        for index, id_ in enumerate(term.causes):
+            if id_ not in knowledge.causes:
+                yield "terms.yaml", [name, "causes", index], f"no cause {id_!r}"
 
 
 def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> Iterator[tuple[list[Key], str]]:

@@ -214,6 +214,19 @@ class Rule(StrictStruct, frozen=True):
     why_unsafe: str = ""
 
 
+class Term(StrictStruct, frozen=True):
+    """A term of the field, for those who meet it first.
+
+    ``text``: two sentences. ``chapter`` explains more; ``causes`` are entries in which it counts; ``also``: other
+    spellings and names by which it is found.
+    """
+
+    text: str
+    chapter: str
+    causes: list[str] = []
+    also: list[str] = []
+
+
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     """The complete, validated knowledge base."""
 
@@ -229,6 +242,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
+    terms: dict[str, Term] = {}
     facts: dict[str, str] = {}  # what the fixes of an entry may name: values, and conditions (``case.…``)
     stems: dict[str, str] = {}  # of every phrase that is matched
     left_out: list[str] = []  # path:line: problem of each invalid entry of a team

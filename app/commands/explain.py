@@ -1,19 +1,27 @@
-"""``ddpwizard explain ID``: explain one cause or one rule, or list the entries on a term."""
+"""``ddpwizard explain ID``: explain one cause, rule, chapter or term, or list the entries on a word."""
+
+from collections.abc import Mapping
 
 import click
 import msgspec
 
+from ...knowledge.chapters import Chapter
+from ...knowledge.labs import lab_ids
 from ...knowledge.schema import Knowledge
 from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes
+from ..diagnosis.term_text import find_term, term_lines, term_spellings
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..options import Options, knowledge_for
+from ..labs.chapter_text import chapter_lines
+from ..options import Options, chapters_for, knowledge_directories, knowledge_for
 from ..review.rule_descriptions import matching_rules, rule_lines
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import align_columns, print_line
 from ..text.units import count_text
 from .common import common_options
+
+Entry = tuple[str, dict[str, object], list[str]]  # kind and body of a document, and the same as lines
 
 
 @click.command(name="explain")
@@ -22,7 +30,8 @@ from .common import common_options
 def command(words: tuple[str, ...], options: Options) -> int:
     """Explain one cause: what happens, its symptoms, its fixes, and the sources.
 
-    ID may also be a rule of the review (DW401), or a term (FSDP), whose entries are listed.
+    ID may also be a rule of the review (DW401), a chapter (collectives), or a term (reduce-scatter, local rank).
+    For any other words the entries that have them are listed.
     """
     knowledge = knowledge_for(options)
     typed = " ".join(words)
@@ -32,7 +41,14 @@ def command(words: tuple[str, ...], options: Options) -> int:
         kind, body = "rule", {"id": typed.upper(), **msgspec.to_builtins(rule)}
         lines = rule_lines(typed.upper(), rule)
     else:
-        kind, body, lines = _search(typed, knowledge)
+        chapters = chapters_for(options)
+        if chapter := chapters.get("-".join(typed.lower().split())):
+            kind, body, lines = _chapter(chapter, knowledge, lab_ids(*knowledge_directories(options)))
+        elif name := find_term(knowledge, typed):
+            kind, body = "term", {"id": name, **msgspec.to_builtins(knowledge.terms[name])}
+            lines = term_lines(name, knowledge, chapters)
+        else:
+            kind, body, lines = _search(typed, knowledge, chapters)
     if options.json:
         print_json(public_document(kind, knowledge, body))
     else:
@@ -41,8 +57,20 @@ def command(words: tuple[str, ...], options: Options) -> int:
     return ExitCode.OK
 
 
-def _search(typed: str, knowledge: Knowledge) -> tuple[str, dict[str, object], list[str]]:
-    """Return the entries on a term, as the kind and body of a document and as lines.
+def _chapter(chapter: Chapter, knowledge: Knowledge, labs: set[str]) -> Entry:
+    body = {
+        "id": chapter.id,
+        "order": chapter.order,
+        "title": chapter.title,
+        "summary": chapter.summary,
+        "pages": chapter.pages,
+        "labs": [id_ for id_ in chapter.labs if id_ in labs],
+    }
+    return "chapter", body, chapter_lines(chapter, knowledge, labs)
+
+
+def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter]) -> Entry:
+    """Return the causes and rules on a term.
 
     Raises:
         UserError: There are none.
@@ -50,8 +78,10 @@ def _search(typed: str, knowledge: Knowledge) -> tuple[str, dict[str, object], l
     found = [(cause.id, cause.title) for cause in matching_causes(knowledge, typed)]
     found += [(id_, knowledge.rules[id_].title) for id_ in matching_rules(knowledge, typed)]
     if not found:
-        hint = did_you_mean(closest(typed, [*knowledge.causes, *knowledge.rules]))
-        raise UserError(f"no cause {typed!r}", hint or "ddpwizard kb list shows all causes")
+        names = [*knowledge.causes, *knowledge.rules, *chapters, *term_spellings(knowledge)]
+        hint = did_you_mean(closest(typed, names))
+        problem = f"no cause, rule, chapter or term {typed!r}"
+        raise UserError(problem, hint or "ddpwizard kb list shows all causes")
     entries = [{"id": id_, "title": title} for id_, title in found]
     heading = f"{count_text(len(found), 'result')} for {typed}; ddpwizard explain ID shows one:"
     return "explain-search", {"term": typed, "entries": entries}, [heading, "", *align_columns(found)]

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...knowledge.chapters import read_valid_chapters
 from ...knowledge.loader import CAUSE_ID, read_valid_knowledge
 from ...knowledge.schema import Knowledge
 from ...knowledge.yaml_file import KnowledgeError, line_of
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..knowledge_cache import team_directories
-from ..options import Options, knowledge_for
+from ..options import Options, knowledge_directories, knowledge_for
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
@@ -33,18 +33,18 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @common_options
 def check(directory: Path | None, options: Options) -> int:
-    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns.
+    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns, terms, chapters.
 
     The examples of the team's entries must lead to them.
 
     Exit code 1: an error.
     """
-    extra = [*team_directories(), *options.knowledge, *([directory] if directory else [])]
+    extra = [*knowledge_directories(options), *([directory] if directory else [])]
     if missing := next((path for path in extra if not path.is_dir()), None):
         raise UserError(f"{missing}: no such directory", "name a directory with knowledge entries")
     try:
         knowledge, problems = read_valid_knowledge(*extra, thorough=True)
-        problems += _problems_of_examples(knowledge, extra)
+        problems += _problems_of_examples(knowledge, extra) + _problems_of_chapters(knowledge, extra)
     except KnowledgeError as error:  # of a built-in entry
         knowledge, problems = None, [error]
     if options.json:
@@ -68,6 +68,17 @@ def _problems_of_examples(knowledge: Knowledge, directories: Sequence[Path]) -> 
         KnowledgeError(path, line_of(path.read_bytes(), ["examples", each.number]), each.problem)
         for each in read_examples(causes, knowledge)
         if each.problem and (path := own[each.cause.id])
+    ]
+
+
+def _problems_of_chapters(knowledge: Knowledge, directories: Sequence[Path]) -> list[KnowledgeError]:
+    """Return what is wrong in the chapters, those of these directories among them."""
+    chapters, problems = read_valid_chapters(*directories)
+    return problems + [
+        KnowledgeError(chapter.path, line_of(chapter.path.read_bytes(), ["labs", number]), f"no cause {lab!r}")
+        for chapter in chapters.values()
+        for number, lab in enumerate(chapter.labs)
+        if lab not in knowledge.causes
     ]
 
 

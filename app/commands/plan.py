@@ -147,7 +147,7 @@ def command(
         from ..plan.job_files.package_versions import read_package_versions
 
         versions = read_package_versions(target_python(options))
-        made = plan_job_files(best_setting, Path(write), script, batch, versions, links)
+        made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)
         written = _write(Path(write), made.files)
         rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
         for note in made.notes:

@@ -36,6 +36,9 @@ SIGNS = {
     "↑": "^",
     "─": "-",
     "│": "|",
+    "═": "=",
+    "░": ".",
+    **dict.fromkeys("┌┐└┘├┤┬┴┼", "+"),
 }
 TABLE = str.maketrans(SIGNS)
 

@@ -15,24 +15,28 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
+from ...app.diagnosis.term_text import find_term, matching_terms
+from ...app.text.units import count_text
 from ...knowledge.schema import Cause, Knowledge
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, reflow, safe_content
 from ..widgets.line_input import LineInput
 
+TERM = "term:"  # begins the id of a row that is a term, not a cause
+
 
 class BrowserScreen(WizardScreen):
-    """The list of causes and the entry of the marked one."""
+    """The list of causes, with a search also of terms, and the entry of the marked one."""
 
     CSS_PATH = Path(__file__).with_name("browser.tcss")
     TITLE = "Knowledge base"
     ABOUT = (
-        "All known causes. Press / to search titles, ids and symptoms as you type. The arrow keys move through the "
-        "list. Tab goes to the text of the entry, which the arrow keys scroll."
+        "All known causes. Press / to search titles, ids, symptoms and terms as you type. The arrow keys move through "
+        "the list. Tab goes to the text of the entry, which the arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "search", id="browse.search", tooltip="Search by title, symptom or id"),
+        Binding("slash", "search", "search", id="browse.search", tooltip="Search by title, symptom, id or term"),
         Binding("f", "fix", "fix", id="browse.fix", tooltip="Show the fixes of this cause on this machine"),
         Binding(
             "g", "related", "related", id="browse.related", tooltip="Show causes that share evidence with this one"
@@ -53,6 +57,12 @@ class BrowserScreen(WizardScreen):
     @property
     def _causes(self) -> dict[str, Cause]:
         return self.state.knowledge.causes
+
+    @property
+    def _marked_cause(self) -> str | None:
+        """The id of the marked cause; None for a term."""
+        marked = self.query_one("#found", Choices).marked
+        return marked.id if marked and marked.id in self._causes else None
 
     def body(self) -> Iterable[Widget]:
         yield LineInput(placeholder="search (/)", moves="#found", id="search")
@@ -76,13 +86,21 @@ class BrowserScreen(WizardScreen):
     # -- searching
 
     def _rows(self, typed: str) -> list[Choice]:
-        return [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(self.state.knowledge, typed)]
+        """Return the term with this spelling, the causes with these words, then other terms with them."""
+        knowledge = self.state.knowledge
+        causes = [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(knowledge, typed)]
+        terms = [Choice(TERM + name, safe_content(name), "term") for name in matching_terms(knowledge, typed)]
+        exact = 1 if find_term(knowledge, typed) else 0
+        return terms[:exact] + causes + terms[exact:]
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         rows = self._rows(event.value)
-        self.query_one("#found", Choices).set_items(rows)
-        self.show_header(facts=f"{len(rows)} of {len(self._causes)} causes")
+        exact_term = bool(rows) and rows[0].id not in self._causes
+        self.query_one("#found", Choices).set_items(rows, first=exact_term)
+        causes = sum(row.id in self._causes for row in rows)
+        terms = f", {count_text(len(rows) - causes, 'term')}" if len(rows) > causes else ""
+        self.show_header(facts=f"{causes} of {len(self._causes)} causes{terms}")
         self._show()
 
     @on(Input.Submitted)
@@ -100,7 +118,12 @@ class BrowserScreen(WizardScreen):
     def _show(self) -> None:
         marked = self.query_one("#found", Choices).marked
         self.query_one("#entry", VerticalScroll).scroll_home(animate=False)
-        entry = entry_content(self._causes[marked.id], self.state.knowledge) if marked else Content("Nothing found.")
+        if not marked:
+            entry = Content("Nothing found.")
+        elif cause := self._causes.get(marked.id):
+            entry = entry_content(cause, self.state.knowledge)
+        else:
+            entry = term_content(marked.id.removeprefix(TERM), self.state.knowledge)
         self.query_one("#text", Static).update(entry)
 
     # -- actions
@@ -109,12 +132,12 @@ class BrowserScreen(WizardScreen):
         self.query_one("#search").focus()
 
     async def action_fix(self) -> None:
-        if marked := self.query_one("#found", Choices).marked:
-            await self.wizard.open("fix", cause=marked.id)
+        if cause := self._marked_cause:
+            await self.wizard.open("fix", cause=cause)
 
     def action_related(self) -> None:
-        if marked := self.query_one("#found", Choices).marked:
-            self.run_worker(self._relate(marked.id), group="related", exclusive=True)
+        if cause := self._marked_cause:
+            self.run_worker(self._relate(cause), group="related", exclusive=True)
 
     async def _relate(self, cause: str) -> None:
         from ...app.diagnosis.decision_graph import related_causes
@@ -154,6 +177,18 @@ def entry_content(cause: Cause, knowledge: Knowledge) -> Content:
     ]
     for section in cause_sections(cause, knowledge):
         rows += [Content(""), Content.styled(section.title, "bold $accent"), *map(_line, section.lines)]
+    return join_lines(*rows)
+
+
+def term_content(name: str, knowledge: Knowledge) -> Content:
+    """Render a term: its text, its chapter, its causes."""
+    term = knowledge.terms[name]
+    rows = [safe_content(name, "bold"), safe_content(" / ".join(["term", *term.also]), "$muted"), Content("")]
+    rows += [safe_content(term.text), Content(""), Content.styled("Chapter", "bold $accent")]
+    rows += [safe_content(f"  ddpwizard explain {term.chapter}")]
+    if term.causes:
+        rows += [Content(""), Content.styled("Causes", "bold $accent")]
+        rows += [Content.assemble("  – ", safe_content(knowledge.causes[id_].title)) for id_ in term.causes]
     return join_lines(*rows)
 
 

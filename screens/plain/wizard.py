@@ -220,8 +220,12 @@ class PlainWizard:
 
     def _search(self, words: str = "") -> None:
         from ...app.diagnosis.cause_text import cause_lines, matching_causes
+        from ...app.diagnosis.term_text import find_term, term_lines
 
-        found = matching_causes(self.state.knowledge, words or self.prompt.ask("Search for: "))
+        words = words or self.prompt.ask("Search for: ")
+        if term := find_term(self.state.knowledge, words):
+            self.prompt.write("", *term_lines(term, self.state.knowledge, {}), "")
+        found = matching_causes(self.state.knowledge, words)
         if not found:
             self.prompt.write("  No known cause has these words.")
             return

@@ -70,9 +70,11 @@ class NoColorFilter(LineFilter):
 ASCII = str.maketrans(
     {
         **dict.fromkeys("─━–—‐‑▁▂▃", "-"),
-        **dict.fromkeys("▄▅", "="),
+        **dict.fromkeys("▄▅═", "="),
+        "░": ".",
         **dict.fromkeys("·│┃▏▎", "|"),
         **dict.fromkeys("▍▌▋▊▉▆▇█", "#"),
+        **dict.fromkeys("┌┐└┘├┤┬┴┼", "+"),
         **dict.fromkeys("▸▶›→»", ">"),
         **dict.fromkeys("◀‹←«", "<"),
         **dict.fromkeys("•●", "*"),

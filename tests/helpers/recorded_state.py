@@ -49,6 +49,7 @@ from ddpwizard.knowledge.schema import (
     Question,
     Reference,
     Signature,
+    Term,
     Verification,
 )
 from ddpwizard.screens.shell.state import WizardState
@@ -159,6 +160,11 @@ def knowledge() -> Knowledge:
         topics={},
         multi_rank_words=[],
         glossary={},
+        terms={
+            "/dev/shm": Term(
+                text="A file system in memory. Loader workers use it.", chapter="networks", causes=["shm-too-small"]
+            )
+        },
         version="recorded",
     )
 

@@ -484,6 +484,16 @@ class TestBrowser:
             await shows(pilot, "3 of 3 causes")
 
     @walk
+    async def test_search_finds_a_term_which_has_no_fixes(self) -> None:
+        async with WizardApp(RecordedState(), "browse").run_test(size=SIZE) as pilot:
+            await pilot.press("slash", *"/DEV/SHM")
+            await shows(pilot, "1 of 3 causes, 1 term", "A file system in memory.", "ddpwizard explain networks")
+            await pilot.press("enter", "f", "g")
+            await shows(pilot, "1 of 3 causes, 1 term", "A file system in memory.")
+            await pilot.press("down")
+            await shows(pilot, "Fix it by hand")
+
+    @walk
     async def test_an_entry_has_all_sections(self) -> None:
         async with WizardApp(RecordedState(), "browse", cause="port-in-use").run_test(size=(100, 60)) as pilot:
             await shows(pilot, "Symptoms", "What happens", "Fixes", "Sources", "2.13")

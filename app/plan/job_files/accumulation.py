@@ -31,7 +31,7 @@ def weigh_accumulation(setting: TrainingSetup, links: Links | None = None) -> Ac
         return Accumulation(False, "")
     kept = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
     reduced = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=True))
-    bytes_more = gib_text(max(0.0, model_states(kept).grads - model_states(reduced).grads))
+    bytes_more = gib_text(max(0.0, model_states(kept).total - model_states(reduced).total))
     saved_s, whole_s = _saved_seconds(reduced, links) if links else (0.0, 0.0)
     time = f" and save about {saved_s:.2g} s of a step of {whole_s:.2g} s" if whole_s else ""
     if strategy.sync_each_batch is False:

@@ -1,0 +1,43 @@
+"""A term as text for people, and the search over all terms."""
+
+import textwrap
+from collections.abc import Mapping
+
+from ...knowledge.chapters import COLUMNS, Chapter
+from ...knowledge.schema import Knowledge
+from ..text.suggestions import normalise
+from ..text.terminal import align_columns
+
+
+def find_term(knowledge: Knowledge, typed: str) -> str | None:
+    """Return the term with this spelling, in any case, with or without hyphens and blanks, or in the plural."""
+    spellings = {normalise(other): name for name, term in knowledge.terms.items() for other in term.also}
+    spellings |= {normalise(name): name for name in knowledge.terms}
+    key = normalise(typed)
+    return spellings.get(key) or spellings.get(key.removesuffix("s"))
+
+
+def matching_terms(knowledge: Knowledge, typed: str) -> list[str]:
+    """Return the terms that have every word typed in a spelling, the one with just this spelling first."""
+    words = typed.lower().split()
+    exact = find_term(knowledge, typed)
+    texts = {name: " ".join([name, *term.also]).lower() for name, term in knowledge.terms.items()}
+    found = [name for name, text in texts.items() if words and all(word in text for word in words)]
+    return [exact, *(name for name in found if name != exact)] if exact else found
+
+
+def term_spellings(knowledge: Knowledge) -> list[str]:
+    """Return every spelling of every term."""
+    return [spelling for name, term in knowledge.terms.items() for spelling in (name, *term.also)]
+
+
+def term_lines(name: str, knowledge: Knowledge, chapters: Mapping[str, Chapter]) -> list[str]:
+    """Return a term as plain lines with headings in capitals."""
+    term = knowledge.terms[name]
+    lines = [name, " / ".join(["term", *term.also]), "", *textwrap.wrap(term.text, COLUMNS)]
+    if chapter := chapters.get(term.chapter):
+        lines += ["", "CHAPTER", f"  {chapter.title}: ddpwizard explain {chapter.id}"]
+    if term.causes:
+        rows = [(id_, knowledge.causes[id_].title) for id_ in term.causes]
+        lines += ["", "CAUSES", *(f"  {row}" for row in align_columns(rows))]
+    return lines

@@ -1,0 +1,146 @@
+"""``explain`` for every kind of entry: cause, rule, chapter, term, and the search."""
+
+import json
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.diagnosis.cause_text import cause_lines
+from ddpwizard.app.diagnosis.term_text import find_term, matching_terms
+from ddpwizard.knowledge.chapters import read_chapters
+from ddpwizard.knowledge.labs import lab_ids
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.command import ddpwizard, refused
+
+
+def test_cause_is_printed_with_every_part():
+    knowledge = built_in_knowledge()
+    assert cause_lines(knowledge.causes["port-in-use"], knowledge)[0] in ddpwizard("explain", "port-in-use").stdout
+    for cause in knowledge.causes.values():
+        text = "\n".join(cause_lines(cause, knowledge))
+        for part in (cause.title, cause.symptoms[0], cause.sources[0].url, cause.fixes[0].title):
+            assert part in text, (cause.id, part)
+
+
+@pytest.mark.parametrize("typed", ["DW401", "dw401"])
+def test_rule_is_found_in_any_case(typed: str):
+    done = ddpwizard("explain", typed)
+    rule = built_in_knowledge().rules["DW401"]
+    assert done.returncode == 0, done.stderr
+    for part in (rule.title, rule.why, rule.symptom, rule.fix, f"ddpwizard explain {rule.cause}"):
+        assert part in done.stdout
+    shown = json.loads(ddpwizard("explain", typed, "--json").stdout)
+    assert (shown["schema"], shown["id"], shown["cause"]) == ("ddpwizard.rule/1", "DW401", rule.cause)
+
+
+def test_chapter_is_its_pages_and_the_labs_that_exist():
+    chapter = read_chapters()["collectives"]
+    done = ddpwizard("explain", "Collectives")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{chapter.title}\n")
+    for page in chapter.pages:
+        assert page in done.stdout
+    shown = json.loads(ddpwizard("explain", "collectives", "--json").stdout)
+    assert (shown["schema"], shown["order"], shown["pages"]) == ("ddpwizard.chapter/1", 4, chapter.pages)
+    assert shown["labs"] == [id_ for id_ in chapter.labs if id_ in lab_ids()]
+    labs = done.stdout.partition("\nLABS\n")[2]
+    assert shown["labs"] and [line.split()[0] for line in labs.splitlines()] == shown["labs"]
+
+
+def test_chapter_id_may_be_two_words():
+    assert ddpwizard("explain", "silent", "numbers").stdout.startswith("Numbers that change silently\n")
+
+
+def test_term_is_its_text_its_chapter_and_its_causes():
+    knowledge = built_in_knowledge()
+    term = knowledge.terms["local rank"]
+    done = ddpwizard("explain", "local", "rank")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("local rank\n")
+    assert term.text in " ".join(done.stdout.split())
+    assert f"ddpwizard explain {term.chapter}" in done.stdout
+    for id_ in term.causes:
+        assert id_ in done.stdout and knowledge.causes[id_].title in done.stdout
+    shown = json.loads(ddpwizard("explain", "local", "rank", "--json").stdout)
+    assert (shown["schema"], shown["id"], shown["text"]) == ("ddpwizard.term/1", "local rank", term.text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("FSDP", "FSDP"),
+        ("all reduce", "all-reduce"),
+        ("ALL_REDUCE", "all-reduce"),
+        ("allreduce", "all-reduce"),
+        ("LOCAL_RANK", "local rank"),
+        ("process groups", "process group"),
+        ("out of memory", "OOM"),
+        ("NCCL_IB_GID_INDEX", "GID"),
+        ("/dev/shm", "/dev/shm"),
+        ("zero 3", "ZeRO-3"),
+        ("", None),
+        ("进程", None),
+        ("rank of a collective", None),
+    ],
+)
+def test_term_is_found_by_any_spelling(typed: str, name: str | None):
+    assert find_term(built_in_knowledge(), typed) == name
+
+
+def test_search_for_terms_has_every_word_and_the_exact_term_first():
+    found = matching_terms(built_in_knowledge(), "rank")
+    assert found[0] == "rank" and {"local rank", "global rank", "node rank"} <= set(found)
+    assert len(found) == len(set(found))
+    assert matching_terms(built_in_knowledge(), "size world") == ["world size", "local world size"]
+    assert matching_terms(built_in_knowledge(), "") == []
+
+
+def test_other_words_list_the_entries_that_have_them_those_in_the_title_first():
+    lines = ddpwizard("explain", "gradient").stdout.splitlines()
+    listed = [line.split()[0] for line in lines[2:]]
+    knowledge = built_in_knowledge()
+    assert lines[0].startswith(f"{len(listed)} results for gradient") and len(listed) > 3
+    assert set(listed) <= {*knowledge.causes, *knowledge.rules}
+    assert "gradient" in lines[2].lower()
+    assert any(id_ in knowledge.rules for id_ in listed), "rules as well"
+    shown = json.loads(ddpwizard("explain", "gradient", "--json").stdout)
+    assert [entry["id"] for entry in shown["entries"]] == listed
+    assert "unused-parameters" in ddpwizard("explain", "unused", "gradient").stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        ("unsued-parameters", "unused-parameters"),
+        ("DW4011", "DW401"),
+        ("colectives", "collectives"),
+        ("reduce-scater", "reduce-scatter"),
+    ],
+)
+def test_suggestion_is_the_nearest_id_of_any_kind(typed: str, nearest: str):
+    line = refused(ddpwizard("explain", typed), 2)
+    assert f"no cause, rule, chapter or term {typed!r} → did you mean " in line
+    assert nearest in line.partition("did you mean")[2].rstrip("?").replace(",", "").split()
+
+
+def test_nothing_similar_leads_to_the_list():
+    assert "kb list shows all causes" in refused(ddpwizard("explain", "zzzzzz"), 2)
+
+
+def test_invalid_chapter_of_a_team_is_left_out_with_a_warning(tmp_path: Path):
+    (tmp_path / "chapters").mkdir()
+    path = tmp_path / "chapters" / "ours.yaml"
+    path.write_text("order: 20\n")
+    (tmp_path / "terms.yaml").write_text("odd thing: {text: It is odd. It is seldom met., chapter: ours}\n")
+    done = ddpwizard("explain", "odd", "thing", "--knowledge", str(tmp_path))
+    assert done.returncode == 0 and "It is seldom met." in done.stdout
+    assert [f"{path}:1: " in line for line in done.stderr.splitlines()] == [True]
+    checked = ddpwizard("kb", "check", str(tmp_path))
+    assert checked.returncode == 1 and f"{path}:1: " in checked.stdout
+
+
+def test_kb_check_reports_labs_of_a_chapter_that_are_no_causes(tmp_path: Path):
+    (tmp_path / "chapters").mkdir()
+    path = tmp_path / "chapters" / "ours.yaml"
+    path.write_text("order: 20\ntitle: Ours\nsummary: Ours.\npages: [Ours.]\nlabs:\n  - port-in-use\n  - no-such\n")
+    checked = ddpwizard("kb", "check", str(tmp_path))
+    assert checked.returncode == 1 and f"{path}:7: no cause 'no-such'" in checked.stdout
