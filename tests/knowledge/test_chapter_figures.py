@@ -10,6 +10,7 @@ import pytest
 import torch
 from ddpwizard.knowledge.chapters import read_chapters
 from helpers.command import ddpwizard
+from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES
 from torch.distributed.constants import default_pg_timeout
 from torch.utils.data import DistributedSampler
 
@@ -49,7 +50,7 @@ def test_shares_of_an_epoch_are_those_of_the_sampler(row: str, epoch: int):
 def test_time_outs_and_buckets_are_those_of_torch():
     assert default_pg_timeout == timedelta(minutes=30), "of gloo; that of NCCL is in CUDA builds only"
     assert "30 with gloo" in CHAPTERS["launching"].pages[1]
-    assert torch.distributed._DEFAULT_FIRST_BUCKET_BYTES == 2**20
+    assert _DEFAULT_FIRST_BUCKET_BYTES == 2**20
     assert "the first one 1 MiB" in CHAPTERS["ddp-step"].pages[1]
 
 
