@@ -1,0 +1,98 @@
+"""What the chapters print is what torch and the planner compute, and their first script runs."""
+
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from ddpwizard.knowledge.chapters import read_chapters
+from helpers.command import ddpwizard
+from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES
+from torch.distributed.constants import default_pg_timeout
+from torch.utils.data import DistributedSampler
+
+CHAPTERS = read_chapters()
+
+
+def shares(samples: int, ranks: int, *, epoch: int = 0, shuffle: bool = True) -> list[list[int]]:
+    """Return the samples of each rank as DistributedSampler gives them."""
+    found = []
+    for rank in range(ranks):
+        sampler: DistributedSampler[int] = DistributedSampler(
+            torch.arange(samples),  # pyright: ignore[reportArgumentType]
+            num_replicas=ranks,
+            rank=rank,
+            shuffle=shuffle,
+        )
+        sampler.set_epoch(epoch)
+        found.append(list(sampler))
+    return found
+
+
+def test_shares_without_shuffling_are_those_of_the_sampler():
+    page = CHAPTERS["data"].pages[0]
+    drawn = re.findall(r"^  rank (\d)  (.{1,22})", page, re.MULTILINE)
+    assert [sorted(map(int, numbers.split())) for _, numbers in drawn] == [
+        sorted(share) for share in shares(10, 4, shuffle=False)
+    ]
+
+
+@pytest.mark.parametrize(("row", "epoch"), [("set_epoch(0)", 0), ("set_epoch(1)", 1), ("without     ", 0)])
+def test_shares_of_an_epoch_are_those_of_the_sampler(row: str, epoch: int):
+    line = next(line for line in CHAPTERS["data"].pages[1].splitlines() if line.strip().startswith(row))
+    numbers = [int(digit) for digit in re.findall(r" (\d)(?= |$)", line)]
+    assert numbers == [sample for share in shares(8, 2, epoch=epoch) for sample in share]
+
+
+def test_time_outs_and_buckets_are_those_of_torch():
+    assert default_pg_timeout == timedelta(minutes=30), "of gloo; that of NCCL is in CUDA builds only"
+    assert "30 with gloo" in CHAPTERS["launching"].pages[1]
+    assert _DEFAULT_FIRST_BUCKET_BYTES == 2**20
+    assert "the first one 1 MiB" in CHAPTERS["ddp-step"].pages[1]
+
+
+def test_bytes_of_the_stages_are_computed_from_16_bytes_a_parameter():
+    per_parameter = {"DDP, ZeRO-0": 16, "ZeRO-1": 4 + 12 / 8, "ZeRO-2": 2 + 14 / 8, "ZeRO-3, FSDP": 16 / 8}
+    drawn = re.findall(r"^  (\S.*?) +(\d+) GB  (█+)", CHAPTERS["sharding"].pages[0], re.MULTILINE)
+    assert {name: int(gigabytes) for name, gigabytes, _ in drawn} == {
+        name: int(7 * size + 0.5) for name, size in per_parameter.items()
+    }
+    for name, _, bar in drawn:
+        assert len(bar) == round(40 * per_parameter[name] / 16)
+
+
+def test_plan_in_the_chapter_is_that_of_the_planner():
+    page = CHAPTERS["sharding"].pages[2]
+    command = next(line.split()[1:] for line in page.splitlines() if "ddpwizard plan" in line)
+    planned = ddpwizard(*command)
+    assert planned.returncode == 0, planned.stderr
+    rows = re.findall(r"^  [✓✗] (\S+) +(no|all) +([\d.]+) +\d+ +(\d\.\d+) s", planned.stdout, re.MULTILINE)
+    computed = {(name, recompute): (round(float(gib)), float(step)) for name, recompute, gib, step in rows}
+    drawn = re.findall(r"^    (FSDP2|DDP) +(no|all) +(\d+) +(fits|no)(?: +(\d\.\d+) s)?", page, re.MULTILINE)
+    assert len(drawn) == 3
+    for name, recompute, gib, fits, step in drawn:
+        planned_gib, planned_step = computed[name, recompute]
+        assert planned_gib == int(gib), (name, recompute)
+        assert (fits == "fits") == (planned_gib < 79)
+        assert not step or planned_step == pytest.approx(float(step), abs=0.02)
+
+
+@pytest.mark.jobs
+def test_first_script_runs(tmp_path: Path):
+    lines = CHAPTERS["ranks"].pages[2].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.strip().startswith("import torch"))
+    (tmp_path / "hello.py").write_text("\n".join(line.strip() for line in lines[first : first + 4]))
+    command = next(line.split() for line in lines if line.strip().startswith("torchrun"))
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *command[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
