@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..errors import UserError
 from .model.parameter_counts import embedding_params
-from .types import Model, TrainingOptions, TrainingSetup
+from .types import Model, Strategy, TrainingOptions, TrainingSetup
 
 
 class RankShare(NamedTuple):
-    """What one rank computes.
+    """Part of a setting that one rank computes.
 
     ``setting``: its part of the model, with the tokens that pass through it. ``kept``: the layers with the tokens of
     which it keeps all tensors; with tensor parallelism a rank keeps a part of each tensor, as many bytes as if it had
@@ -51,10 +52,43 @@ def rank_share(setting: TrainingSetup) -> RankShare:
     return RankShare(of_rank, kept, min(stages, setting.train.grad_accum or 1))
 
 
+def split_ways(strategy: Strategy) -> int:
+    """Return the number of ranks that work on the same sequences."""
+    return (strategy.tensor or 1) * (strategy.pipeline or 1) * (strategy.context or 1)
+
+
 def data_parallel_ranks(setting: TrainingSetup) -> int:
     """Return the number of ranks that have different sequences."""
-    strategy = setting.layout
-    return setting.gpus // ((strategy.tensor or 1) * (strategy.pipeline or 1) * (strategy.context or 1))
+    return setting.gpus // split_ways(setting.layout)
+
+
+def check_split(setting: TrainingSetup) -> None:
+    """Check that the ranks of a strategy divide what they split.
+
+    Raises:
+        UserError: They do not.
+    """
+    strategy, model = setting.layout, setting.model
+    if not strategy.splits_model:
+        return
+    tensor, per_node = strategy.tensor or 1, setting.gpus // setting.nodes
+    problems = {
+        "is for fsdp2": strategy.kind != "fsdp2",
+        f"the ranks do not divide {setting.gpus} GPUs": setting.gpus % max(1, split_ways(strategy)) > 0,
+        f"tensor is {tensor}, with {per_node} GPUs on a node": per_node % tensor > 0,
+        f"tensor is {tensor}, with {model.heads} heads": (model.heads or tensor) % tensor > 0,
+        f"pipeline is {strategy.pipeline}, with {model.layers} layers": (strategy.pipeline or 1) > (model.layers or 1),
+        f"pipeline is {strategy.pipeline}, on {setting.nodes} nodes": (strategy.pipeline or 1) % setting.nodes > 0
+        and setting.nodes % (strategy.pipeline or 1) > 0,
+        f"expert is {strategy.expert}, with {model.experts or 'no'} experts": (model.experts or 0)
+        % (strategy.expert or 1)
+        > 0
+        or bool(strategy.expert and not model.experts),
+        f"expert is {strategy.expert}, with {setting.gpus} GPUs": setting.gpus % (strategy.expert or 1) > 0,
+    }
+    for problem, is_wrong in problems.items():
+        if is_wrong:
+            raise UserError(f"strategy: {problem}", "give numbers of ranks that divide what they split")
 
 
 def _sequence_share(train: TrainingOptions, ranks: int) -> TrainingOptions:

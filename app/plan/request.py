@@ -20,7 +20,7 @@ from . import model_source, spec, train_options
 from .machine import resolve
 from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
-from .strategies.split_layouts import check_split
+from .rank_share import check_split
 from .timing.communication import Links
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
 

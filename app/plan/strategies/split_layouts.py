@@ -8,9 +8,9 @@ from math import gcd
 
 import msgspec
 
-from ...errors import UserError
 from ..memory.activations import has_known_shape
 from ..model.parameter_counts import is_encoder_decoder
+from ..rank_share import split_ways
 from ..types import Model, Strategy, TrainingSetup
 
 LONG_SEQUENCE = 8192  # tokens from which it is worth splitting a sequence
@@ -43,11 +43,6 @@ def can_split(setting: TrainingSetup) -> bool:
     return plain and not (model.tower or setting.train.quant)
 
 
-def split_ways(strategy: Strategy) -> int:
-    """Return the number of ranks that work on the same sequences."""
-    return (strategy.tensor or 1) * (strategy.pipeline or 1) * (strategy.context or 1)
-
-
 def keep_batch(setting: TrainingSetup) -> TrainingSetup:
     """Accumulate more micro-batches, so that a step has as many sequences as without splitting."""
     ways = split_ways(setting.layout)
@@ -55,35 +50,6 @@ def keep_batch(setting: TrainingSetup) -> TrainingSetup:
         return setting
     accumulated = (setting.train.grad_accum or 1) * ways
     return msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, grad_accum=accumulated))
-
-
-def check_split(setting: TrainingSetup) -> None:
-    """Check that the ranks of a strategy divide what they split.
-
-    Raises:
-        UserError: They do not.
-    """
-    strategy, model = setting.layout, setting.model
-    if not strategy.splits_model:
-        return
-    tensor, per_node = strategy.tensor or 1, setting.gpus // setting.nodes
-    problems = {
-        "is for fsdp2": strategy.kind != "fsdp2",
-        f"the ranks do not divide {setting.gpus} GPUs": setting.gpus % max(1, split_ways(strategy)) > 0,
-        f"tensor is {tensor}, with {per_node} GPUs on a node": per_node % tensor > 0,
-        f"tensor is {tensor}, with {model.heads} heads": (model.heads or tensor) % tensor > 0,
-        f"pipeline is {strategy.pipeline}, with {model.layers} layers": (strategy.pipeline or 1) > (model.layers or 1),
-        f"pipeline is {strategy.pipeline}, on {setting.nodes} nodes": (strategy.pipeline or 1) % setting.nodes > 0
-        and setting.nodes % (strategy.pipeline or 1) > 0,
-        f"expert is {strategy.expert}, with {model.experts or 'no'} experts": (model.experts or 0)
-        % (strategy.expert or 1)
-        > 0
-        or bool(strategy.expert and not model.experts),
-        f"expert is {strategy.expert}, with {setting.gpus} GPUs": setting.gpus % (strategy.expert or 1) > 0,
-    }
-    for problem, is_wrong in problems.items():
-        if is_wrong:
-            raise UserError(f"strategy: {problem}", "give numbers of ranks that divide what they split")
 
 
 def _tensor_ranks(model: Model, per_node: int) -> int:

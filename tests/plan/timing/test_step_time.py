@@ -179,7 +179,7 @@ NODE_GBPS = {"H100": 400 * 0.85, "A100-80G": 200 * 0.85, "A100-40G": 200 * 0.85}
 
 
 class TestOptions:
-    """What options add to a step or take from it."""
+    """Time that options add to a step or take from it."""
 
     def compute_s(self, model: Model = LLAMA, **train: Any) -> float:
         asked = setting(Strategy(kind="single"), model=model, gpus=1, nodes=1, **({"micro_batch": 4} | train))

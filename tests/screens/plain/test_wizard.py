@@ -122,11 +122,12 @@ def test_checks_and_search() -> None:
 
 
 def test_a_run_is_planned() -> None:
-    done = ddpwizard(*PLAIN, stdin="7\n\nno\n0\n512\n16\nabacus\na100-80g\nq\n")
+    done = ddpwizard(*PLAIN, stdin="7\n\n16 abacus\n16 a100-80g\n9\n1\nno\n0\n512\nq\n")
     assert done.returncode == 0, done.stderr
     assert "Llama-3.1-8B · 8.03 B parameters · 16 GPUs of 79 GiB" in done.stdout
     assert "a whole number is needed" in done.stdout and "0: not between 1 and 10,000,000" in done.stdout
     assert "GPU abacus: not known" in done.stdout
+    assert "9: no such answer → a number from 1 to 3" in done.stdout
     asked = ["plan", "--params", "8030261248", "--layers", "32", "--hidden", "4096", "--heads", "32"]
     asked += ["--kv-heads", "8", "--intermediate", "14336", "--vocab", "128256"]
     same = ddpwizard(*asked, "--seq-len", "512", "--gpus", "16", "--gpu", "a100-80g")
