@@ -1,6 +1,7 @@
 """The files of a plan for a script that exists: a patch with the planned layout, or a new program if there is none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ class ScriptPatch(NamedTuple):
 
     before: str
     after: str
-    notes: list[str]
+    notes: Sequence[str]
     unusable: str = ""
 
 
@@ -51,22 +52,23 @@ def plan_job_files(
     if not Path(script).is_file():
         note = [f"{script} does not exist: {SCRIPT} is a new program"] if script != SCRIPT else []
         return JobFiles(render_job_files(setting, "", batch, versions, links), note)
-    patch = patch_script(setting, script)
+    _, text, _ = read_source(Path(script))
+    patch = patch_script(setting, script, text)
     if patch.unusable:
         note = f"{patch.unusable}: {SCRIPT} is a new program; put your model into model.py and your data into data.py"
         return JobFiles(render_job_files(setting, "", batch, versions, links), [note])
     made = render_job_files(setting, script_path_from(directory, script), batch, versions, links)
     diff = unified_diff(patch.before, patch.after, relative_to_cwd(script))
     if not diff:
-        return JobFiles(made, patch.notes)
+        return JobFiles(made, list(patch.notes))
     name = f"{Path(script).name}.patch"
     apply = f"the files start {script}: change it first with patch -p1 < {directory / name}"
     return JobFiles(made | {name: diff}, [apply, *patch.notes])
 
 
-def patch_script(setting: TrainingSetup, script: str) -> ScriptPatch:
+@lru_cache(maxsize=8)  # the screen asks at each key
+def patch_script(setting: TrainingSetup, script: str, text: str) -> ScriptPatch:
     """Return the script for the layout of a setting, which saves its state and continues where it ended."""
-    _, text, _ = read_source(Path(script))
     target = _target(setting)
     layout = migrate(text, script, target) if target else None
     notes: list[str] = []
