@@ -1,4 +1,4 @@
-"""One run of a lab: the job is started for real, and watched until it ends, stands still or is over its limit."""
+"""One run of a lab: the job is started for real, and watched until it ends, hangs or is over its limit."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ Ending = Literal["ended", "hung", "slow", "over its limit"]
 
 
 class LabRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run showed. ``code`` is that of an ended job, ``report`` what was sampled of one that was not ended."""
+    """Observations of one run. ``code`` is that of an ended job, ``report`` what was sampled of one that was not ended."""
 
     ending: Ending
     output: str
@@ -113,7 +113,7 @@ async def run_lab(
 
 
 async def _failing_report(lab: Lab, job: LocalJob, on_report: Callable[[JobReport], None] | None) -> JobReport:
-    """Wait until the job stands still, or shows that it is slow, and return what was sampled of it."""
+    """Wait until the job hangs, or shows that it is slow, and return what was sampled of it."""
     seen = ""
     while True:
         await asyncio.sleep(SAMPLE_GAP_S)

@@ -1,4 +1,4 @@
-"""What a learner has read and repaired, kept in one file of the state directory."""
+"""The pages read and the labs repaired, kept in one file of the state directory."""
 
 from pathlib import Path
 

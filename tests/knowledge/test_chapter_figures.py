@@ -1,4 +1,4 @@
-"""What the chapters print is what torch and the planner compute, and their first script runs."""
+"""The figures of the chapters against torch and the planner, and their first script."""
 
 import re
 import subprocess

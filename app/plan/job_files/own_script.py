@@ -28,7 +28,7 @@ class JobFiles(NamedTuple):
 
 
 class ScriptPatch(NamedTuple):
-    """What becomes of a script: its text for the plan, notes, and why it is not used ("": it is)."""
+    """The result for a script: its text for the plan, notes, and why it is not used ("": it is)."""
 
     before: str
     after: str
