@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from ..knowledge.schema import NATS, Cause, Knowledge
+from ..knowledge.schema import NATS, Cause, Knowledge, Weight
 
 Source = Literal["answer", "log", "description", "probe", "job", "review"]
 Support = Literal["log", "probe", "answer", "words"]  # what a ranking rests on
@@ -171,12 +171,19 @@ def is_root_error(id_: str, knowledge: Knowledge) -> bool:
 
 
 def shows_several_ranks(id_: str, knowledge: Knowledge) -> bool:
-    """Return whether an evidence id is that of a root error that a single process hardly has."""
+    """Return whether an evidence id is that of a root error or a finding that a single process hardly has."""
+    if id_.startswith("log."):
+        known = [cause for cause in knowledge.causes.values() if _is_strong(cause.findings.get(id_))]
+        return any(not cause.generic and not cause.one_process for cause in known)
     if not is_root_error(id_, knowledge):
         return False
     cause, _, index = id_.removeprefix("log:").rpartition("/")
     entry = knowledge.causes[cause]
-    return not entry.one_process and NATS[entry.signatures[int(index)].weight] >= NATS["strong"]
+    return not entry.one_process and _is_strong(entry.signatures[int(index)].weight)
+
+
+def _is_strong(weight: Weight | None) -> bool:
+    return weight is not None and NATS[weight] >= NATS["strong"]
 
 
 def rule_finding_id(rule: str) -> str:

@@ -1,4 +1,4 @@
-"""The text model: multinomial logistic regression over TF-IDF of words and pairs of words, in plain Python.
+"""The text model: a linear classifier over TF-IDF of words and pairs of words, in plain Python.
 
 ``make text-model`` trains it from the texts of the knowledge base (``training_texts``) with scikit-learn and writes
 ``text_model.msgpack``. A weight is stored as an integer of 8 bits; most are zero and are left out. A term counts
@@ -32,6 +32,7 @@ class TextModel(msgspec.Struct, frozen=True, array_like=True):
     """
 
     trained_from: str  # the digest of the training texts
+    same: dict[str, str]  # stems that count as another one
     labels: list[str]
     bias: list[float]
     scale: float
@@ -74,7 +75,7 @@ class TextClassifier:
     def shares(self, text: str, most: int) -> list[LabelShare]:
         """Return the most likely labels of a text, best first; nothing if it has few known terms."""
         found: dict[str, list[Term]] = defaultdict(list)
-        for term in terms_of(text):
+        for term in terms_of(text, self._model.same):
             if term.name in self._columns:
                 found[term.name].append(term)
         if len(found) < LEAST_TERMS:

@@ -5,7 +5,7 @@ something else. They are read only to train the model, and are not part of an in
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +33,10 @@ def training_texts(knowledge: Knowledge) -> list[TrainingText]:
     return sorted({*of_entries, *_reports(knowledge)})
 
 
-def digest(texts: list[TrainingText]) -> str:
-    """Return the hash of the texts, by which a model shows what it was trained from."""
-    return hashlib.sha256("\n".join(f"{label}\t{text}" for label, text in texts).encode()).hexdigest()[:16]
+def digest(texts: list[TrainingText], same: Mapping[str, str]) -> str:
+    """Return the hash of the texts and synonymous stems, by which a model shows what it was trained from."""
+    lines = [f"{label}\t{text}" for label, text in (*texts, *sorted(same.items()))]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _texts_of_entry(cause: Cause) -> Iterator[TrainingText]:

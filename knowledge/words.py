@@ -1,10 +1,14 @@
-"""The terms of a text that the text model counts: words without their ending, and pairs of adjacent words."""
+"""The terms of a text that the text model counts: words without their ending, and pairs of adjacent words.
+
+Single letters, long numbers and hashes (of commits, addresses) are no words.
+"""
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-WORD = re.compile(r"[A-Za-z]+|\d{1,3}(?!\d)")
+WORD = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,}\b|(?P<word>[a-z]{2,}|(?<!\d)\d{1,3}(?!\d))", re.IGNORECASE)
 ENDINGS = ("ing", "ed", "es", "s")
 LEAST_STEM = 3  # letters that an ending leaves
 STOP_WORDS = frozenset(
@@ -25,15 +29,27 @@ class Term(NamedTuple):
     end: int
 
 
-def terms_of(text: str) -> list[Term]:
-    """Return the terms of a text in order: each word, then each pair. ``all_reduce`` is two words."""
+def terms_of(text: str, same: Mapping[str, str]) -> list[Term]:
+    """Return the terms of a text in order: each word, then each pair. ``all_reduce`` is two words.
+
+    ``same``: as ``synonymous_stems`` returns it.
+    """
     words = [
-        Term(stem, found.start(), found.end())
+        Term(same.get(stem, stem), found.start(), found.end())
         for found in WORD.finditer(text)
-        if (word := found[0].lower()) not in STOP_WORDS and (stem := stem_of(word))
+        if found["word"] and (word := found[0].lower()) not in STOP_WORDS and (stem := stem_of(word))
     ]
     pairs = [Term(f"{first.name} {second.name}", first.begin, second.end) for first, second in pairwise(words)]
     return words + pairs
+
+
+def synonymous_stems(groups: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return the stem that stands for each other one of its group of synonyms; only single words are compared."""
+    same: dict[str, str] = {}
+    for group in groups:
+        stems = [stem_of(phrase) for phrase in group if phrase.isalpha()]
+        same |= {stem: stems[0] for stem in stems[1:] if stem not in same and stem != stems[0]}
+    return same
 
 
 def stem_of(word: str) -> str:

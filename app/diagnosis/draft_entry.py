@@ -26,7 +26,9 @@ ERROR = re.compile(
 PREFIX = re.compile(
     r"^(?:\[[^\]\n]{1,60}\]:?\s*|\d{4}-\d\d-\d\d[T ][\d:.,]{8,15}Z?\s*|[\w.-]{1,60}:\d{1,7}:\d{1,7}\s+|\d{1,4}:\s+)+"
 )
-VARIABLE = re.compile(r"0x[0-9a-fA-F]+|(?:/[\w.@+~-]+){2,}/?|\b[0-9a-f]{12,}\b|\d+(?:[.:]\d+)*")
+VARIABLE = re.compile(
+    r"\b[A-Za-z][\w-]*(?:\.[\w-]+)*:\d{2,5}\b|0x[0-9a-fA-F]+|(?:/[\w.@+~-]+){2,}/?|\b[0-9a-f]{12,}\b|\d+(?:[.:]\d+)*"
+)
 
 
 class EntryDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,8 @@ def _escaped(text: str) -> str:
 
 
 def _any_like(part: str) -> str:
+    if re.fullmatch(r"[A-Za-z].*:\d+", part):  # a host and its port
+        return r"[\w.-]+:\d+"
     if part.startswith("0x"):
         return "0x[0-9a-fA-F]+"
     if part.startswith("/"):

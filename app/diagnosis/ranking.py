@@ -30,6 +30,7 @@ from ..evidence import (
     Support,
     answer_id,
     is_root_error,
+    shows_several_ranks,
     shows_unrelated,
     verdict_id,
 )
@@ -262,7 +263,8 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
 
 
 def _unrelated_nats(knowledge: Knowledge, items: list[Evidence], measured: Calibration) -> float:
-    """Return the nats for "none of these": an error message of a single process, no mention of several ranks.
+    """Return the nats for "none of these": an error message of a single process, no mention of several ranks, words of
+    another subject unless a log shows what only several ranks have.
 
     Only if all evidence is text: answers and probes imply a job of several ranks. Or a job that is still starting.
     """
@@ -270,7 +272,8 @@ def _unrelated_nats(knowledge: Knowledge, items: list[Evidence], measured: Calib
         return STARTING_NATS
     if any(item.source not in TEXT_SOURCES for item in items):
         return 0.0
-    other_subject = max((item.strength for item in items if item.id == OTHER_SUBJECT), default=0.0)
+    is_of_job = any(item.source == "log" and shows_several_ranks(item.id, knowledge) for item in items)
+    other_subject = max((item.strength for item in items if item.id == OTHER_SUBJECT and not is_of_job), default=0.0)
     return (
         WORDS_NATS * measured.multipliers.get(OTHER_WORDS, 1.0) * other_subject
         + UNRELATED_NATS * shows_unrelated(knowledge, items)

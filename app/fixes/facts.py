@@ -102,12 +102,17 @@ class CaseFacts:
                 return python.script_words
         if self._launch:
             return self._launch.script_words
-        of_error = self.error_place.path if self.error_place else ""
+        of_error = self._main_of_error or (self.error_place.path if self.error_place else "")
         script = self.context.script or next(named_scripts(self.context.timeline), of_error)
         if not script:
             return []
         script = relative_to_cwd(script)
         return [f"./{script}" if script.startswith("-") else script]
+
+    @property
+    def _main_of_error(self) -> str:
+        event = self.first_error[1]
+        return event.values.get("main", "") if event else ""
 
     @cached_property
     def command(self) -> str:

@@ -138,6 +138,7 @@ def _event(traceback: Traceback, tracker: SpeakerTracker, offset: int) -> Timeli
     shown = text_of_error + (f"{LOCATION_MARK}{traceback.location}" if traceback.frame else "")
     values = {"message": normalise_message(traceback.message), "location": traceback.location}
     values |= {"collective": traceback.collective} if traceback.collective else {}
+    values |= {"main": traceback.main} if traceback.main else {}
     values |= {RAISED_IN: "script"} if traceback.raised_in_script else {}
     values |= {"code": traceback.frame.code} if traceback.frame and traceback.frame.code else {}
     id_ = f"exception:{traceback.exception.rpartition('.')[2]}"

@@ -119,6 +119,8 @@ def _kept(line: str, style: PrefixStyle, errors: bool) -> str:
 def _without_messages(text: str, knowledge: Knowledge) -> str:
     for message in knowledge.messages.values():
         if message.literal in text:
+            if message.kind == "benign":  # the whole line is the program's
+                text = re.sub(rf"(?m)^[^\w\n]*{message.pattern}.*$", " ", text)
             text = re.sub(RAISED_AT + message.pattern, " ", text)
     return RULED_OUT.sub(" ", DIRECTORIES.sub("", text))
 

@@ -159,6 +159,7 @@ class TracebackAssembler:
             collective=_collective(parts[0].frames),
             raised_in_script=bool(root.frames) and not LIBRARY.search(root.frames[-1].file),
             in_script=any(own),
+            main=next((each.file for some in own for each in some if each.function == "<module>"), ""),
         )
 
 

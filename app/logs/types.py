@@ -124,6 +124,7 @@ class Traceback(msgspec.Struct, frozen=True):
     collective: str = ""  # the torch.distributed function in which it was raised
     raised_in_script: bool = False  # its innermost frame is in the user's code
     in_script: bool = False  # it has a frame in the user's code
+    main: str = ""  # the file of the user's code that was started
 
     @property
     def location(self) -> str:

@@ -26,6 +26,7 @@ from ddpwizard.app.diagnosis.evidence_weights import (
     CLUES,
     LIKENESS,
     LOG_FINDING,
+    ROOT_SIGNATURE,
     SYMPTOM_SIGNATURE,
     weight_table,
 )
@@ -41,12 +42,12 @@ from ddpwizard.knowledge.training_texts import OUT_OF_SCOPE
 FOLDS = 5
 STEPS = (0.7, 1.4)  # tried for each number in turn
 ROUNDS = 3
-SHRINKAGE = 0.02  # penalty, in nats per case, for a number e times the documented one
-LEAST_SHARE = 1e-4
+SHRINKAGE = 0.003  # penalty for a number e times the documented one
 LEAST_FIRES = 4  # of a clue that may be listed for removal
 # A symptom counts at most half of a root, and a finding in a log at most as much as the verdict on a running job,
 # however often they are right.
-MOST = {SYMPTOM_SIGNATURE: 1.0, LOG_FINDING: 1.0}
+MOST = {SYMPTOM_SIGNATURE: 1.0, LOG_FINDING: 1.0, ROOT_SIGNATURE: 1.4}
+LEAST = {"log": DOCUMENTED_TEMPERATURE}  # a log that fits two causes, for example a bare SIGKILL, leaves both
 SUPPORTS = ("log", "words", "other")
 FITTED = tuple(  # texts show too little of the others
     name for name in CLASSES if name not in (ANSWER, LIKENESS, CLUES["weak"], CLUES["against"])
@@ -107,12 +108,11 @@ def ranked(case: ReadCase, knowledge: Knowledge, calibration: Calibration) -> Ra
 
 
 def loss(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Calibration) -> float:
-    """Return the mean negative log probability of what is right, with the penalty of the calibration."""
+    """Return the mean squared error of the share of the first cause, with the penalty of the calibration."""
     weights, total = weight_table(knowledge, calibration), 0.0
     for case in cases:
-        found = rank_causes(knowledge, weights, case.evidence, calibration)
-        right = sum(cause.confidence for cause in found.causes if _is_accepted(cause, case))
-        total -= math.log(max(LEAST_SHARE, right if case.is_real else right + found.other))
+        first = rank_causes(knowledge, weights, case.evidence, calibration).causes[0]
+        total += (first.confidence - _is_accepted(first, case)) ** 2
     numbers = [*calibration.multipliers.values()]
     numbers += [value / DOCUMENTED_TEMPERATURE for value in calibration.temperatures.values()]
     return total / len(cases) + SHRINKAGE * sum(math.log(number) ** 2 for number in numbers)
@@ -137,7 +137,8 @@ def fit(cases: Sequence[ReadCase], knowledge: Knowledge) -> Calibration:
         before = best
         for name in numbers:
             for step in STEPS:
-                tried = numbers | {name: min(numbers[name] * step, MOST.get(name, math.inf))}
+                value = min(max(numbers[name] * step, LEAST.get(name, 0.0)), MOST.get(name, math.inf))
+                tried = numbers | {name: value}
                 if (score := loss(cases, knowledge, calibration_of(tried))) < best - 1e-6:
                     numbers, best = tried, score
         if before - best < 1e-3:

@@ -7,7 +7,15 @@ from ddpwizard.app.diagnosis.decision_graph import build_graph, graph_as_dot, gr
 from ddpwizard.app.diagnosis.evidence_weights import weight_table
 from ddpwizard.app.diagnosis.next_step import entropy_bits, expected_gain_bits, next_steps
 from ddpwizard.app.diagnosis.ranking import DOCUMENTED_TEMPERATURE, rank_causes, softmax_with_other
-from ddpwizard.app.evidence import ONE_PROCESS, Evidence, answer_id, confirmed_id, is_root_error, signature_id
+from ddpwizard.app.evidence import (
+    ONE_PROCESS,
+    OTHER_SUBJECT,
+    Evidence,
+    answer_id,
+    confirmed_id,
+    is_root_error,
+    signature_id,
+)
 from ddpwizard.knowledge.calibration import Calibration
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -118,6 +126,18 @@ def test_a_text_about_one_process_tells_less_against_causes_that_one_process_mee
         words = [Evidence(f"words:{cause.id}", "description", "like it", where="x"), text(f"clue:{cause.id}/0")]
         first = next(c for c in rank_causes(KNOWLEDGE, WEIGHTS, [nobody_else, *words]).causes if c.id == cause.id)
         assert least <= first.confidence <= most, cause.id
+
+
+def test_words_of_another_subject_do_not_count_against_a_log_of_several_ranks():
+    elsewhere = Evidence(OTHER_SUBJECT, "description", "words of cooking", where="x")
+    moderate = Evidence("log.one-rank-failed-first", "log", "rank 1 failed first", where="x:1")
+    strong = Evidence("log.ranks-disagree-on-collective", "log", "two collectives", where="x:1")
+
+    def other(*items: Evidence) -> float:
+        return rank_causes(KNOWLEDGE, WEIGHTS, items).other
+
+    assert other(elsewhere, strong) == other(strong)
+    assert other(elsewhere, moderate) > other(moderate), "one process has such an error as well"
 
 
 def test_an_answer_that_fits_others_speaks_softly_against_and_unsure_not_at_all():

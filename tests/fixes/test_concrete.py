@@ -352,6 +352,17 @@ def test_first_failure_of_a_log_is_named():
     assert [(place.path, place.line) for place in fix.places] == [("/data/run/train.py", 12)]
 
 
+def test_the_script_of_a_traceback_is_started_again_not_the_module_that_raised():
+    log = LOG.replace(
+        '[rank2]:   File "/data/run/train.py", line 12, in step',
+        '[rank2]:   File "/data/run/train.py", line 40, in <module>\n[rank2]:     main()\n'
+        '[rank2]:   File "/data/run/data.py", line 12, in step',
+    )
+    facts = CaseFacts(FixContext(timeline=add_to_case(Case(KNOWLEDGE), [source_of_text(log, "out.log")]).timeline))
+    assert facts.error_place and facts.error_place.path == "/data/run/data.py"
+    assert facts.target == ["/data/run/train.py"]
+
+
 def test_the_line_of_an_error_is_quoted_as_it_was_when_it_was_raised(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text("import data\n\n" * 5 + "image = row['image']  # corrected\n" * 5)

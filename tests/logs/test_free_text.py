@@ -97,6 +97,11 @@ def test_lines_of_torchrun_describe_nothing(message: str) -> None:
     assert match_free_text(TORCHRUN_LOG.format(message=message), "x", KNOWLEDGE) == []
 
 
+def test_a_notice_of_a_library_describes_nothing_to_the_end_of_its_line() -> None:
+    notice = TORCHRUN_LOG.split("] ", 1)[1].split("\n")[0]
+    assert prose_of(f"*** {notice}\nRank 1 hangs.", KNOWLEDGE).split() == ["Rank", "1", "hangs."]
+
+
 def test_directories_of_a_script_describe_nothing() -> None:
     plain = "my training hangs, see train.py"
     assert match_free_text(plain.replace("train.py", "/tmp/popen/filelock/fork/train.py"), "x", KNOWLEDGE) == (
