@@ -19,6 +19,7 @@ import pytest
 import torch
 import yaml
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
+from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
@@ -319,7 +320,8 @@ def exact(log: str, ranks: int) -> None:
     }
     for line in lines:
         planned = model_states(setting(Strategy(kind=line["kind"]), ranks, params=line["count"]))
-        assert (line["params"], line["grads"], line["optimizer"]) == (planned.params, planned.grads, planned.optimizer)
+        sizes = [total_bytes(terms) for terms in (planned.params, planned.grads, planned.optimizer)]
+        assert [line["params"], line["grads"], line["optimizer"]] == pytest.approx(sizes)
 
 
 def test_two_ranks(tmp_path: Path) -> None:
