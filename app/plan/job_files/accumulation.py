@@ -18,7 +18,7 @@ LEAST_SHARE = 0.05  # of a step: an estimate is no better than that
 
 
 class Accumulation(NamedTuple):
-    """Whether gradients stay unreduced until the last micro-batch, and why or why not."""
+    """A choice: gradients stay unreduced until the last micro-batch or not, and the reason."""
 
     unreduced: bool
     reason: str

@@ -27,7 +27,7 @@ WIDTH = 120  # of a line
 
 
 class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a project depends on in addition to its setting."""
+    """Circumstances of a project in addition to its setting."""
 
     machine: Machine
     accumulation: Accumulation
