@@ -18,7 +18,7 @@ LEAST_SHARE = 0.05  # of a step: an estimate is no better than that
 
 
 class Accumulation(NamedTuple):
-    """The choice whether gradients stay unreduced until the last micro-batch, and its reason."""
+    """A choice: gradients stay unreduced until the last micro-batch or not, and the reason."""
 
     unreduced: bool
     reason: str

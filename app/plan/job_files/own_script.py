@@ -28,7 +28,7 @@ class JobFiles(NamedTuple):
 
 
 class ScriptPatch(NamedTuple):
-    """The result for a script: its text for the plan, notes, and why it is not used ("": it is)."""
+    """A script and its text for the plan, with notes and the reason why it is not used ("": it is)."""
 
     before: str
     after: str

@@ -27,7 +27,7 @@ WIDTH = 120  # of a line
 
 
 class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts on which a project depends in addition to its setting."""
+    """Circumstances of a project in addition to its setting."""
 
     machine: Machine
     accumulation: Accumulation
