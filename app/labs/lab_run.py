@@ -24,7 +24,7 @@ Ending = Literal["ended", "hung", "slow", "over its limit"]
 
 
 class LabRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Observations of one run. ``code`` is that of an ended job, ``report`` what was sampled of one that was not ended."""
+    """Observations of one run. ``code``: of an ended job; ``report``: the last sample of one that was not ended."""
 
     ending: Ending
     output: str
