@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ..evidence import Evidence
 from ..text.units import percent_text, seconds_text
-from .first_failure import awaited_collective, common_error, timed_out_collectives
+from .first_failure import awaited_collective, common_error, earliest, timed_out_collectives
 from .out_of_memory import out_of_memory_findings
 from .script_error import script_error_findings
 from .timeline import all_events, own_failures
@@ -185,12 +185,14 @@ def _hosts(attempt: Attempt) -> Iterator[Evidence]:
 def _node_of_first_failure(timeline: Timeline) -> Iterator[Evidence]:
     """Find that the rank that failed first runs on the node of rank 0: ranks are numbered node by node."""
     for attempt in timeline.attempts:
-        for track in attempt.tracks:
-            event = next((event for event in track.events if event.kind == "summary"), None)
-            if event and event.values.get("on_node") == event.values["rank"]:
-                what = f"{track.name} failed first, on the node of rank 0 (its local rank is {event.values['rank']})"
-                yield make_finding("failed-on-first-node", what, event, track)
-                return
+        summaries = [(track, event) for track in attempt.tracks for event in track.events if event.kind == "summary"]
+        if not summaries:
+            continue
+        track, event = earliest(summaries)  # each launcher of several nodes prints one
+        if event.values.get("on_node") == event.values["rank"]:
+            what = f"{track.name} failed first, on the node of rank 0 (its local rank is {event.values['rank']})"
+            yield make_finding("failed-on-first-node", what, event, track)
+        return
 
 
 def _versions(attempt: Attempt) -> Iterator[Evidence]:

@@ -33,7 +33,7 @@ def first_error(timeline: Timeline) -> FirstError | None:
             return FirstError(attempt, common[0], attempt.tracks)
         if failing:
             named = [item for item in failing if _is_culprit(timeline, item[0])]
-            track, event = named[0] if named else _earliest(failing)
+            track, event = named[0] if named else earliest(failing)
             known = bool(named) or timeline.ordered
             return FirstError(attempt, event, [track], before_others=known and len(attempt.tracks) > 1)
         if found := [event for event in attempt.shared if is_exception(event)]:
@@ -77,7 +77,7 @@ def _is_culprit(timeline: Timeline, track: Track) -> bool:
     return timeline.culprit_where != "" and (track.rank, track.host) == (timeline.culprit, timeline.culprit_host)
 
 
-def _earliest(failing: Sequence[tuple[Track, TimelineEvent]]) -> tuple[Track, TimelineEvent]:
+def earliest(failing: Sequence[tuple[Track, TimelineEvent]]) -> tuple[Track, TimelineEvent]:
     timed = all(event.time_s is not None for _, event in failing)
     return min(failing, key=lambda item: item[1].time_s or 0.0 if timed else item[1].place)
 
@@ -127,7 +127,7 @@ def _of_errors(attempt: Attempt, ordered: bool) -> tuple[Track, TimelineEvent, s
         return *failed[0], "the only rank with an error of its own"
     if not ordered:
         return None
-    return *_earliest(failed), "the first rank with an error of its own"
+    return *earliest(failed), "the first rank with an error of its own"
 
 
 def _of_summary(attempt: Attempt) -> tuple[Track, TimelineEvent, str] | None:

@@ -106,6 +106,10 @@ for epoch in range(3):
     "timeout-masks-cause": GROUP,
     "uneven-inputs": f"{WRAPPED}for x in data:\n    model(x).sum().backward()\n",
     "unused-parameters": WRAPPED,
+    "worker-rng-duplicate": f"""{WRAPPED}torch.manual_seed(1)
+for _ in data:
+    model(torch.randn(1, 1)).sum().backward()
+""",
     "wrap-before-device": f'{GROUP}model = DDP(nn.Linear(1, 1))\nmodel.to("cuda")\n',
     "wrapper-forward-bypassed": f"{WRAPPED}for x in data:\n    model.module(x).sum().backward()\n",
 }
@@ -135,4 +139,4 @@ def test_enough_causes_end_in_a_patch() -> None:
 def test_causes_whose_patch_is_run() -> None:
     """The patch of each of these causes is run on two ranks: without it a script goes wrong there, with it right."""
     assert set(SCRIPTS) >= RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES
-    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 28
+    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 29

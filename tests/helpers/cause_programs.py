@@ -83,5 +83,5 @@ RUN_BY_REVIEW = {
     *("group-order-cycle", "iterable-not-sharded", "local-rank-device", "missing-sampler", "missing-set-epoch"),
     *("module-prefix-state-dict", "p2p-deadlock", "rank-conditional-collective", "rank-dependent-init"),
     *("rank-died-survivors-wait", "uneven-inputs", "unused-parameters", "wrap-before-device"),
-    "wrapper-forward-bypassed",
+    *("worker-rng-duplicate", "wrapper-forward-bypassed"),
 }

@@ -94,6 +94,12 @@ class TestFirstFailure:
         assert culprit(analysis) == (1, "11")
         assert found(analysis) == {"killed-without-error": "/x.log:11", "failed-on-first-node": "/x.log:11"}
 
+    def test_first_summary_of_several_launchers_says_on_which_node_the_first_rank_failed(self):
+        second = SUMMARY.format(rank=5, code=1, why="x").replace("local_rank: 5", "local_rank: 1")
+        early, late = (SUMMARY.format(rank=2, code=1, why="x").replace("10:00:09", f"10:00:{s}") for s in ("08", "10"))
+        assert "failed-on-first-node" not in found(of(steps(0, 2, 5) + late + second))
+        assert "failed-on-first-node" in found(of(steps(0, 2, 5) + early + second))
+
     def test_launcher_summary_is_ignored_if_that_rank_shows_a_consequence(self):
         closed = raised(0, "RuntimeError: Connection closed by peer")
         assert culprit(of(steps(0, 1) + closed + SUMMARY.format(rank=0, code=1, why="x"))) == (None, "")
