@@ -1,4 +1,5 @@
-# make run · make test · make test-fast · make test-jobs · make test-calibration · make lint · make bench · make journeys
+# make run · make test · make test-fast · make test-jobs · make test-labs
+# make test-calibration · make lint · make bench · make journeys
 # make review-at-large · make review-trees
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +8,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: run install test test-fast test-jobs test-calibration journeys lint format bench review-at-large review-trees
+.PHONY: run install test test-fast test-jobs test-labs test-calibration journeys lint format bench review-at-large review-trees
 .PHONY: calibrate text-model soak
 .PHONY: assets clean
 
@@ -27,16 +28,20 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 
 # Four workers for two cores: tests with child processes and timers wait half of their time.
 test: install
-	$(BIN)/python -m pytest -n 4 -m "not jobs and not gpu and not calibration" $(ARGS)
+	$(BIN)/python -m pytest -n 4 -m "not jobs and not labs and not gpu and not calibration" $(ARGS)
 
 test-fast: install
-	$(BIN)/python -m pytest -n 4 -m "not jobs and not gpu and not calibration and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 -m "not jobs and not labs and not gpu and not calibration and not slow" $(ARGS)
 
 # Three files at a time, as jobs wait half of the time; then the tests that inspect all jobs of this machine. ARGS may
 # select none of those (exit code 5).
 test-jobs: install
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "jobs and not alone and not gpu and not calibration" $(ARGS)
 	$(BIN)/python -m pytest -m "jobs and alone and not gpu and not calibration" $(ARGS) || [ $$? -eq 5 ]
+
+# Each lab fails for real, is diagnosed, and is repaired by the fix of its cause.
+test-labs: install
+	$(BIN)/python -m pytest -n 2 -m labs $(ARGS)
 
 # With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.
 test-calibration: install

@@ -21,6 +21,7 @@ COMMANDS = {
     "diagnose": "Rank causes from logs, an error or a description.",
     "doctor": "Check this machine.",
     "explain": "Explain a cause and its fixes, a rule of the review, or a term.",
+    "learn": "Chapters and labs: jobs that really fail, to find and repair the fault.",
     "kb": "Check, list or draw the knowledge base.",
     "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",

@@ -179,6 +179,11 @@ def shows_several_ranks(id_: str, knowledge: Knowledge) -> bool:
     return not entry.one_process and NATS[entry.signatures[int(index)].weight] >= NATS["strong"]
 
 
+def rule_finding_id(rule: str) -> str:
+    """Return the evidence id of a finding of a review rule."""
+    return f"review.{rule}"
+
+
 def clue_id(cause: Cause, index: int) -> str:
     """Return the evidence id of a cause's clue in the user's words."""
     return f"clue:{cause.id}/{index}"

@@ -35,6 +35,9 @@ SCREEN_CLASSES = {
     "review": ("diagnosis.review", "ReviewScreen"),
     "plan": ("planner.screen", "PlanScreen"),
     "demo": ("triage.demo", "DemoScreen"),
+    "learn": ("learn.course", "CourseScreen"),
+    "chapter": ("learn.chapter", "ChapterScreen"),
+    "lab": ("learn.lab", "LabScreen"),
 }
 QUIT_AGAIN_S = 5.0  # a second ctrl+c within this time quits
 CLEAN_UP_LIMIT_S = 15.0  # more than the job of the demo takes to end

@@ -4,14 +4,25 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from ...knowledge.calibration import Calibration, built_in_calibration
-from ...knowledge.schema import NATS, Knowledge, Weight
-from ..evidence import answer_id, clue_id, confirmed_id, signature_id, similar_text_id, typical_words_id, verdict_id
+from ...knowledge.schema import NATS, Knowledge, Severity, Weight
+from ..evidence import (
+    answer_id,
+    clue_id,
+    confirmed_id,
+    rule_finding_id,
+    signature_id,
+    similar_text_id,
+    typical_words_id,
+    verdict_id,
+)
 
 VERDICT_NATS = NATS["decisive"]  # the verdict of a triage names this cause
 WORDS_NATS = NATS["decisive"]  # a text that can be about this cause only, or about another subject only
 SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 UNMENTIONED_NATS = -1.0  # an answer that does not name a cause known by this question
 NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
+# What a finding of the review adds to the cause of its rule, where the entry of the cause has no weight of its own.
+RULE_WEIGHTS: dict[Severity, Weight] = {"error": "strong", "warning": "moderate", "info": "weak"}
 NEUTRAL_ANSWERS = ("unsure", "not-tried")
 NONE_ANSWER = "none"
 
@@ -68,6 +79,8 @@ def weight_table(knowledge: Knowledge, calibration: Calibration | None = None) -
         table[verdict_id(cause.id)][cause.id] = VERDICT_NATS
         table[confirmed_id(cause.id, True)][cause.id] = NATS["decisive"]
         table[confirmed_id(cause.id, False)][cause.id] = -NATS["decisive"]
+    for id_, rule in knowledge.rules.items():
+        table[rule_finding_id(id_)].setdefault(rule.cause, NATS[RULE_WEIGHTS[rule.severity]])
     return table
 
 

@@ -26,6 +26,7 @@ TASKS = {
     "check": "Check this machine",
     "review": "Review my script",
     "browse": "Browse the knowledge base",
+    "learn": "Learn: chapters, and jobs to break and repair",
 }
 WITH_LOG = ("crashed", "memory")  # symptoms whose log tells most
 OF_A_RUNNING_JOB = ("hangs", "slow", "wrong")  # symptoms for which a running job is inspected first

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
-from ..evidence import Evidence
+from ..evidence import Evidence, rule_finding_id
 from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
@@ -161,7 +161,7 @@ def _same_finding(
 def evidence_of_findings(findings: Iterable[ReviewFinding]) -> list[Evidence]:
     """Return the findings as evidence (``review.<rule>``)."""
     return [
-        Evidence(f"review.{f.rule}", "review", f.message, where=f"{f.path}:{f.line}", strength=f.confidence)
+        Evidence(rule_finding_id(f.rule), "review", f.message, where=f"{f.path}:{f.line}", strength=f.confidence)
         for f in findings
     ]
 

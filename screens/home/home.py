@@ -29,7 +29,7 @@ from ..widgets.line_input import LineInput
 from .status_cells import machine_line, most_important, status_cell, status_cells
 
 NOTE_COLUMN = 34
-RESUME_KEY = "c"  # of the row after the tenth, which no digit chooses
+RESUME_KEY, LEARN_KEY = "c", "l"  # of the rows after the tenth, which no digit chooses
 JOBS_EVERY_S = 5.0  # between the end of a sample of the jobs and the next
 TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
 CELLS = 3  # rows of cells
@@ -93,6 +93,7 @@ class HomeScreen(WizardScreen):
             id="home.resume",
             tooltip="Continue the last session where you left it",
         ),
+        Binding(LEARN_KEY, "learn", "learn", show=False, id="home.learn", tooltip="Chapters and labs"),
         Binding("ctrl+p", "app.palette", "all commands", id="home.palette", tooltip="Find any action by its name"),
     ]
 
@@ -213,7 +214,8 @@ class HomeScreen(WizardScreen):
 
     def _rows(self) -> list[Choice]:
         labels = {symptom.id: symptom.label for symptom in SYMPTOMS} | TASKS
-        rows = [Choice(id_, label, self._note(id_)) for id_, label in labels.items()]
+        keys = {"learn": LEARN_KEY}
+        rows = [Choice(id_, label, self._note(id_), keys.get(id_, "")) for id_, label in labels.items()]
         if self._unfinished:
             age = safe_content(_age(self._unfinished), "$muted")
             rows.append(Choice("resume", "Continue the last session", age, key=RESUME_KEY))
@@ -301,6 +303,9 @@ class HomeScreen(WizardScreen):
                 await self.wizard.open(screen, **arguments)
             except UserError as error:
                 self.wizard.show_error(error)
+
+    async def action_learn(self) -> None:
+        await self.wizard.open("learn")
 
     async def action_browse(self) -> None:
         await self.wizard.open("browse", searching=True)

@@ -40,6 +40,10 @@ def run_plain(screen: str, state: WizardState, arguments: dict[str, Any]) -> int
             from .job import run_demo
 
             return run_demo(state, prompt)
+        if screen == "learn":
+            from .learn import run_learn
+
+            return run_learn(state, prompt, str(arguments.get("number", "")))
         wizard.begin(screen, arguments)
     except EndOfInput:
         prompt.write()
@@ -135,6 +139,7 @@ class PlainWizard:
             return
         chosen = int(given) - 1
         tasks = {"plan": self._plan, "check": self._check, "review": self._review, "browse": self._search}
+        tasks["learn"] = self._learn
         if chosen < len(SYMPTOMS):
             self._begin_case(SYMPTOMS[chosen])
         elif chosen < len(SYMPTOMS) + len(TASKS):
@@ -207,6 +212,11 @@ class PlainWizard:
         self.state.begin()
         if review_path(self.state, self.prompt, typed):
             self.interview.diagnose()
+
+    def _learn(self) -> None:
+        from .learn import run_learn
+
+        run_learn(self.state, self.prompt, "")
 
     def _search(self, words: str = "") -> None:
         from ...app.diagnosis.cause_text import cause_lines, matching_causes

@@ -1,0 +1,44 @@
+"""``ddpwizard learn``: chapters and labs for engineers who are new to distributed training."""
+
+import click
+import msgspec
+
+from ..errors import UserError
+from ..exit_codes import ExitCode
+from ..labs.course import read_course
+from ..labs.progress import load_progress
+from ..options import Options, knowledge_for
+from ..text.json_output import print_json, public_document
+from ..text.suggestions import closest, did_you_mean
+from ..text.terminal import print_line
+from .common import ScreenRequested, common_options
+
+
+@click.command(name="learn")
+@click.argument("wanted", metavar="[CHAPTER|LAB]", default="")
+@click.option("--list", "lists", is_flag=True, help="List the chapters and labs, with what is done.")
+@common_options
+def command(wanted: str, lists: bool, options: Options) -> int:
+    """Learn distributed training: short chapters, and jobs that really fail, to find and repair the fault.
+
+    \b
+    Examples:
+      ddpwizard learn              the chapters
+      ddpwizard learn 7            chapter 7
+      ddpwizard learn 7.2          its second lab
+      ddpwizard learn --list
+    """
+    knowledge = knowledge_for(options)
+    course = read_course(knowledge, options.knowledge)
+    if not lists and not options.json:
+        raise ScreenRequested("learn", options, number=course.number_of(wanted) if wanted else "")
+    if wanted and not course.number_of(wanted):
+        raise UserError(f"no chapter or lab {wanted!r}", did_you_mean(closest(wanted, course.names())))
+    progress = load_progress()
+    if options.json:
+        body = {"chapters": [msgspec.to_builtins(each) for each in course.listing(progress)]}
+        print_json(public_document("learn", knowledge, body))
+        return ExitCode.OK
+    for line in course.lines(progress):
+        print_line(line)
+    return ExitCode.OK

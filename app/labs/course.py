@@ -1,0 +1,139 @@
+"""The chapters with their labs, numbered: ``7`` is a chapter, ``7.2`` its second lab."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...knowledge.chapters import Chapter, read_chapters
+from ...knowledge.labs import Lab, read_labs
+from ...knowledge.schema import Knowledge
+from .progress import Progress
+
+FURTHER = Chapter(
+    id="further-labs",
+    order=0,
+    title="Further labs",
+    summary="Failures that no chapter is about.",
+    pages=[],
+    labs=[],
+)
+
+
+class CourseLab(msgspec.Struct, frozen=True):
+    """A lab with its number. The number, not the cause, is shown: the cause is what the learner has to find."""
+
+    number: str
+    lab: Lab
+
+
+class CourseChapter(msgspec.Struct, frozen=True):
+    """A chapter with its number and its labs."""
+
+    number: str
+    chapter: Chapter
+    labs: list[CourseLab]
+
+
+class ListedLab(msgspec.Struct, frozen=True):
+    """A lab in the JSON document."""
+
+    number: str
+    title: str
+    failed: bool
+    repaired: bool
+
+
+class ListedChapter(msgspec.Struct, frozen=True):
+    """A chapter in the JSON document."""
+
+    number: str
+    id: str
+    title: str
+    pages: int
+    pages_read: int
+    labs: list[ListedLab]
+
+
+class Course(msgspec.Struct, frozen=True):
+    """All chapters in their order."""
+
+    chapters: list[CourseChapter]
+
+    @property
+    def labs(self) -> list[CourseLab]:
+        """All labs, each once."""
+        return [lab for chapter in self.chapters for lab in chapter.labs]
+
+    def number_of(self, wanted: str) -> str:
+        """Return the number of a chapter or lab that is named by its number, its id or the cause; "" if none is."""
+        found = [each.number for each in self.chapters if wanted in (each.number, each.chapter.id)]
+        found += [each.number for each in self.labs if wanted in (each.number, each.lab.cause)]
+        return found[0] if found else ""
+
+    def chapter(self, number: str) -> CourseChapter | None:
+        """Return the chapter with a number, or the one of a lab."""
+        return next((each for each in self.chapters if each.number == number.partition(".")[0]), None)
+
+    def lab(self, number: str) -> CourseLab | None:
+        """Return the lab with a number."""
+        return next((each for each in self.labs if each.number == number), None)
+
+    def names(self) -> list[str]:
+        """Return what ``number_of`` takes, the causes left out: they are the answers."""
+        return [name for each in self.chapters for name in (each.number, each.chapter.id)]
+
+    def listing(self, progress: Progress) -> list[ListedChapter]:
+        """Return the chapters and labs with what is done."""
+        return [
+            ListedChapter(
+                number=each.number,
+                id=each.chapter.id,
+                title=each.chapter.title,
+                pages=len(each.chapter.pages),
+                pages_read=min(progress.pages.get(each.chapter.id, 0), len(each.chapter.pages)),
+                labs=[_listed(lab, progress) for lab in each.labs],
+            )
+            for each in self.chapters
+        ]
+
+    def lines(self, progress: Progress) -> list[str]:
+        """Return the chapters and labs with what is done, as lines."""
+        lines: list[str] = []
+        for chapter in self.listing(progress):
+            read = f"{chapter.pages_read} of {chapter.pages} pages read" if chapter.pages_read else ""
+            lines.append(f"{chapter.number:>4}  {chapter.title}" + (f"   ({read})" if read else ""))
+            for lab in chapter.labs:
+                done = "repaired" if lab.repaired else "seen to fail" if lab.failed else ""
+                lines.append(f"{lab.number:>8}  {lab.title}" + (f"   ({done})" if done else ""))
+        return lines
+
+
+def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
+    """Return the chapters with their labs; a lab that no chapter names is one of the last chapter.
+
+    Raises:
+        KnowledgeError: A file is not valid.
+    """
+    labs = {id_: lab for id_, lab in read_labs(*extra).items() if id_ in knowledge.causes}
+    chapters = [*read_chapters(*extra).values()]
+    left = labs.keys() - {id_ for chapter in chapters for id_ in chapter.labs}
+    if left:
+        further = sorted(left, key=lambda id_: (knowledge.causes[id_].family, id_))
+        chapters.append(msgspec.structs.replace(FURTHER, labs=further))
+    numbered: list[CourseChapter] = []
+    for number, chapter in enumerate(chapters, 1):
+        own = [labs[id_] for id_ in chapter.labs if id_ in labs]
+        rows = [CourseLab(f"{number}.{place}", lab) for place, lab in enumerate(own, 1)]
+        numbered.append(CourseChapter(str(number), chapter, rows))
+    return Course(numbered)
+
+
+def _listed(each: CourseLab, progress: Progress) -> ListedLab:
+    state = progress.labs.get(each.lab.cause)
+    return ListedLab(
+        number=each.number,
+        title=each.lab.title,
+        failed=bool(state and state.failed),
+        repaired=bool(state and state.repaired),
+    )

@@ -1,0 +1,129 @@
+"""The wizard's own diagnosis of a failing lab, and the repair by the fix of its cause."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...knowledge.labs import Lab, LabEdit
+from ...knowledge.schema import Knowledge
+from ..diagnosis.case import Case
+from ..diagnosis.intake import add_to_case
+from ..diagnosis.job_evidence import add_review, add_triage, review_job_script, review_script, timeline_of_output
+from ..errors import UserError
+from ..evidence import Diagnosis
+from ..fixes.build import build_fixes
+from ..fixes.facts import FixContext
+from ..fixes.types import FilePatch, Fix
+from ..logs.read import find_sources, source_of_text
+from ..review.patches.apply_edits import apply_edits
+from .lab_run import LabRun
+from .workspace import script_of
+
+OUTPUT = "output"  # the origin of what the job printed
+
+
+class LabDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranked causes of a failing lab, and what the fixes of its own cause are built from."""
+
+    diagnosis: Diagnosis
+    context: FixContext
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """The fix that repairs a lab, and how the repaired job is started."""
+
+    fix: Fix
+    launch: str
+    environ: dict[str, str] = {}
+
+
+def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -> LabDiagnosis:
+    """Diagnose what a run of a lab showed: the sampled ranks, the output of a job that ended, and the script."""
+    case = Case(knowledge)
+    script = script_of(lab, directory)
+    timeline = None
+    if run.report:
+        add_triage(case, [run.report])
+        findings = review_job_script(run.report, knowledge)
+    else:
+        if lab.failure != "wrong" and run.output.strip():
+            timeline = add_to_case(case, [source_of_text(run.output, OUTPUT)], of_job=True).timeline
+        findings = review_script(script if script.is_file() else None, knowledge)
+    add_review(case, findings)
+    context = FixContext(
+        script=str(script),
+        report=run.report,
+        findings=findings,
+        evidence=case.evidence,
+        timeline=timeline,
+        launch=shlex.split(lab.launch),
+        output=timeline_of_output(run.report, knowledge) if run.report else None,
+    )
+    return LabDiagnosis(diagnosis=case.diagnosis(), context=context)
+
+
+def diagnose_log(directory: Path, knowledge: Knowledge) -> LabDiagnosis:
+    """Diagnose the files of a lab that is the log of a job."""
+    case = Case(knowledge)
+    found = add_to_case(case, find_sources([str(directory)]), of_job=True)
+    context = FixContext(evidence=case.evidence, timeline=found.timeline)
+    return LabDiagnosis(diagnosis=case.diagnosis(), context=context)
+
+
+def repair_of(lab: Lab, found: LabDiagnosis, directory: Path, knowledge: Knowledge) -> Repair:
+    """Return the fix of the lab, made for the learner's copy.
+
+    Raises:
+        UserError: The fix cannot be made for these files, or makes nothing that could be applied.
+    """
+    if lab.fix in knowledge.rules:
+        fix = _rule_fix(lab, found)
+    else:
+        fix = _cause_fix(lab, found, knowledge)
+        if fix and lab.edits:
+            fix = msgspec.structs.replace(fix, patches=_patches(lab.edits, script_of(lab, directory).parent))
+    if fix is None or not (fix.patches or fix.files or fix.start or fix.environ):
+        raise UserError(f"the fix {lab.fix} cannot be made for these files", "reset the lab, then run it again")
+    return Repair(fix=fix, launch=fix.start or lab.launch, environ=fix.environ)
+
+
+def _cause_fix(lab: Lab, found: LabDiagnosis, knowledge: Knowledge) -> Fix | None:
+    fixes = build_fixes(knowledge.causes[lab.cause], found.context, knowledge)
+    return next((each for each in fixes if each.id == lab.fix), None)
+
+
+def _rule_fix(lab: Lab, found: LabDiagnosis) -> Fix | None:
+    """Return the patches of a rule of the review, one after the other where it has several findings in a file."""
+    finding = next((each for each in found.context.findings if each.rule == lab.fix and each.fix), None)
+    if finding is None or finding.fix is None or not finding.fix.edits:
+        return None
+    before = Path(finding.path).read_text(encoding="utf-8")
+    patch = FilePatch(path=finding.path, before=before, after=apply_edits(before, finding.fix.edits))
+    return Fix(
+        id=finding.fix.id, cause=lab.cause, title=finding.message, safety=finding.fix.safety, patches=[patch],
+        why_unsafe=finding.fix.why_unsafe or "",
+    )  # fmt: skip
+
+
+def _patches(edits: Sequence[LabEdit], directory: Path) -> list[FilePatch]:
+    """Return the edits that the text of a fix asks for as patches of the learner's copy, if each text is there once."""
+    before: dict[Path, str] = {}
+    after: dict[Path, str] = {}
+    for edit in edits:
+        path = directory / edit.file
+        before.setdefault(path, path.read_text(encoding="utf-8"))
+        text = after.get(path, before[path])
+        if text.count(edit.old) != 1:
+            return []
+        after[path] = text.replace(edit.old, edit.new)
+    return [FilePatch(path=str(path), before=before[path], after=text) for path, text in after.items()]
+
+
+def apply_repair(repair: Repair, directory: Path) -> None:
+    """Write the fix to the learner's copy."""
+    for patch in repair.fix.patches:
+        Path(patch.path).write_text(patch.after, encoding="utf-8")
+    for name, text in repair.fix.files.items():
+        (directory / Path(name).name).write_text(text, encoding="utf-8")

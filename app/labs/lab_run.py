@@ -1,0 +1,137 @@
+"""One run of a lab: the job is started for real, and watched until it ends, stands still or is over its limit."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ...knowledge.labs import Lab
+from ..errors import UserError
+from ..system.subprocesses import ProcessOutcome
+from ..triage.sampling.sampler import sample_job
+from ..triage.types import JobReport
+from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
+from .workspace import remove_outputs
+
+START_LIMIT_S = 60.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
+BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
+ENDLESS = ("hang", "slow")  # failures of jobs that do not end by themselves
+Ending = Literal["ended", "hung", "slow", "over its limit"]
+
+
+class LabRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run showed. ``code`` is that of an ended job, ``report`` what was sampled of one that was not ended."""
+
+    ending: Ending
+    output: str
+    elapsed_s: float
+    code: int | None = None
+    report: JobReport | None = None
+
+
+def shows_failure(lab: Lab, run: LabRun) -> bool:
+    """Return whether a run failed in the way that the lab is about."""
+    printed = not lab.shows or re.search(lab.shows, run.output) is not None
+    match lab.failure:
+        case "hang":
+            return run.ending == "hung" and printed
+        case "slow":
+            return run.ending == "slow" and printed
+        case "crash":
+            return run.ending == "ended" and run.code != 0 and printed
+        case "wrong":
+            return run.ending == "ended" and run.code == 0 and printed
+        case _:
+            return printed
+
+
+def is_repaired(lab: Lab, run: LabRun) -> bool:
+    """Return whether a run ended well, with the result of the repaired lab and without the failure."""
+    shows = bool(lab.shows) and lab.failure != "hang" and re.search(lab.shows, run.output) is not None
+    return run.ending == "ended" and run.code == 0 and not shows and re.search(lab.repaired, run.output) is not None
+
+
+async def run_lab(
+    lab: Lab,
+    directory: Path,
+    python: str,
+    *,
+    launch: str = "",
+    environ: Mapping[str, str] | None = None,
+    on_output: Callable[[str], None] | None = None,
+    on_report: Callable[[JobReport], None] | None = None,
+) -> LabRun:
+    """Run a lab in the learner's directory, with the command line ``launch`` instead of its own if one is given.
+
+    ``on_report`` gets each sample of the ranks of a job that does not end by itself.
+
+    Raises:
+        UserError: The interpreter has no torch.
+    """
+    remove_outputs(lab, directory)
+    started = time.monotonic()
+    line = launch or lab.launch
+    job = LocalJob(
+        started_words(line, python),
+        directory,
+        name="the lab",
+        environ=BY_RANK | lab.environ | dict(environ or {}),
+        lives_at_most_s=START_LIMIT_S + lab.within_s,
+        on_output=on_output,
+    )
+    report: JobReport | None = None
+    outcome: ProcessOutcome | None = None
+    async with job:
+        ended = asyncio.ensure_future(job.wait_until_ended())
+        # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
+        failing = asyncio.ensure_future(_failing_report(lab, job, on_report)) if lab.failure in ENDLESS else None
+        await asyncio.wait([ended, *filter(None, [failing])], return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            outcome = ended.result()
+        elif failing:
+            report = failing.result()
+        if failing:
+            failing.cancel()
+    if outcome and "No module named 'torch" in outcome.log:
+        raise job.start_error(outcome)
+    ending: Ending = "ended"
+    if outcome is None:
+        ending = "slow" if lab.failure == "slow" else "hung"
+    elif outcome.status == "timed_out":
+        ending = "over its limit"
+    return LabRun(
+        ending=ending,
+        output="\n".join(job.output),
+        elapsed_s=time.monotonic() - started,
+        code=outcome.code if outcome and ending == "ended" else None,
+        report=report,
+    )
+
+
+async def _failing_report(lab: Lab, job: LocalJob, on_report: Callable[[JobReport], None] | None) -> JobReport:
+    """Wait until the job stands still, or shows that it is slow, and return what was sampled of it."""
+    seen = ""
+    while True:
+        await asyncio.sleep(SAMPLE_GAP_S)
+        found = await asyncio.to_thread(job.find)
+        if found is None:
+            continue
+        try:
+            report = await sample_job(found, gap_s=SAMPLE_GAP_S)
+        except UserError:  # it has just ended
+            continue
+        if on_report:
+            on_report(report)
+        if any(row.state == "starting" for row in report.ranks) or len(report.ranks) < found.world_size:
+            continue
+        if lab.failure == "slow":
+            if report.verdict.culprits and re.search(lab.shows, "\n".join(job.output)):
+                return report
+        elif report.verdict.state in ("hung", "dead"):
+            if seen == report.verdict.state:
+                return report
+            seen = report.verdict.state

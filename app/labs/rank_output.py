@@ -1,0 +1,23 @@
+"""The lines that a lab prints, by rank: torchrun says which rank printed each of them."""
+
+import re
+from typing import NamedTuple
+
+PREFIX = re.compile(r"^\[[A-Za-z_]*(\d+)\]:(?: ?\[rank\d+\]:)? ?")
+NOISE = re.compile(r"^[WE]\d{4} |^\*{10,}$|OMP_NUM_THREADS|^\[Gloo\]")
+
+
+class PrintedLine(NamedTuple):
+    """A line of output. ``rank`` is None for the launcher's own."""
+
+    rank: int | None
+    text: str
+
+
+def printed_line(line: str) -> PrintedLine | None:
+    """Return a line of output with its rank; None for a line that only the launcher or the library needs."""
+    found = PREFIX.match(line)
+    text = line[found.end() :] if found else line
+    if not text.strip() or NOISE.search(text):
+        return None
+    return PrintedLine(int(found[1]) if found else None, text)

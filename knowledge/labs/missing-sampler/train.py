@@ -1,0 +1,49 @@
+"""Train on numbered samples and count who has seen what."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbered(Dataset):
+    def __init__(self, samples):
+        self.points = torch.randn(samples, 8, generator=torch.Generator().manual_seed(1))
+
+    def __len__(self):
+        return len(self.points)
+
+    def __getitem__(self, index):
+        return index, self.points[index]
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+
+    data = Numbered(96)
+    loader = DataLoader(data, batch_size=8, shuffle=True)
+    model = DDP(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    seen = torch.zeros(len(data))
+    for epoch in range(2):
+        for numbers, points in loader:
+            seen[numbers] += 1
+            loss = model(points).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if rank == 0:
+            print(f"epoch {epoch}: {len(loader)} batches on each of {world_size} processes, loss {loss.item():.3f}")
+
+    dist.all_reduce(seen)
+    if rank == 0:
+        print(f"each sample was used {seen.mean().item() / 2:.1f} times an epoch")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The pages of a chapter."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.labs.course import CourseChapter
+from ...app.labs.progress import load_progress, save_progress
+from ..dialogs.pick import PickDialog
+from ..shell.base import WizardScreen
+from ..widgets.choices import Choice
+from ..widgets.formatting import join_lines, safe_content
+
+
+class ChapterScreen(WizardScreen):
+    """One page at a time; the labs are behind the last one."""
+
+    CSS_PATH = Path(__file__).with_name("chapter.tcss")
+    TITLE = "Chapter"
+    AUTO_FOCUS = "VerticalScroll"
+    ABOUT = "Read with → and ←. The labs of the chapter let you break and repair what it explains."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,space,n", "page(1)", "next page", id="chapter.next", tooltip="Show the next page"),
+        Binding("left,p", "page(-1)", "page before", id="chapter.before", tooltip="Show the page before"),
+        Binding("l", "labs", "labs", id="chapter.labs", tooltip="Choose a lab of this chapter"),
+    ]
+
+    def __init__(self, entry: CourseChapter) -> None:
+        super().__init__()
+        self._entry = entry
+        self._page = min(load_progress().pages.get(entry.chapter.id, 1), len(entry.chapter.pages)) - 1
+
+    def body(self) -> Iterable[Widget]:
+        with VerticalScroll(id="page"):
+            yield Static(id="text")
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        chapter = self._entry.chapter
+        count = len(chapter.pages)
+        self.show_header(f"{self._entry.number}  {chapter.title}", f"page {self._page + 1} of {count}")
+        self.query_one("#page", VerticalScroll).scroll_home(animate=False)
+        self.query_one("#text", Static).update(join_lines(*map(safe_content, chapter.pages[self._page].splitlines())))
+        last = self._page + 1 == count
+        labs = f"l: {len(self._entry.labs)} labs of this chapter" if last and self._entry.labs else ""
+        self.show_status(labs)
+        progress = load_progress()
+        progress.pages[chapter.id] = max(self._page + 1, progress.pages.get(chapter.id, 0))
+        save_progress(progress)
+
+    async def action_page(self, step: int) -> None:
+        pages = len(self._entry.chapter.pages)
+        if self._page + step >= pages:
+            self.action_labs()
+        else:
+            self._page = max(0, self._page + step)
+            self._show()
+
+    def action_labs(self) -> None:
+        done = load_progress()
+        rows = [
+            Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.cause).repaired else "")
+            for each in self._entry.labs
+        ]
+        self.app.push_screen(PickDialog(f"Labs: {self._entry.chapter.title}", rows), callback=self._open)
+
+    async def _open(self, number: str | None) -> None:
+        if lab := next((each for each in self._entry.labs if each.number == number), None):
+            await self.wizard.open("lab", entry=lab)

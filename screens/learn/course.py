@@ -1,0 +1,86 @@
+"""The chapters and labs, with what is done; the marked one is described next to the list."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from textual import on
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ...app.labs.course import Course, read_course
+from ...app.labs.progress import load_progress
+from ..shell.base import WizardScreen
+from ..widgets.choices import Choice, Choices
+from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
+
+
+class CourseScreen(WizardScreen):
+    """All chapters, each with its labs."""
+
+    CSS_PATH = Path(__file__).with_name("course.tcss")
+    TITLE = "Learn distributed training"
+    ABOUT = (
+        "Chapters of a few pages, and labs: small jobs that really fail on this machine. Run one, find the cause, "
+        "repair your copy, and prove it. What you have done is kept."
+    )
+
+    def __init__(self, number: str = "") -> None:
+        super().__init__()
+        self._number = number
+
+    @cached_property
+    def course(self) -> Course:
+        """The chapters and labs."""
+        return read_course(self.state.knowledge, self.state.options.knowledge)
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="sides"):
+            yield Choices(numbered=False, verb="open", id="course")
+            with VerticalScroll(id="about"):
+                yield Static(id="text")
+
+    async def on_mount(self) -> None:
+        self._show()
+        if self._number:
+            await self._open(self._number)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._show()
+
+    def _show(self) -> None:
+        listing = self.course.listing(load_progress())
+        rows: list[Choice] = []
+        for chapter in listing:
+            rows.append(Choice(chapter.number, safe_content(f"{chapter.number:>2}  {chapter.title}", "bold")))
+            for lab in chapter.labs:
+                sign = status_sign("ok", self.ascii_only) if lab.repaired else Content(" " * (1 + 3 * self.ascii_only))
+                rows.append(Choice(lab.number, Content.assemble("    ", sign, " ", safe_content(lab.title))))
+        self.query_one("#course", Choices).set_items(rows)
+        repaired = sum(lab.repaired for chapter in listing for lab in chapter.labs)
+        self.show_header(facts=f"{repaired} of {len(self.course.labs)} labs repaired")
+        self._show_marked()
+
+    @on(Choices.Marked)
+    def _show_marked(self) -> None:
+        marked = self.query_one("#course", Choices).marked
+        rows: list[Content] = []
+        if marked and (lab := self.course.lab(marked.id)):
+            rows = [safe_content(f"Lab {lab.number}", "$muted"), safe_content(lab.lab.title, "bold"), Content("")]
+            rows += [safe_content(reflow(lab.lab.story)), Content(""), safe_content(lab.lab.launch, "$muted")]
+        elif marked and (chapter := self.course.chapter(marked.id)):
+            rows = [safe_content(chapter.chapter.title, "bold"), Content(""), safe_content(chapter.chapter.summary)]
+        self.query_one("#text", Static).update(join_lines(*rows) if rows else "")
+
+    @on(Choices.Picked)
+    async def _picked(self, event: Choices.Picked) -> None:
+        await self._open(event.id)
+
+    async def _open(self, number: str) -> None:
+        if lab := self.course.lab(number):
+            await self.wizard.open("lab", entry=lab)
+        elif (chapter := self.course.chapter(number)) and chapter.chapter.pages:
+            await self.wizard.open("chapter", entry=chapter)

@@ -1,0 +1,36 @@
+"""The output of the ranks side by side, one pane for each; one below the other where there is no room."""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
+from textual.content import Content
+
+from ..widgets.formatting import join_lines, safe_content
+
+LEAST_WIDTH = 36  # of a pane
+GAP = 2
+
+
+def rank_panes(printed: Mapping[int | None, Sequence[str]], width: int, height: int) -> Content:
+    """Render the last lines of each rank, and those of the launcher below."""
+    ranks = sorted(rank for rank in printed if rank is not None)
+    across = max(1, min(len(ranks), (width + GAP) // (LEAST_WIDTH + GAP)))
+    pane = (width - GAP * (across - 1)) // across
+    launcher = [safe_content(line, "$muted") for line in printed.get(None, ())][-height // 3 :]
+    lines_each = max(3, (height - len(launcher)) // -(-max(1, len(ranks)) // across) - 1)
+    rows: list[Content] = []
+    for first in range(0, len(ranks), across):
+        shown = ranks[first : first + across]
+        columns = [_pane(rank, printed[rank], pane, lines_each) for rank in shown]
+        for cells in zip_longest(*columns, fillvalue=Content("")):
+            rows.append(Content.assemble(*(_padded(cell, pane + GAP) for cell in cells)))
+    return join_lines(*rows, *launcher) if rows or launcher else Content("")
+
+
+def _pane(rank: int, lines: Sequence[str], width: int, height: int) -> list[Content]:
+    shown = [safe_content(line).truncate(width, ellipsis=True) for line in lines[-height:]]
+    return [safe_content(f"rank {rank}", "bold $accent"), *shown]
+
+
+def _padded(cell: Content, width: int) -> Content:
+    return Content.assemble(cell, " " * max(0, width - cell.cell_length))
