@@ -17,7 +17,7 @@ from ..triage.types import JobReport
 from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
 from .workspace import remove_outputs
 
-START_LIMIT_S = 60.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
+START_LIMIT_S = 180.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
 BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
 ENDLESS = ("hang", "slow")  # failures of jobs that do not end by themselves
 Ending = Literal["ended", "hung", "slow", "over its limit"]

@@ -205,10 +205,19 @@ def _versions(attempt: Attempt) -> Iterator[Evidence]:
                 first_with.setdefault(event.values["value"], (track, event))
             if events:
                 by_track.append({event.values["value"] for event in events})
-        if any(one.isdisjoint(other) for one in by_track[:1] for other in by_track[1:]):
+        if any(not _share_version(one, other) for one in by_track[:1] for other in by_track[1:]):
             listed = ", ".join(f"{track.name}: {value}" for value, (track, _) in list(first_with.items())[:4])
             track, event = list(first_with.values())[-1]
             yield make_finding("versions-differ", f"ranks have different versions of {name}: {listed}", event, track)
+
+
+def _share_version(ones: set[str], others: set[str]) -> bool:
+    """Return whether two ranks name a version in common. torch names that of NCCL without its build (``+cuda12.9``)."""
+    return any(
+        one == other or (one.partition("+")[0] == other.partition("+")[0] and ("+" in one) != ("+" in other))
+        for one in ones
+        for other in others
+    )
 
 
 def _restarts(timeline: Timeline) -> Iterator[Evidence]:

@@ -1,0 +1,59 @@
+"""Tokenise the corpus for a vocabulary on rank 0, then train a bag-of-words model on all ranks."""
+
+import collections
+import datetime
+import json
+import random
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def documents(count):
+    source = random.Random(1)
+    for _ in range(count):
+        yield " ".join(str(source.randrange(5000)) for _ in range(120))
+
+
+def build_vocabulary(path, count):
+    counted = collections.Counter()
+    for number, document in enumerate(documents(count)):
+        counted.update(document.split())
+        if number % 5000 == 0:
+            print(f"Tokenizing: {number}/{count} documents")
+    with open(path, "w") as file:
+        json.dump([word for word, _ in counted.most_common(2000)], file)
+
+
+def main():
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    if rank == 0:
+        build_vocabulary("vocabulary.json", 130_000)
+    dist.barrier()
+
+    with open("vocabulary.json") as file:
+        index = {word: number for number, word in enumerate(json.load(file))}
+    model = DDP(nn.Linear(len(index), 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, document in enumerate(list(documents(16))[rank::world_size]):
+        words = document.split()
+        counts = torch.zeros(1, len(index))
+        for word in words:
+            if word in index:
+                counts[0, index[word]] += 1
+        label = torch.tensor([int(words[0]) % 2])
+        loss = nn.functional.cross_entropy(model(counts), label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    if rank == 0:
+        print(f"trained with {len(index)} words, loss {loss.item():.3f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Simulate a particle system on each rank and train a model of its energy."""
+
+import datetime
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+LENGTHS = {(1, 2): 7000}  # steps of a simulation that has not come to rest after 50
+
+
+def simulate(steps, generator):
+    """Return the states of particles that attract each other."""
+    place = torch.randn(256, 3, generator=generator)
+    speed = torch.zeros_like(place)
+    states = []
+    for _ in range(steps):
+        apart = place[:, None] - place[None, :]
+        force = -(apart / (apart.square().sum(-1, keepdim=True) + 0.5)).sum(1)
+        speed = speed + 0.001 * force
+        place = place + 0.001 * speed
+        states.append(torch.cat([place.mean(0), speed.square().mean(0)]))
+    return torch.stack(states)
+
+
+def main():
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(rank)
+    model = DDP(nn.Linear(6, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    for round_ in range(4):
+        states = simulate(LENGTHS.get((rank, round_), 50), generator)
+        loss = nn.functional.mse_loss(model(states), states[:, 3:].sum(1, keepdim=True))
+        mean = loss.detach() / world_size
+        dist.all_reduce(mean)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if rank == 0:
+            print(f"round {round_}: loss {mean.item():.4f}")
+    if rank == 0:
+        print("all rounds done")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Train a regression on all ranks of the job."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+
+# The network of the training machines, from the handbook of the cluster.
+os.environ["GLOO_SOCKET_IFNAME"] = "enp65s0f0"
+os.environ["NCCL_SOCKET_IFNAME"] = "enp65s0f0"
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    points = torch.randn(256, 8)
+    data = TensorDataset(points, points.sum(dim=1, keepdim=True))
+    sampler = DistributedSampler(data, world_size, rank)
+    loader = DataLoader(data, batch_size=16, sampler=sampler)
+    model = DDP(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    if rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+        print(f"trained on {world_size} ranks, loss {loss.item():.3f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
