@@ -109,7 +109,8 @@ def rank_causes(
         for id_ in (id_ for id_, cause in knowledge.causes.items() if cause.one_process):
             scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS * measured.multipliers.get(NO_MENTION, 1.0))
     order = sorted(scores, key=lambda i: (-scores[i], i))
-    support = _support(reasons[order[0]]) if order else "words"
+    nothing: Support = "words" if any(item.source in TEXT_SOURCES for item in items) else "answer"
+    support = _support(reasons[order[0]] if order else [], nothing)
     temperature = temperature_of(support, measured)
     shares, other = softmax_with_other(scores, unrelated, temperature)
     both = _two_at_once(knowledge, order, reasons)
@@ -173,13 +174,13 @@ def _two_at_once(knowledge: Knowledge, order: list[str], reasons: Mapping[str, l
     return pair if apart and not generic and min(own) >= NATS["decisive"] else []
 
 
-def _support(lines: Iterable[ReasonLine]) -> Support:
-    """Return the kind of observation that adds most to a cause."""
+def _support(lines: Iterable[ReasonLine], nothing: Support) -> Support:
+    """Return the kind of observation that adds most to a cause, ``nothing`` if none does."""
     totals: dict[Support, float] = defaultdict(float)
     for line in lines:
         if line.weight > 0:
             totals[SUPPORT_OF_SOURCE[line.source]] += line.weight
-    return max(totals, key=lambda kind: totals[kind]) if totals else "words"
+    return max(totals, key=lambda kind: totals[kind]) if totals else nothing
 
 
 def temperature_of(support: Support, calibration: Calibration) -> float:

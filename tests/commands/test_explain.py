@@ -95,14 +95,14 @@ def test_search_for_terms_has_every_word_and_the_exact_term_first():
 
 
 def test_other_words_list_the_entries_that_have_them_those_in_the_title_first():
-    lines = ddpwizard("explain", "gradient").stdout.splitlines()
+    lines = ddpwizard("explain", "parameters").stdout.splitlines()
     listed = [line.split()[0] for line in lines[2:]]
     knowledge = built_in_knowledge()
-    assert lines[0].startswith(f"{len(listed)} results for gradient") and len(listed) > 3
+    assert lines[0].startswith(f"{len(listed)} results for parameters") and len(listed) > 3
     assert set(listed) <= {*knowledge.causes, *knowledge.rules}
-    assert "gradient" in lines[2].lower()
+    assert "parameter" in lines[2].lower()
     assert any(id_ in knowledge.rules for id_ in listed), "rules as well"
-    shown = json.loads(ddpwizard("explain", "gradient", "--json").stdout)
+    shown = json.loads(ddpwizard("explain", "parameters", "--json").stdout)
     assert [entry["id"] for entry in shown["entries"]] == listed
     assert "unused-parameters" in ddpwizard("explain", "unused", "gradient").stdout
 
