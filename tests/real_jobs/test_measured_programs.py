@@ -111,6 +111,12 @@ def test_each_program_has_a_row_and_a_line_of_its_own() -> None:
     for kind in ("broken", "healthy"):
         assert sorted(path.stem for path in (PROGRAMS / kind).iterdir()) == sorted(row.name for row in TRUTH)
     for row in TRUTH:
-        broken, healthy = (PROGRAMS / kind / row.file for kind in ("broken", "healthy"))
-        assert broken.read_text() != healthy.read_text(), row.name
-        assert broken.read_text().splitlines()[row.line - 1].strip(), row.name
+        broken, healthy = (texts_of(kind, row.name) for kind in ("broken", "healthy"))
+        assert broken != healthy, row.name
+        assert (PROGRAMS / "broken" / row.file).read_text().splitlines()[row.line - 1].strip(), row.name
+
+
+def texts_of(kind: str, name: str) -> list[str]:
+    """Return the texts of the files of a program."""
+    path = path_of(kind, name)
+    return [file.read_text() for file in ([path] if path.is_file() else sorted(path.glob("*.py")))]

@@ -423,6 +423,7 @@ def test_runs_continue_with_the_same_losses(tmp_path: Path) -> None:
         assert "step-00000018: continuing after step 18" in part
 
 
+@pytest.mark.calibration
 def test_a_killed_rank_does_not_change_the_losses(tmp_path: Path) -> None:
     """kill -9 of a rank in mid-run: torchrun starts the ranks again, and they continue from a checkpoint."""
     made = written(tmp_path / "plan", setting(FSDP2))
