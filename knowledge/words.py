@@ -44,7 +44,7 @@ def terms_of(text: str, same: Mapping[str, str]) -> list[Term]:
 
 
 def synonymous_stems(groups: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return the stem that stands for each other one of its group of synonyms; only single words are compared."""
+    """Return the stem that replaces each other one of its group of synonyms; only single words are compared."""
     same: dict[str, str] = {}
     for group in groups:
         stems = [stem_of(phrase) for phrase in group if phrase.isalpha()]

@@ -14,7 +14,7 @@ def make_model():
 
 
 def fetch_weights():
-    """Stands for the download of a pretrained model: one file with whole tensors."""
+    """Replaces the download of a pretrained model: one file with whole tensors."""
     torch.save(make_model().state_dict(), WEIGHTS)
 
 

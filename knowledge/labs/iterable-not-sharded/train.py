@@ -26,7 +26,7 @@ class Lines(IterableDataset):
 
 
 def write_lines(path):
-    """Stands for the export of a table."""
+    """Replaces the export of a table."""
     generator = torch.Generator().manual_seed(1)
     with open(path, "w") as file:
         for number in range(LINES):

@@ -19,7 +19,7 @@ def make_data(samples, seed):
 
 
 def pretrain():
-    """Stands for the download of weights."""
+    """Replaces the download of weights."""
     net = make_model()
     points, targets = make_data(512, seed=1).tensors
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
