@@ -7,7 +7,7 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..labs.course import read_course
 from ..labs.progress import load_progress
-from ..options import Options, knowledge_for
+from ..options import Options, knowledge_directories, knowledge_for
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import print_line
@@ -29,7 +29,7 @@ def command(wanted: str, lists: bool, options: Options) -> int:
       ddpwizard learn --list
     """
     knowledge = knowledge_for(options)
-    course = read_course(knowledge, options.knowledge)
+    course = read_course(knowledge, knowledge_directories(options))
     if not lists and not options.json:
         raise ScreenRequested("learn", options, number=course.number_of(wanted) if wanted else "")
     if wanted and not course.number_of(wanted):

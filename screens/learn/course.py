@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from ...app.labs.course import Course, read_course
 from ...app.labs.progress import load_progress
+from ...app.options import knowledge_directories
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
@@ -34,7 +35,7 @@ class CourseScreen(WizardScreen):
     @cached_property
     def course(self) -> Course:
         """The chapters and labs."""
-        return read_course(self.state.knowledge, self.state.options.knowledge)
+        return read_course(self.state.knowledge, knowledge_directories(self.state.options))
 
     def body(self) -> Iterable[Widget]:
         with Container(id="sides"):

@@ -11,7 +11,7 @@ from ...app.labs.lab_session import LabSession
 from ...app.labs.phrases import FAILURE_TEXT, evidence_lines, numbered_code
 from ...app.labs.progress import load_progress, save_progress
 from ...app.labs.rank_output import printed_line
-from ...app.options import target_python
+from ...app.options import knowledge_directories, target_python
 from ...app.system.editor import editor_command
 from ...app.text.terminal import align_columns
 from ...app.triage import rank_groups
@@ -25,7 +25,7 @@ def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
     Raises:
         EndOfInput: Standard input has ended.
     """
-    course = read_course(state.knowledge, state.options.knowledge)
+    course = read_course(state.knowledge, knowledge_directories(state.options))
     try:
         if lab := course.lab(number):
             run_lab_plain(state, prompt, lab)
