@@ -70,8 +70,8 @@ def main() -> None:
     trained = accuracy(model, train_data).item()
     if rank == 0:
         print(f"done, accuracy {trained:.3f} on the training data", flush=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -23,9 +23,26 @@ from typing import Any
 
 import torch._dynamo  # what DistributedDataParallel imports when it is made
 import torch.distributed
+from torch.distributed import distributed_c10d
 
 AFTER_FAILURE_S = 3
 CHECK_FAILED = 3
+
+
+def keep_process_groups() -> None:
+    """Hold each process group that the program makes until the process ends.
+
+    In torch 2.13 a model of DistributedDataParallel that is freed after destroy_process_group frees the gloo group: it
+    holds the GIL and joins a thread that may wait for it, and one rank in 20 never ends on a loaded machine.
+    """
+    make = distributed_c10d._new_process_group_helper  # pyright: ignore[reportPrivateUsage]
+    made: list[object] = []
+
+    def make_and_keep(*args: Any, **options: Any) -> Any:
+        made.append(result := make(*args, **options))
+        return result
+
+    distributed_c10d._new_process_group_helper = make_and_keep  # pyright: ignore[reportPrivateUsage]
 
 
 def check_of(script: Path, checks: Path | None) -> Callable[[dict[str, Any]], None] | None:
@@ -52,6 +69,7 @@ def start(script: Path, rank: int, of: int, port: int | None, checks: Path | Non
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         sys.path[0], sys.argv = str(script.parent), [str(script)]
         torch.set_num_threads(1)
+        keep_process_groups()
         names = runpy.run_path(str(script), run_name="__main__")
         sys.stdout.flush()
         code = CHECK_FAILED
