@@ -18,6 +18,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 UNWRITABLE = (*FULL, errno.EIO, errno.EBADF)  # with no name: of a stream
 # command: (module under app.commands, one line for --help)
 COMMANDS = {
+    "completion": "Print the completion of commands for bash, zsh or fish.",
     "diagnose": "Rank causes from logs, an error or a description.",
     "doctor": "Check this machine.",
     "explain": "Explain a cause and its fixes, a rule of the review, or a term.",

@@ -31,7 +31,7 @@ def shipped() -> set[str]:
         path
         for path in tracked
         if (path.endswith(kinds) or path.startswith("assets/templates/"))
-        and not path.startswith(("tests/", "knowledge/reports/"))
+        and not path.startswith(("tests/", "docs/", "knowledge/reports/"))
         and path not in scripts
         and (ROOT / path).exists()
     }
@@ -65,6 +65,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_package_and_data_file_is_in_the_wheel(wheel: Path):
     packed = {name.removeprefix("ddpwizard/") for name in zipfile.ZipFile(wheel).namelist()}
     assert shipped() - packed == set()
+
+
+def test_the_manual_page_is_installed_where_man_searches(wheel: Path):
+    (name,) = (
+        name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".data/data/share/man/man1/ddpwizard.1")
+    )
+    assert zipfile.ZipFile(wheel).read(name) == (ROOT / "docs" / "ddpwizard.1").read_bytes()
 
 
 def test_nothing_else_is_in_the_wheel(wheel: Path):
