@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 	@echo "installing into $(VENV); the first time takes a minute" >&2
 	@$(PIP) setuptools wheel
 	@$(PIP) torch numpy
-	@$(PIP) --no-build-isolation -e ".[torch,dev]"
+	@$(PIP) --no-build-isolation -e ".[torch,serve,docs,dev]"
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",
     "run": "Run a job and diagnose it if it hangs.",
+    "serve": "Show the wizard in a browser of this machine.",
     "sessions": "List, resume or export sessions.",
     "triage": "Diagnose the running jobs: which rank, which line, why.",
     "undo": "Revert the last applied fix, or a named one.",
