@@ -1,7 +1,7 @@
 """The web server of ``ddpwizard serve``: textual-serve on loopback, behind a token.
 
-Each tab of a browser is a process of its own. Everything is below a path with a random token: a cookie of 127.0.0.1 would
-be sent to servers of other users on other ports too.
+Each tab of a browser is a process of its own. Everything is below a path with a random token: a cookie of 127.0.0.1
+would be sent to servers of other users on other ports too.
 """
 
 import hmac

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
+import jsonschema
 import psutil
 import pytest
 from helpers.command import ddpwizard, refused
 from helpers.jobs import wait_for
+from public_documents import json_schema
 
 LIMIT_S = 60
 
@@ -112,7 +114,7 @@ def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-async def open_tab(session: aiohttp.ClientSession, served: Served) -> aiohttp.ClientWebSocketResponse:
+async def open_tab(session: aiohttp.ClientSession, served: Served) -> aiohttp.ClientWebSocketResponse[bool]:
     """Open a tab and wait for Home."""
     tab = await session.ws_connect(f"{served.url}ws?width=100&height=30")
     shown = b""
@@ -166,7 +168,8 @@ def test_a_port_that_is_taken_and_the_document(served: Served):
             text += process.stdout.readline()
         process.send_signal(signal.SIGINT)
     document = json.loads(text)
-    assert document["schema"] == "ddpwizard.serve/1" and document["url"].startswith("http://127.0.0.1:")
+    jsonschema.validate(document, json_schema("serve", closed=True))
+    assert document["url"].startswith("http://127.0.0.1:")
     assert process.returncode == 0
 
 
