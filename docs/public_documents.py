@@ -7,6 +7,7 @@ field names of a schema are final: fields may be added, none is renamed or remov
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from ddpwizard.app.diagnosis.coverage import TopicCoverage
 from ddpwizard.app.evidence import Diagnosis, Evidence, Status
 from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import Place
@@ -372,18 +373,10 @@ class KbGraphDocument(msgspec.Struct):
     edges: list[GraphEdge]
 
 
-class CoveredTopic(msgspec.Struct):
-    """A topic with the entries, labs and rules about it."""
-
-    topic: str
-    title: str
-    entries: list[str]
-
-
 class KbCoverageDocument(msgspec.Struct):
-    """The entries by topic (``kb coverage``)."""
+    """What there is on each topic (``kb coverage``)."""
 
-    topics: list[CoveredTopic]
+    topics: list[TopicCoverage]
 
 
 class DraftedFile(msgspec.Struct):

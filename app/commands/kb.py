@@ -132,20 +132,23 @@ def graph(options: Options) -> int:
 @click.option("--write", metavar="FILE", type=click.Path(path_type=Path), help="Write the table to this file.")
 @common_options
 def coverage(write: Path | None, options: Options) -> int:
-    """Print the entries of each topic as a Markdown table. Exit code 1: a topic has none."""
+    """Print what there is on each topic as a Markdown table: entries, labs, rules, checks.
+
+    Exit code 1: a topic has no entry.
+    """
     from ..diagnosis import coverage as table
 
     knowledge = knowledge_for(options)
-    covered = table.entries_by_topic(knowledge)
+    labs, _ = read_valid_labs(knowledge, *knowledge_directories(options))
     if write:
-        write_atomic(write, table.coverage_table(knowledge).encode(), "--write")
+        write_atomic(write, table.coverage_table(knowledge, labs).encode(), "--write")
         print_progress(f"written: {write.absolute()}")
+    topics = table.topic_coverage(knowledge, labs)
     if options.json:
-        rows = [{"topic": topic, "title": knowledge.topics[topic], "entries": ids} for topic, ids in covered.items()]
-        print_json(public_document("kb-coverage", knowledge, {"topics": rows}))
+        print_json(public_document("kb-coverage", knowledge, {"topics": topics}))
     elif not write:
-        print_line(table.coverage_table(knowledge).rstrip("\n"))
-    return ExitCode.OK if all(covered.values()) else ExitCode.FOUND
+        print_line(table.coverage_table(knowledge, labs).rstrip("\n"))
+    return ExitCode.OK if all(each.entries for each in topics) else ExitCode.FOUND
 
 
 @command.command()

@@ -142,6 +142,20 @@ def test_wizard_runs_in_a_tab_and_ends_with_it(served: Served):
     assert answers([(served.url, {})])[0][0] == 200
 
 
+@pytest.mark.slow
+def test_number_of_tabs_is_limited(served: Served):
+    async def open_all() -> int:
+        async with aiohttp.ClientSession() as session:
+            tabs = [await session.ws_connect(f"{served.url}ws") for _ in range(8)]
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+                await session.ws_connect(f"{served.url}ws")
+            await tabs[0].close()
+            await (await session.ws_connect(f"{served.url}ws")).close()
+            return refusal.value.status
+
+    assert asyncio.run(open_all()) == 503
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_tabs_end_with_the_server(served: Served, number: signal.Signals):
     async def end() -> int:
