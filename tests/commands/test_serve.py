@@ -149,11 +149,13 @@ def test_number_of_tabs_is_limited(served: Served):
             tabs = [await session.ws_connect(f"{served.url}ws") for _ in range(8)]
             with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
                 await session.ws_connect(f"{served.url}ws")
-            await tabs[0].close()
-            await (await session.ws_connect(f"{served.url}ws")).close()
+            for tab in tabs:
+                await tab.close()
             return refusal.value.status
 
     assert asyncio.run(open_all()) == 503
+    wait_for(lambda: not tabs_of(served), "the end of the tabs", LIMIT_S)
+    assert answers([(served.url, {})])[0][0] == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
