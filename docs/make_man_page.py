@@ -1,5 +1,6 @@
 """``make man``: the manual page ``ddpwizard.1``, made from the help texts of the command line."""
 
+import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ PAGE = Path(__file__).with_name("ddpwizard.1")
 NAME = "ddpwizard"
 SUMMARY = "diagnose, repair and plan distributed PyTorch training"
 VERBATIM = "\b"  # click's mark of a paragraph whose lines stay as they are
-OF_ALL_COMMANDS = set(Options.__struct_fields__)
+OF_ALL_COMMANDS = set(Options.__struct_fields__)  # described once
 EXIT_TEXTS = {
     ExitCode.OK: "Nothing was found.",
     ExitCode.FOUND: "Something was found. Each command describes what counts.",
@@ -56,6 +57,7 @@ def man_page() -> str:
         *_commands(group, context),
         ".SH EXIT STATUS",
         *_definitions((str(code.value), text) for code, text in EXIT_TEXTS.items()),
+        ".PP",
         "\\fBddpwizard run\\fR ends with the code of the job.",
         ".SH FILES",
         *_definitions(FILES.items()),
@@ -82,8 +84,8 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     """Yield the options of a command, those of all commands only for the program itself."""
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        shared = context.parent and (parameter.name in OF_ALL_COMMANDS or parameter.name == "help")
-        if record and not shared:
+        shared = context.parent and (parameter.name in OF_ALL_COMMANDS or "--help" in parameter.opts)
+        if record and record[1] and not shared:
             yield from _definitions([record])
 
 
@@ -93,7 +95,7 @@ def _definitions(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _paragraphs(help_text: str | None) -> Iterator[str]:
-    for number, paragraph in enumerate((help_text or "").split("\n\n")):
+    for number, paragraph in enumerate(inspect.cleandoc(help_text or "").split("\n\n")):
         if number:
             yield ".PP"
         if paragraph.startswith(VERBATIM):

@@ -23,6 +23,7 @@ def test_groff_renders_it_without_a_warning():
     assert not done.stderr
     for name in COMMANDS:
         assert f"\n   ddpwizard {name} " in done.stdout
+    assert "\n       Examples:\n         ddpwizard diagnose train.log\n" in done.stdout
     lines = " ".join(done.stdout.replace("‐\n", "").split())
     for part in (
         "--unsafe-fixes",
