@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 ARGS ?=
 
 .PHONY: run install test test-fast test-jobs test-labs test-calibration journeys lint format bench review-at-large review-trees
-.PHONY: calibrate text-model soak
+.PHONY: calibrate text-model soak man docs bundle
 .PHONY: assets clean
 
 run: install
@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 	@echo "installing into $(VENV); the first time takes a minute" >&2
 	@$(PIP) setuptools wheel
 	@$(PIP) torch numpy
-	@$(PIP) --no-build-isolation -e ".[torch,dev]"
+	@$(PIP) --no-build-isolation -e ".[torch,serve,docs,dev]"
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
 
@@ -84,6 +84,18 @@ text-model: install
 # CASES: files of labelled cases, a JSON object with text, cause, also_ok and source in each line. ARGS: --write, -v.
 calibrate: install
 	$(BIN)/python tests/bench/calibrate.py $(CASES) $(ARGS)
+
+# One archive in dist/ for machines without a registry. ARGS: --python-version 3.12.
+bundle: install
+	$(BIN)/python assets/make_bundle.py $(ARGS)
+
+# The documentation site in build/site; every link is checked.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+
+# After a change of options or help texts.
+man: install
+	$(BIN)/python docs/make_man_page.py
 
 assets: install
 	$(BIN)/python assets/make_pictures.py

@@ -18,6 +18,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 UNWRITABLE = (*FULL, errno.EIO, errno.EBADF)  # with no name: of a stream
 # command: (module under app.commands, one line for --help)
 COMMANDS = {
+    "completion": "Print the completion of commands for bash, zsh or fish.",
     "diagnose": "Rank causes from logs, an error or a description.",
     "doctor": "Check this machine.",
     "explain": "Explain a cause and its fixes, a rule of the review, or a term.",
@@ -26,6 +27,7 @@ COMMANDS = {
     "plan": "Compare DDP, FSDP and ZeRO: memory, speed, job files.",
     "review": "Find distributed-training bugs in scripts.",
     "run": "Run a job and diagnose it if it hangs.",
+    "serve": "Show the wizard in a browser of this machine.",
     "sessions": "List, resume or export sessions.",
     "triage": "Diagnose the running jobs: which rank, which line, why.",
     "undo": "Revert the last applied fix, or a named one.",

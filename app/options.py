@@ -65,17 +65,18 @@ def chapters_for(options: Options) -> "dict[str, Chapter]":
 
     chapters, problems = read_valid_chapters(*knowledge_directories(options))
     for problem in problems:
-        print_progress(f"ddpwizard: {_left_out(str(problem))}")
+        print_progress(f"ddpwizard: {left_out_line(str(problem))}")
     return chapters
 
 
 def left_out_lines(knowledge: "Knowledge") -> list[str]:
     """Return a line for each invalid entry that is not part of the knowledge base."""
-    return [_left_out(problem) for problem in knowledge.left_out]
+    return [left_out_line(problem) for problem in knowledge.left_out]
 
 
-def _left_out(problem: str) -> str:
-    return f"{problem}; this entry is left out → ddpwizard kb check"
+def left_out_line(problem: str) -> str:
+    """Return the line about an invalid file of a team."""
+    return f"{problem}; it is left out → ddpwizard kb check"
 
 
 def target_python(options: Options) -> str:

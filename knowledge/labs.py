@@ -1,11 +1,14 @@
 """The labs: small jobs that really fail, one directory each, named for the cause that they show."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from .schema import BUILT_IN
+from .pattern_cost import has_nested_repeat
+from .schema import BUILT_IN, UNFINISHED, Knowledge
 from .yaml_file import KnowledgeError, convert, line_of, read_foreign_bytes
 
 LABS = "labs"
@@ -71,6 +74,23 @@ def read_labs(*extra: Path) -> dict[str, Lab]:
     return {path.parent.name: read_lab(path) for path in _descriptions(extra)}
 
 
+def read_valid_labs(knowledge: Knowledge, *extra: Path) -> tuple[dict[str, Lab], list[KnowledgeError]]:
+    """Read as ``read_labs`` does, but leave out invalid labs and those that do not fit the entries; return their errors
+    too."""
+    labs: dict[str, Lab] = {}
+    problems: list[KnowledgeError] = []
+    for path in _descriptions(extra):
+        try:
+            lab = read_lab(path)
+            if problem := _problem_of_links(lab, knowledge):
+                raise _error(path, problem)
+        except KnowledgeError as error:
+            problems.append(error)
+        else:
+            labs[lab.cause] = lab
+    return labs, problems
+
+
 def read_lab(path: Path) -> Lab:
     """Return the lab that a ``lab.yaml`` describes.
 
@@ -78,20 +98,24 @@ def read_lab(path: Path) -> Lab:
         KnowledgeError: It is not valid.
     """
     text = read_foreign_bytes(path)
-    lab = convert(path, text, Lab)
-    problem = _problem(lab)
-    if problem:
-        key, what = problem
-        raise KnowledgeError(path, line_of(text, [key]), what)
-    return msgspec.structs.replace(lab, cause=path.parent.name, directory=path.parent)
+    read = convert(path, text, Lab)
+    lab = msgspec.structs.replace(read, cause=path.parent.name, directory=path.parent)
+    if problem := _unfinished(lab, text) or _problem(lab) or _problem_of_patterns(lab) or _problem_of_files(lab):
+        raise _error(path, problem)
+    return lab
 
 
 def _descriptions(extra: tuple[Path, ...]) -> list[Path]:
     return [path for root in (BUILT_IN, *extra) for path in sorted((root / LABS).glob(f"*/{DESCRIPTION}"))]
 
 
+def _error(path: Path, problem: tuple[str, str]) -> KnowledgeError:
+    key, what = problem
+    return KnowledgeError(path, line_of(path.read_bytes(), [key]), what)
+
+
 def _problem(lab: Lab) -> tuple[str, str] | None:
-    """Return the key of a description that is not valid, and why."""
+    """Return the key of a description that is not valid, and why; so do the functions below."""
     if len(lab.hints) != 3:
         return "hints", "a lab has three hints"
     if not lab.guesses:
@@ -103,4 +127,49 @@ def _problem(lab: Lab) -> tuple[str, str] | None:
         return missing, f"a lab that runs needs {missing!r}"
     if lab.failure in ("crash", "wrong") and not lab.shows:
         return "shows", "what the job prints shows the failure"
+    return None
+
+
+def _unfinished(lab: Lab, text: bytes) -> tuple[str, str] | None:
+    """Return the parts of a draft that are still to be written."""
+    mark = UNFINISHED.encode()
+    keys = [key for key in Lab.__struct_fields__ if UNFINISHED in str(getattr(lab, key))] if mark in text else []
+    keys += [path.name for path in lab.files if mark in path.read_bytes()]
+    return (keys[0], f"still to be written: {', '.join(keys)}") if keys else None
+
+
+def _problem_of_patterns(lab: Lab) -> tuple[str, str] | None:
+    for key in ("shows", "repaired"):
+        try:
+            if has_nested_repeat(getattr(lab, key)):
+                return key, "a repeat inside a repeat, as in (a+)+, may take for ever on a long line"
+        except re.error as error:
+            return key, f"invalid regular expression: {error}"
+    return None
+
+
+def _problem_of_files(lab: Lab) -> tuple[str, str] | None:
+    if not lab.files:
+        return "failure", "its directory has no other file"
+    try:
+        shlex.split(lab.launch)
+    except ValueError as error:
+        return "launch", f"no command line: {error}"
+    for edit in lab.edits:
+        path = lab.directory / edit.file
+        if path not in lab.files:
+            return "edits", f"no file {edit.file!r} in its directory"
+        if (count := path.read_text(encoding="utf-8", errors="replace").count(edit.old)) != 1:
+            return "edits", f"{edit.file} has the text to replace {count} times, not once"
+    return None
+
+
+def _problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
+    cause = knowledge.causes.get(lab.cause)
+    if cause is None:
+        return "title", f"its directory is named {lab.cause!r}, and there is no such cause"
+    if lab.fix and lab.fix not in {*knowledge.rules, *(fix.id for fix in cause.fixes)}:
+        return "fix", f"neither a fix of {lab.cause} nor a rule of the review: {lab.fix!r}"
+    if unknown := next((guess for guess in lab.guesses if guess not in knowledge.causes), None):
+        return "guesses", f"no cause {unknown!r}"
     return None

@@ -127,7 +127,7 @@ class Cause(StrictStruct, frozen=True):
     """A cause of a problem. The file name is ``causes/<family>/<id>.yaml``.
 
     ``examples``: descriptions and logs that lead to it, which the tests and ``kb check`` read. ``tells_apart``: for
-    another cause "there …; here …", which its entry need not repeat.
+    another cause "there …; here …", which its entry need not repeat. ``no_lab``: why no lab shows it, if none does.
     """
 
     id: str
@@ -142,6 +142,7 @@ class Cause(StrictStruct, frozen=True):
     sources: list[Reference]
     examples: list[str] = []
     covers: list[str] = []
+    no_lab: str = ""
     prior: float = 0.0  # nats added to the common prior: how frequent it is
     generic: bool = False  # a mechanism that many causes share: ranked lower when one of these is supported
     one_process: bool = False  # a single process can have it as well

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..app.errors import UserError
 from ..app.options import Options
+from ..app.system.parent import end_with_parent
 from ..app.text.terminal import print_progress
 from .shell.limits import LEAST_COLUMNS, LEAST_ROWS
 
@@ -27,12 +28,10 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
 
         _clean_up_after_signals()
         return run_plain(screen, WizardState(options), arguments)
-    size = os.get_terminal_size(sys.__stderr__.fileno()) if sys.__stderr__ else os.terminal_size((80, 24))
-    if 0 < size.columns < LEAST_COLUMNS or 0 < size.lines < LEAST_ROWS:
-        raise UserError(
-            f"this terminal is {size.columns} × {size.lines}, the wizard needs {LEAST_COLUMNS} × {LEAST_ROWS}",
-            "make it larger, or use --plain",
-        )
+    if is_in_browser(os.environ):
+        end_with_parent()
+    else:
+        _check_size()
     os.environ.setdefault("TEXTUAL_FPS", FRAMES_PER_S)
     from .app import WizardApp
     from .shell import gc_freeze
@@ -52,6 +51,15 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     return app.return_code or 0
 
 
+def _check_size() -> None:
+    size = os.get_terminal_size(sys.__stderr__.fileno()) if sys.__stderr__ else os.terminal_size((80, 24))
+    if 0 < size.columns < LEAST_COLUMNS or 0 < size.lines < LEAST_ROWS:
+        raise UserError(
+            f"this terminal is {size.columns} × {size.lines}, the wizard needs {LEAST_COLUMNS} × {LEAST_ROWS}",
+            "make it larger, or use --plain",
+        )
+
+
 def _clean_up_after_signals() -> None:
     """Let SIGTERM and SIGHUP end plain mode by an exception, so that temporary directories are removed."""
 
@@ -66,7 +74,14 @@ def _clean_up_after_signals() -> None:
 
 def has_screen(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal can show a full screen, and none was declined with ACCESSIBLE or TERM."""
+    if is_in_browser(environ):
+        return True
     if environ.get("ACCESSIBLE", "") not in ("", "0") or environ.get("TERM", "") in ("", "dumb"):
         return False
     streams = (sys.__stdin__, sys.__stderr__)  # the screen is drawn on stderr: stdout may be a file
     return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def is_in_browser(environ: Mapping[str, str]) -> bool:
+    """Return whether the screen is that of a browser: ``ddpwizard serve`` has started this process."""
+    return environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")

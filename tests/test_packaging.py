@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from ddpwizard.assets.make_bundle import build_wheel
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,35 +27,15 @@ def shipped() -> set[str]:
         check=True,
     ).stdout.split()
     kinds = (".py", ".yaml", ".tcss", ".msgpack", "calibration.json")
-    scripts = ("assets/make_pictures.py",)
+    scripts = ("assets/make_pictures.py", "assets/make_bundle.py")
     return {
         path
         for path in tracked
-        if (path.endswith(kinds) or path.startswith("assets/templates/"))
-        and not path.startswith(("tests/", "knowledge/reports/"))
+        if (path.endswith(kinds) or path.startswith(("assets/templates/", "assets/web/")))
+        and not path.startswith(("tests/", "docs/", "knowledge/reports/"))
         and path not in scripts
         and (ROOT / path).exists()
     }
-
-
-def build_wheel(into: Path) -> Path:
-    """Build a wheel of the working tree from a copy (a stale ``build/`` would be packed otherwise)."""
-    source = into / "source"
-    files = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split("\n")
-    for name in filter(None, files):
-        if (ROOT / name).is_file():
-            target = source / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(into), str(source)],
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
-    return next(into.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +46,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_package_and_data_file_is_in_the_wheel(wheel: Path):
     packed = {name.removeprefix("ddpwizard/") for name in zipfile.ZipFile(wheel).namelist()}
     assert shipped() - packed == set()
+
+
+def test_the_manual_page_is_installed_where_man_searches(wheel: Path):
+    (name,) = (
+        name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".data/data/share/man/man1/ddpwizard.1")
+    )
+    assert zipfile.ZipFile(wheel).read(name) == (ROOT / "docs" / "ddpwizard.1").read_bytes()
 
 
 def test_nothing_else_is_in_the_wheel(wheel: Path):

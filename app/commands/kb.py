@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ...knowledge.chapters import read_valid_chapters
+from ...knowledge.labs import DESCRIPTION, LABS, read_valid_labs
 from ...knowledge.loader import CAUSE_ID, read_valid_knowledge
 from ...knowledge.schema import Knowledge
 from ...knowledge.yaml_file import KnowledgeError, line_of
@@ -21,6 +22,7 @@ from .common import common_options
 from .suggesting_group import SuggestingGroup
 
 if TYPE_CHECKING:
+    from ..diagnosis.case import Case
     from ..diagnosis.draft_entry import EntryDraft
 
 
@@ -33,7 +35,8 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @common_options
 def check(directory: Path | None, options: Options) -> int:
-    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns, terms, chapters.
+    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns, terms, chapters,
+    labs.
 
     The examples of the team's entries must lead to them.
 
@@ -45,6 +48,7 @@ def check(directory: Path | None, options: Options) -> int:
     try:
         knowledge, problems = read_valid_knowledge(*extra, thorough=True)
         problems += _problems_of_examples(knowledge, extra) + _problems_of_chapters(knowledge, extra)
+        problems += read_valid_labs(knowledge, *extra)[1]
     except KnowledgeError as error:  # of a built-in entry
         knowledge, problems = None, [error]
     if options.json:
@@ -128,35 +132,44 @@ def graph(options: Options) -> int:
 @click.option("--write", metavar="FILE", type=click.Path(path_type=Path), help="Write the table to this file.")
 @common_options
 def coverage(write: Path | None, options: Options) -> int:
-    """Print the entries of each topic as a Markdown table. Exit code 1: a topic has none."""
+    """Print what there is on each topic as a Markdown table: entries, labs, rules, checks.
+
+    Exit code 1: a topic has no entry.
+    """
     from ..diagnosis import coverage as table
 
     knowledge = knowledge_for(options)
-    covered = table.entries_by_topic(knowledge)
+    labs, _ = read_valid_labs(knowledge, *knowledge_directories(options))
     if write:
-        write_atomic(write, table.coverage_table(knowledge).encode(), "--write")
+        write_atomic(write, table.coverage_table(knowledge, labs).encode(), "--write")
         print_progress(f"written: {write.absolute()}")
+    topics = table.topic_coverage(knowledge, labs)
     if options.json:
-        rows = [{"topic": topic, "title": knowledge.topics[topic], "entries": ids} for topic, ids in covered.items()]
-        print_json(public_document("kb-coverage", knowledge, {"topics": rows}))
+        print_json(public_document("kb-coverage", knowledge, {"topics": topics}))
     elif not write:
-        print_line(table.coverage_table(knowledge).rstrip("\n"))
-    return ExitCode.OK if all(covered.values()) else ExitCode.FOUND
+        print_line(table.coverage_table(knowledge, labs).rstrip("\n"))
+    return ExitCode.OK if all(each.entries for each in topics) else ExitCode.FOUND
 
 
 @command.command()
 @click.argument("id_", metavar="ID")
 @click.option("--session", "session_id", metavar="SESSION", help="The session to use [default: the newest].")
 @click.option("--log", "logs", metavar="PATH", multiple=True, help="Take the error lines from this file instead.")
+@click.option("--lab", "with_lab", is_flag=True, help="Also draft a lab, a job that shows the failure.")
 @click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Target directory [default: .].")
 @common_options
-def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None, options: Options) -> int:
+def new(
+    id_: str, session_id: str | None, logs: Sequence[str], with_lab: bool, into: Path | None, options: Options
+) -> int:
     """Draft an entry ID from a session or a log: its error lines become signatures, for you to complete.
+
+    With --lab also the lab labs/ID of that entry, or of an existing one: its description, and a script that shows the
+    failure.
 
     \b
     Examples:
       ddpwizard kb new our-storage-stall --session last
-      ddpwizard kb new our-storage-stall --log train.log --into team/knowledge
+      ddpwizard kb new our-storage-stall --log train.log --lab --into team/knowledge
     """
     from ..diagnosis.draft_entry import render_entry
     from ..system import paths
@@ -164,48 +177,78 @@ def new(id_: str, session_id: str | None, logs: Sequence[str], into: Path | None
     knowledge = knowledge_for(options)
     if not CAUSE_ID.fullmatch(id_):
         raise UserError(f"bad id {id_!r}", "lower-case words joined by hyphens, such as our-storage-stall")
-    if id_ in knowledge.causes:
-        raise UserError(f"there is a cause {id_!r} already", f"ddpwizard explain {id_}")
-    draft = (
+    if id_ in knowledge.causes and not with_lab:
+        raise UserError(f"there is a cause {id_!r} already", f"ddpwizard explain {id_}, or add --lab for a lab of it")
+    drafted = (
         _draft_from_logs(id_, logs, knowledge) if logs else _draft_from_session(id_, session_id or "last", knowledge)
     )
-    text = render_entry(draft, knowledge)
     directory = into or Path()
-    path = directory / f"{id_}.yaml"
-    if path.exists():
-        raise UserError(f"{path} already exists", "give another ID, or edit that file")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create {directory}: {error.strerror}", "name another directory with --into") from error
-    write_atomic(path, text.encode(), "--into")
+    entry = "" if id_ in knowledge.causes else render_entry(drafted.entry, knowledge)
+    files = {directory / f"{id_}.yaml": entry} if entry else {}
+    if with_lab:
+        files |= _lab_files(directory, drafted, knowledge)
+    if existing := next((path for path in files if path.exists()), None):
+        raise UserError(f"{existing} already exists", "give another ID, or edit that file")
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"cannot create {path.parent}: {error.strerror}"
+            raise UserError(problem, "name another directory with --into") from error
+        write_atomic(path, text.encode(), "--into")
     if options.json:
-        print_json(public_document("kb-new", knowledge, {"id": id_, "path": str(path.absolute()), "text": text}))
-    else:
+        rows = [{"path": str(path.absolute()), "text": text} for path, text in files.items()]
+        print_json(public_document("kb-new", knowledge, {"id": id_, **rows[0], "files": rows}))
+        return ExitCode.OK
+    for path in files:
         print_line(str(path.absolute()))
-        if "signatures:" not in text:
-            print_progress("All error lines are already known. Add a signature or clues by hand.")
-        print_progress(
-            f"Complete the marked parts, run ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
-        )
+    if entry and "signatures:" not in entry:
+        print_progress("All error lines are already known. Add a signature or clues by hand.")
+    print_progress(
+        f"Complete the marked parts, run ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
+    )
     return ExitCode.OK
 
 
-def _draft_from_logs(id_: str, logs: Sequence[str], knowledge: Knowledge) -> "EntryDraft":
+class _Drafted(NamedTuple):
+    """An entry as drafted, and what a lab needs as well."""
+
+    entry: "EntryDraft"
+    case: "Case"
+    launch: Sequence[str] = ()
+    script: Path | None = None
+
+
+def _lab_files(directory: Path, drafted: _Drafted, knowledge: Knowledge) -> dict[Path, str]:
+    from ..labs.draft_lab import SCRIPT, build_lab_draft, render_lab, script_text
+
+    draft = build_lab_draft(drafted.entry, drafted.case.diagnosis(), drafted.launch, knowledge)
+    into = directory / LABS / draft.cause
+    return {into / DESCRIPTION: render_lab(draft), into / SCRIPT: script_text(drafted.script)}
+
+
+def _draft_from_logs(id_: str, logs: Sequence[str], knowledge: Knowledge) -> _Drafted:
+    from ..diagnosis.case import Case
     from ..diagnosis.draft_entry import build_draft
     from ..diagnosis.intake import read_sources
     from ..logs.read import find_sources
 
     found = read_sources(find_sources(logs), knowledge)
-    return build_draft(id_, ", ".join(logs), [], [line for lines in found.errors.values() for line in lines], [])
+    case = Case(knowledge)
+    case.add(found.evidence)
+    lines = [line for lines in found.errors.values() for line in lines]
+    return _Drafted(build_draft(id_, ", ".join(logs), [], lines, []), case)
 
 
-def _draft_from_session(id_: str, session_id: str, knowledge: Knowledge) -> "EntryDraft":
+def _draft_from_session(id_: str, session_id: str, knowledge: Knowledge) -> _Drafted:
     from ..diagnosis.case import Case
     from ..diagnosis.draft_entry import build_draft
+    from ..diagnosis.job_evidence import launch_of_session, script_of_session
     from ..session import Session
 
     session = Session.load(session_id)
     words = [event.data["words"] for event in session.events if event.kind == "text" and event.data.get("words")]
     lines = [(where, line) for event in session.events if event.kind == "text" for where, line in event.data["errors"]]
-    return build_draft(id_, f"session {session.id}", words, lines, Case(knowledge, session).evidence)
+    case = Case(knowledge, session)
+    entry = build_draft(id_, f"session {session.id}", words, lines, case.evidence)
+    return _Drafted(entry, case, launch_of_session(session), script_of_session(session))

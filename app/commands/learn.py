@@ -10,7 +10,7 @@ from ..labs.progress import load_progress
 from ..options import Options, knowledge_directories, knowledge_for
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
-from ..text.terminal import print_line
+from ..text.terminal import print_line, print_progress
 from .common import ScreenRequested, common_options
 
 
@@ -34,6 +34,8 @@ def command(wanted: str, lists: bool, options: Options) -> int:
         raise ScreenRequested("learn", options, number=course.number_of(wanted) if wanted else "")
     if wanted and not course.number_of(wanted):
         raise UserError(f"no chapter or lab {wanted!r}", did_you_mean(closest(wanted, course.names())))
+    for line in course.left_out:
+        print_progress(f"ddpwizard: {line}")
     progress = load_progress()
     if options.json:
         body = {"chapters": [msgspec.to_builtins(each) for each in course.listing(progress)]}

@@ -97,11 +97,11 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
     rows = [
         f"# Drafted by ddpwizard kb new from {draft.origin}. Complete it, then run: ddpwizard kb check DIRECTORY",
         f"id: {draft.id}",
-        f"title: {_text(draft.title)}",
+        f"title: {yaml_text(draft.title)}",
         "family: hang  # launch, ddp, fsdp, zero, hang, nccl, elastic, memory or performance",
         f"summary: {UNFINISHED} one sentence on what goes wrong.",
         "symptoms:  # as people would type it into a search engine; six or more find it best",
-        *(f"  - {_text(words)}" for words in draft.words or [PREFIX.sub("", line) for _, line in new[:1]]),
+        *(f"  - {yaml_text(words)}" for words in draft.words or [PREFIX.sub("", line) for _, line in new[:1]]),
         f"  - {UNFINISHED} what a person sees who has this problem.",
     ]
     rows += _examples(draft)
@@ -110,8 +110,8 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
     for where, pattern, literal in usable:
         rows += [
             f"  # {where}",
-            f"  - pattern: {_text(pattern)}",
-            f"    literal: {_text(literal)}",
+            f"  - pattern: {yaml_text(pattern)}",
+            f"    literal: {yaml_text(literal)}",
             "    weight: strong",
         ]
     if draft.findings:
@@ -129,7 +129,9 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
         "verify: {probe: job, seen: [job.all-ranks-moved]}",
         'holds_for: {torch: ">=2.0"}  # the versions it was seen with',
         "sources:",
-        f"  - {{title: {_text(draft.origin)}, url: {_text('session:' + draft.id)}, checked: {_text('seen once')}}}",
+        f"  - title: {yaml_text(draft.origin)}",
+        f"    url: {yaml_text('session:' + draft.id)}",
+        "    checked: seen once",
     ]
     others = [other for other in draft.instead_of if other in knowledge.causes]
     if others:
@@ -139,13 +141,13 @@ def render_entry(draft: EntryDraft, knowledge: Knowledge) -> str:
 
 def _examples(draft: EntryDraft) -> list[str]:
     """Return the field of what must lead to the entry: the descriptions, and the error lines as they were."""
-    rows = [f"  - {_text(words)}" for words in draft.words]
+    rows = [f"  - {yaml_text(words)}" for words in draft.words]
     lines = [line for _, line in draft.lines]
     if lines:
         rows += (
             ["  - |-", *(f"    {line}" for line in lines)]
             if all(map(str.isprintable, lines))
-            else [f"  - {_text(chr(10).join(lines))}"]
+            else [f"  - {yaml_text(chr(10).join(lines))}"]
         )
     return (
         ["examples:  # descriptions and logs that must lead to it: ddpwizard kb check reads them", *rows]
@@ -188,6 +190,6 @@ def _known(line: str, where: str, knowledge: Knowledge, roots: set[str]) -> bool
     return any(item.id in roots or item.id.startswith("message:") for item in found)
 
 
-def _text(value: str) -> str:
+def yaml_text(value: str) -> str:
     """Quote a YAML string (JSON strings are valid YAML)."""
     return msgspec.json.encode(value).decode()

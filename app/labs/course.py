@@ -5,9 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from ...knowledge.chapters import Chapter, read_chapters
-from ...knowledge.labs import Lab, read_labs
+from ...knowledge.chapters import Chapter, read_valid_chapters
+from ...knowledge.labs import Lab, read_valid_labs
 from ...knowledge.schema import Knowledge
+from ..options import left_out_line
 from .progress import Progress
 
 FURTHER = Chapter(
@@ -56,9 +57,10 @@ class ListedChapter(msgspec.Struct, frozen=True):
 
 
 class Course(msgspec.Struct, frozen=True):
-    """All chapters in their order."""
+    """All chapters in their order. ``left_out`` has a line for each chapter and lab that is not valid."""
 
     chapters: list[CourseChapter]
+    left_out: list[str] = []
 
     @property
     def labs(self) -> list[CourseLab]:
@@ -110,13 +112,10 @@ class Course(msgspec.Struct, frozen=True):
 
 
 def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
-    """Return the chapters with their labs; a lab that no chapter names is one of the last chapter.
-
-    Raises:
-        KnowledgeError: A file is not valid.
-    """
-    labs = {id_: lab for id_, lab in read_labs(*extra).items() if id_ in knowledge.causes}
-    chapters = [*read_chapters(*extra).values()]
+    """Return the chapters with their labs; a lab that no chapter names is one of the last chapter."""
+    labs, problems = read_valid_labs(knowledge, *extra)
+    read, problems_of_chapters = read_valid_chapters(*extra)
+    chapters = [*read.values()]
     left = labs.keys() - {id_ for chapter in chapters for id_ in chapter.labs}
     if left:
         further = sorted(left, key=lambda id_: (knowledge.causes[id_].family, id_))
@@ -126,7 +125,7 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
         own = [labs[id_] for id_ in chapter.labs if id_ in labs]
         rows = [CourseLab(f"{number}.{place}", lab) for place, lab in enumerate(own, 1)]
         numbered.append(CourseChapter(str(number), chapter, rows))
-    return Course(numbered)
+    return Course(numbered, [left_out_line(str(each)) for each in (*problems_of_chapters, *problems)])
 
 
 def _listed(each: CourseLab, progress: Progress) -> ListedLab:

@@ -51,9 +51,9 @@ class Document(NamedTuple):
 
 def to_markdown(document: Document) -> str:
     """Return the document in GitHub's Markdown."""
-    parts = [f"# {_escaped(document.title)}", *(_escaped(line) for line in document.lead)]
+    parts = [f"# {escape_markdown(document.title)}", *(escape_markdown(line) for line in document.lead)]
     for section in document.sections:
-        parts.append(f"## {_escaped(section.title)}")
+        parts.append(f"## {escape_markdown(section.title)}")
         parts += [_block(block) for block in section.blocks]
     return "\n\n".join(parts) + "\n"
 
@@ -70,18 +70,20 @@ def to_html(document: Document) -> str:
 
 def _block(block: Block) -> str:
     if isinstance(block, str):
-        return _escaped(block)
+        return escape_markdown(block)
     if isinstance(block, Code):
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", block.text)), default=0))
         return f"{fence}{block.language}\n{strip_control(block.text).rstrip()}\n{fence}"
     if isinstance(block, Bullets):
         pairs = [(item, "") if isinstance(item, str) else item for item in block.items]
-        return "\n".join(f"- {_escaped(line)}" + (f" ({_escaped(how)})" if how else "") for line, how in pairs)
-    rows = [block.head, ["---"] * len(block.head), *([_escaped(cell) for cell in row] for row in block.rows)]
+        return "\n".join(
+            f"- {escape_markdown(line)}" + (f" ({escape_markdown(how)})" if how else "") for line, how in pairs
+        )
+    rows = [block.head, ["---"] * len(block.head), *([escape_markdown(cell) for cell in row] for row in block.rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return one line of prose with Markdown's special characters escaped."""
     line = " ".join(strip_control(text).split())
     line = re.sub(r"([\\`*\[|]|~(?=~))", r"\\\1", line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -45,6 +45,8 @@ class CourseScreen(WizardScreen):
 
     async def on_mount(self) -> None:
         self._show()
+        if left_out := self.course.left_out:
+            self.show_status(left_out[0])
         if self._number:
             await self._open(self._number)
 

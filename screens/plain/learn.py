@@ -26,6 +26,7 @@ def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
         EndOfInput: Standard input has ended.
     """
     course = read_course(state.knowledge, knowledge_directories(state.options))
+    prompt.write(*course.left_out)
     try:
         if lab := course.lab(number):
             run_lab_plain(state, prompt, lab)

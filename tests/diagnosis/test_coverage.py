@@ -5,21 +5,40 @@ from pathlib import Path
 
 import pytest
 from ddpwizard import knowledge as package
-from ddpwizard.app.diagnosis.coverage import coverage_table, entries_by_topic
+from ddpwizard.app.diagnosis.coverage import causes_without_lab, coverage_table, topic_coverage
+from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
 KNOWLEDGE = built_in_knowledge()
+LABS = read_labs()
+COVERED = {each.topic: each for each in topic_coverage(KNOWLEDGE, LABS)}
 
 
 @pytest.mark.parametrize("topic", KNOWLEDGE.topics)
 def test_a_topic_has_an_entry(topic: str):
-    assert entries_by_topic(KNOWLEDGE)[topic]
+    assert COVERED[topic].entries
+
+
+@pytest.mark.parametrize("topic", KNOWLEDGE.topics)
+def test_a_topic_has_a_lab_or_the_reason_why_not(topic: str):
+    covered = COVERED[topic]
+    assert bool(covered.labs or covered.logs) != bool(covered.no_lab)
+
+
+def test_a_cause_without_a_lab_gives_the_reason():
+    assert all(causes_without_lab(KNOWLEDGE, LABS).values())
+
+
+def test_a_topic_has_the_labs_rules_and_checks_of_its_entries():
+    covered = COVERED["D3"]
+    assert (covered.entries, covered.labs, covered.logs) == (["local-rank-device"], [], ["local-rank-device"])
+    assert "DW101" in covered.rules and "gpus" in covered.checks
 
 
 def test_the_table_is_the_one_that_is_kept():
     kept = Path(package.__path__[0], "COVERAGE.md").read_text()
-    assert kept == coverage_table(KNOWLEDGE), "ddpwizard kb coverage --write knowledge/COVERAGE.md"
+    assert kept == coverage_table(KNOWLEDGE, LABS), "ddpwizard kb coverage --write knowledge/COVERAGE.md"
 
 
 def test_topic_without_an_entry_is_listed(tmp_path: Path):

@@ -1,0 +1,66 @@
+"""The documentation site: every entry has its page, every link leads somewhere, and mkdocs builds it strictly."""
+
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ddpwizard.cli import COMMANDS
+from ddpwizard.knowledge.chapters import read_chapters
+from helpers.built_in_knowledge import built_in_knowledge
+from public_documents import DOCUMENTS
+from site_pages import generated_pages, inline, term_anchor
+
+ROOT = Path(__file__).parents[2]
+KNOWLEDGE = built_in_knowledge()
+GENERATED = generated_pages()
+WRITTEN = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+PAGES = WRITTEN | {path: text for path, text in GENERATED.items() if isinstance(text, str)}
+LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def test_every_entry_has_its_page():
+    expected = {f"causes/{id_}.md" for id_ in KNOWLEDGE.causes} | {f"rules/{id_}.md" for id_ in KNOWLEDGE.rules}
+    expected |= {f"chapters/{id_}.md" for id_ in read_chapters()} | {f"checks/{id_}.md" for id_ in KNOWLEDGE.probes}
+    expected |= {f"schemas/{kind}.json" for kind in DOCUMENTS}
+    assert expected <= GENERATED.keys()
+    glossary = PAGES["glossary.md"]
+    assert all(f"{{ #{term_anchor(name)} }}" in glossary for name in KNOWLEDGE.terms)
+    assert len({term_anchor(name) for name in KNOWLEDGE.terms}) == len(KNOWLEDGE.terms)
+    assert all(f"## ddpwizard {name}\n" in PAGES["commands.md"] for name in COMMANDS)
+    assert not WRITTEN.keys() & GENERATED.keys()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_pages(page: str):
+    prose = re.sub(r"^(`{3,}).*?^\1$|^ {4}.*?$|`[^`\n]*`", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    for target in LINK.findall(prose):
+        if "://" not in target and not target.startswith("#"):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.partition("#")[0]))
+            assert path in PAGES or path in GENERATED, target
+
+
+def test_navigation_has_every_written_page():
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    listed = set(re.findall(r"[\w/-]+\.md", str(settings["nav"])))
+    assert WRITTEN.keys() <= listed
+    assert listed <= PAGES.keys()
+
+
+def test_signs_of_a_text_are_no_markup():
+    assert inline("a `b|c` and *d* [e](f) <g>") == "a <code>b&#124;c</code> and \\*d\\* \\[e](f) &lt;g&gt;"
+
+
+@pytest.mark.slow
+def test_mkdocs_builds_the_site_strictly(tmp_path: Path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "causes" / "port-in-use.html").read_text()
+    assert KNOWLEDGE.causes["port-in-use"].title in page
+    loaded = re.findall(r"<(?:link|script|img)[^>]*(?:href|src)=\"?(https?:[^\" >]*)", page)
+    assert not loaded
+    assert not list(tmp_path.rglob("*.py"))
