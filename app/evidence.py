@@ -191,6 +191,16 @@ def rule_finding_id(rule: str) -> str:
     return f"review.{rule}"
 
 
+def rule_of_finding(id_: str) -> str:
+    """Return the rule of the finding of a review."""
+    return id_.removeprefix("review.")
+
+
+def rule_error_id(rule: str) -> str:
+    """Return the evidence id of an exception to which a finding of this rule leads."""
+    return f"error-of:{rule}"
+
+
 def clue_id(cause: Cause, index: int) -> str:
     """Return the evidence id of a cause's clue in the user's words."""
     return f"clue:{cause.id}/{index}"
