@@ -317,7 +317,7 @@ def test_error_in_a_log_comes_before_the_words_around_it(log: str, other: str):
 
 BARRIER_NOTICES = [
     "[rank1]:[W1126 a.cpp:41] [PG ID 0 PG GUID 0 Rank 1]  using GPU 1 to perform barrier as devices used"
-    " by this process are currently unknown. This can potentially cause a hang if this rank to GPU mapping is incorrect",
+    " by this process are currently unknown. This can potentially cause a hang if this mapping is incorrect",
     "[rank1]:[W1126 a.cpp:41] Guessing device ID based on global rank. This can cause a hang if rank to"
     " GPU mapping is heterogeneous. You can specify device_id in init_process_group()",
     "UserWarning: No device id is provided via `init_process_group` or `barrier `. Using the current device.",
