@@ -140,6 +140,7 @@ OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to b
 
 
 SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
+RAISED = "exception"  # key of its type among the values of that finding; ``file`` is the name of the script's file
 
 
 def answer_id(question: str, answer: str) -> str:

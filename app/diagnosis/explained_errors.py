@@ -7,8 +7,7 @@ from pathlib import PurePath
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..evidence import SCRIPT_ERROR, Evidence, rule_error_id, rule_of_finding
-from ..logs.script_error import RAISED
+from ..evidence import RAISED, SCRIPT_ERROR, Evidence, rule_error_id, rule_of_finding
 
 UNEXPLAINED_SHARE = 0.4  # of an exception for which the review has found a reason
 

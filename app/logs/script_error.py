@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 
-from ..evidence import SCRIPT_ERROR, Evidence
+from ..evidence import RAISED, SCRIPT_ERROR, Evidence
 from .exception_types import GENERAL, NOT_OF_A_SCRIPT
 from .first_failure import SEPARATORS, FirstError, first_error, first_error_text, is_exception, script_location
 from .timeline import all_events
 from .types import Attempt, Timeline, TimelineEvent
 
 RAISED_IN = "raised_in"  # key of an exception's values
-RAISED = "exception"  # key of the type of an exception among the values of the finding; "file" is the script's name
 LIBRARY_STRENGTH = 0.8  # of an exception that a library raised for a call of the script …
 GENERAL_STRENGTH = 0.6  # … if its type is one that libraries raise for any reason
 
