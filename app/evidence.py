@@ -140,6 +140,7 @@ OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to b
 
 
 SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
+RAISED = "exception"  # key of its type among the values of that finding; ``file`` is the name of the script's file
 
 
 def answer_id(question: str, answer: str) -> str:
@@ -189,6 +190,16 @@ def _is_strong(weight: Weight | None) -> bool:
 def rule_finding_id(rule: str) -> str:
     """Return the evidence id of a finding of a review rule."""
     return f"review.{rule}"
+
+
+def rule_of_finding(id_: str) -> str:
+    """Return the rule of the finding of a review."""
+    return id_.removeprefix("review.")
+
+
+def rule_error_id(rule: str) -> str:
+    """Return the evidence id of an exception to which a finding of this rule leads."""
+    return f"error-of:{rule}"
 
 
 def clue_id(cause: Cause, index: int) -> str:

@@ -240,6 +240,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     synonyms: list[list[str]]
     phrases: dict[str, list[str]] = {}  # named groups, of which clues and heard answers are expanded when they are read
     topics: dict[str, str]
+    notices: list[str] = []  # sentences that libraries print in healthy runs
     multi_rank_words: list[str]  # patterns by which a text mentions several ranks
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str

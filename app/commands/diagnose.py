@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -13,7 +14,6 @@ from ..diagnosis.case import Case
 from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
 from ..diagnosis.given_text import is_python_script, is_text
 from ..diagnosis.intake import IntakeResult, add_to_case
-from ..diagnosis.job_of_case import CaseFiles, jobs_of_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
@@ -25,13 +25,16 @@ from ..logs import timeline_chart
 from ..logs.read import LogInput, find_sources, source_of_text
 from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
-from ..snapshot import Snapshot
 from ..text.json_output import print_json, public_document
 from ..text.progress import ProgressLine
 from ..text.terminal import print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
 from .diagnose_questions import ask_before_guess, print_question
+
+if TYPE_CHECKING:
+    from ..diagnosis.job_of_case import CaseFiles
+    from ..snapshot import Snapshot
 
 SHOWN_CAUSES = 3
 SHOWN_LINES = 4
@@ -76,6 +79,8 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         case.answer(*_parse_answer(answer, knowledge))
     snapshot = None
     if probe:
+        from ..diagnosis.job_of_case import CaseFiles
+
         found, snapshot = _inspect(knowledge, CaseFiles(logs, scripts, timeline), options)
         case.add(found)
     scope = is_about_training or bool(answers) or probe
@@ -155,10 +160,11 @@ def _readable_probes(knowledge: Knowledge) -> list[str]:
     return [id_ for id_, spec in knowledge.probes.items() if spec.intrusiveness == "reads" and spec.findings]
 
 
-def _inspect(knowledge: Knowledge, files: CaseFiles, options: Options) -> tuple[list[Evidence], Snapshot]:
+def _inspect(knowledge: Knowledge, files: "CaseFiles", options: Options) -> tuple[list[Evidence], "Snapshot"]:
     """Return what this machine and the job of the logs and scripts show; other jobs are only mentioned."""
     import asyncio
 
+    from ..diagnosis.job_of_case import jobs_of_case
     from ..probes.context import ProbeContext
     from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
     from ..triage.job_text import other_jobs_note
@@ -167,7 +173,7 @@ def _inspect(knowledge: Knowledge, files: CaseFiles, options: Options) -> tuple[
     granted = options.allow or "reads"
     context = ProbeContext(python=target_python(options), progress=print_progress)
 
-    async def inspect() -> tuple[list[Evidence], Snapshot]:
+    async def inspect() -> tuple[list[Evidence], "Snapshot"]:
         reports = await triage_jobs(allow=granted, progress=print_progress)
         of_case = jobs_of_case(reports, files)[:1]
         if note := other_jobs_note([report for report in reports if report not in of_case]):

@@ -22,6 +22,7 @@ from ..evidence import (
 )
 from ..session import Session
 from .evidence_weights import weight_table
+from .explained_errors import explain_errors
 from .next_step import next_steps
 from .ranking import rank_causes
 from .scope import scale_by_scope
@@ -88,7 +89,7 @@ class Case:
 
         ``may_probe``: probes that are allowed to run.
         """
-        weighed = scale_by_scope(self.evidence, self.knowledge, self.rejected)
+        weighed = explain_errors(scale_by_scope(self.evidence, self.knowledge, self.rejected), self.knowledge)
         ranking = rank_causes(self.knowledge, self._weights, weighed)
         # A text about one process does not weigh on the next step: the answer to a question may correct it.
         others = [item for item in weighed if item.id != ONE_PROCESS]

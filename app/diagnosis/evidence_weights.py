@@ -9,6 +9,7 @@ from ..evidence import (
     answer_id,
     clue_id,
     confirmed_id,
+    rule_error_id,
     rule_finding_id,
     signature_id,
     similar_text_id,
@@ -81,6 +82,7 @@ def weight_table(knowledge: Knowledge, calibration: Calibration | None = None) -
         table[confirmed_id(cause.id, False)][cause.id] = -NATS["decisive"]
     for id_, rule in knowledge.rules.items():
         table[rule_finding_id(id_)].setdefault(rule.cause, NATS[RULE_WEIGHTS[rule.severity]])
+        table[rule_error_id(id_)][rule.cause] = NATS["strong"]
     return table
 
 

@@ -93,17 +93,15 @@ def add_to_case(
 
 
 def _errors(sources: Sequence[LogInput], analysis: LogAnalysis) -> dict[str, list[tuple[str, str]]]:
-    """Return by origin the error lines of a short text, or the exceptions of a long one."""
+    """Return by origin the exceptions of a text, and of a short one its other error lines too, in their order."""
     short = dict(analysis.prose)
     raised: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for where, line in analysis.errors:
         raised[where.rpartition(":")[0]].append((where, line))
-    return {
-        source.origin: error_lines(short[source.origin], source.origin)
-        if source.origin in short
-        else raised[source.origin][:MOST_LINES]
-        for source in sources
-    }
+    for origin, text in short.items():
+        rows = dict(raised[origin]) | dict(error_lines(text, origin))
+        raised[origin] = sorted(rows.items(), key=lambda row: int(row[0].rpartition(":")[2]))
+    return {source.origin: raised[source.origin][:MOST_LINES] for source in sources}
 
 
 def _words(text: str, errors: list[tuple[str, str]]) -> str:

@@ -213,15 +213,15 @@ def _nothing_to_patch(scripts: Sequence[str]) -> str:
 
 
 def _rule_patch(cause: Cause, spec: FixSpec, facts: CaseFacts, knowledge: Knowledge) -> Fix:
-    from ..review.file_review import findings_in  # loads the rules, which only patches need
-    from ..review.review import apply_patches
-    from ..training_script.source import read_source
-
     patches: list[FilePatch] = []
     repaired: list[ReviewFinding] = []
     by_hand: list[str] = []
     paths = _scripts(spec.rule, facts)
     for path in paths:
+        from ..review.file_review import findings_in  # loads the rules, which only patches need
+        from ..review.review import apply_patches
+        from ..training_script.source import read_source
+
         try:
             before = read_source(Path(path))[1]
             review = partial(findings_in, path=path, knowledge=knowledge, rules={spec.rule})

@@ -4,6 +4,7 @@ import re
 
 from ...knowledge.schema import Knowledge
 from .lines import PrefixStyle, parse_prefix
+from .notices import without_notices
 from .types import UNKNOWN_SPEAKER
 
 # What torchrun writes: warnings at the start, a line for each failed process, and the final report
@@ -36,6 +37,8 @@ MACHINE = re.compile(
     | \S{1,200}\.(?:py|cc|cpp|cu|cuh|h|c):\d{1,6}
     | frame[ ]\#\d | Exception[ ]raised[ ]from | Traceback[ ]\(most[ ]recent | During[ ]handling[ ]of
     | [|+](?:[ =|+-]|$) | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
+    | [*]{3,}[^*\n]{0,200}[*]{3,}\s*$ | [*]{5,}\s*$ | (?:warnings\.)?warn\( | NCCL[ ]version[ ]\S{1,40}\s*$
+    | \[[WEIF][ ]\S{1,80}:\d{1,6}\]
     )""",
     re.VERBOSE,
 )
@@ -76,10 +79,10 @@ RULED_OUT = re.compile(
 def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
     """Return the text with blank lines for all that no person writes; with ``errors``, exceptions of programs stay.
 
-    Messages that are known to be consequences or harmless, the directories of scripts, and what the person has ruled
-    out are removed.
+    Messages that are known to be consequences or harmless, notices of libraries, the directories of scripts, and what
+    the person has ruled out are removed.
     """
-    lines = FRAME.sub("\n", text).split("\n")
+    lines = FRAME.sub("\n", without_notices(text, knowledge.notices)).split("\n")
     style = PrefixStyle()
     style.learn(lines)
     return _without_messages("\n".join(_kept(line, style, errors) for line in lines), knowledge)

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from ..evidence import SCRIPT_ERROR, Evidence
+from ..evidence import RAISED, SCRIPT_ERROR, Evidence
 from .exception_types import GENERAL, NOT_OF_A_SCRIPT
-from .first_failure import FirstError, first_error, first_error_text, is_exception
+from .first_failure import SEPARATORS, FirstError, first_error, first_error_text, is_exception, script_location
 from .timeline import all_events
 from .types import Attempt, Timeline, TimelineEvent
 
 RAISED_IN = "raised_in"  # key of an exception's values
-LIBRARY_STRENGTH = 0.8  # of an exception that a library raised for a call of the script
+LIBRARY_STRENGTH = 0.8  # of an exception that a library raised for a call of the script …
+GENERAL_STRENGTH = 0.6  # … if its type is one that libraries raise for any reason
 
 
 def script_error_findings(timeline: Timeline, *, of_job: bool = False) -> Iterator[Evidence]:
@@ -31,7 +32,14 @@ def script_error_findings(timeline: Timeline, *, of_job: bool = False) -> Iterat
             rank=track.rank if track else None,
             host=track.host if track else "",
             strength=strength,
+            values=_origin_of(found.event),
         )
+
+
+def _origin_of(event: TimelineEvent) -> dict[str, str]:
+    """Return the type of an exception and the name of the script's file that raised it."""
+    path = script_location(event).rpartition(":")[0]
+    return {RAISED: event.id.removeprefix("exception:")} | ({"file": SEPARATORS.split(path)[-1]} if path else {})
 
 
 def _started_by_launcher(attempt: Attempt) -> bool:
@@ -49,7 +57,7 @@ def _strength(event: TimelineEvent) -> float:
         return 0.0
     if event.values.get(RAISED_IN) == "script":
         return 1.0
-    return 0.0 if name in GENERAL else LIBRARY_STRENGTH
+    return GENERAL_STRENGTH if name in GENERAL else LIBRARY_STRENGTH
 
 
 def _explained(found: FirstError) -> bool:

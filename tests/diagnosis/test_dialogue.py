@@ -60,7 +60,7 @@ def test_the_experiment_has_the_users_script_launcher_and_place():
     [
         ("words", 0.6, 0.4, "rank-gated"),
         ("answer", 0.6, 0.4, "rank-gated"),
-        ("words", 0.4, 0.4, ""),
+        ("words", 0.1, 0.4, ""),
         ("log", 0.6, 0.4, ""),
         ("words", 0.6, 0.98, ""),
     ],

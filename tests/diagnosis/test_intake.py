@@ -159,3 +159,14 @@ def test_error_of_a_script_in_a_text_about_several_ranks(words: str, is_found: b
     )
     found = read_sources([source_of_text(text, "x")], built_in_knowledge())
     assert any(item.id == SCRIPT_ERROR for item in found.evidence) == is_found
+
+
+def test_exception_whose_name_does_not_end_in_error_is_an_error_line_for_a_new_entry():
+    text = (
+        "[rank1]: 2026-11-26 15:17:40 ERROR store: refused\n[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/home/me/train.py", line 7, in main\n[rank1]:     open()\n'
+        "[rank1]: store.errors.LeaseRefused: no lease after 60 s\n"
+    )
+    found = read_sources([source_of_text(text, "x")], built_in_knowledge()).errors["x"]
+    assert [where for where, _ in found] == ["x:1", "x:5"]
+    assert found[1][1] == "store.errors.LeaseRefused: no lease after 60 s"

@@ -315,6 +315,25 @@ def test_error_in_a_log_comes_before_the_words_around_it(log: str, other: str):
             assert leads(ranked(read_sources(sources, KNOWLEDGE).evidence), log.partition(".")[0]), words
 
 
+BARRIER_NOTICES = [
+    "[rank1]:[W1126 a.cpp:41] [PG ID 0 PG GUID 0 Rank 1]  using GPU 1 to perform barrier as devices used"
+    " by this process are currently unknown. This can potentially cause a hang if this mapping is incorrect",
+    "[rank1]:[W1126 a.cpp:41] Guessing device ID based on global rank. This can cause a hang if rank to"
+    " GPU mapping is heterogeneous. You can specify device_id in init_process_group()",
+    "UserWarning: No device id is provided via `init_process_group` or `barrier `. Using the current device.",
+    "UserWarning: barrier(): using the device under current context. You can specify `device_id` in the group.",
+]
+
+
+@pytest.mark.parametrize("notice", BARRIER_NOTICES)
+def test_a_notice_that_healthy_runs_print_decides_nothing(notice: str):
+    alone = ranked(read_sources([source_of_text(notice, "x")], KNOWLEDGE).evidence)
+    assert alone[0].confidence < 0.1
+    error = "RuntimeError: NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000"
+    found = ranked(read_sources([source_of_text(f"{notice}\n{error}", "x")], KNOWLEDGE).evidence)
+    assert leads(found, "local-rank-device")
+
+
 def test_a_log_with_only_a_sigkill_leaves_two_causes():
     """The kernel's killer of processes, or somebody else: such a log does not decide it."""
     first, second, third = ranked(read_sources(find_sources([str(ONLY_A_SIGKILL)]), KNOWLEDGE).evidence)[:3]

@@ -1,0 +1,37 @@
+"""Errors of a script that a finding of the review leads to: the finding is the cause, the exception its effect."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+import msgspec
+
+from ...knowledge.schema import Knowledge
+from ..evidence import RAISED, SCRIPT_ERROR, Evidence, rule_error_id, rule_of_finding
+
+UNEXPLAINED_SHARE = 0.4  # of an exception for which the review has found a reason
+
+
+def explain_errors(evidence: Sequence[Evidence], knowledge: Knowledge) -> list[Evidence]:
+    """Return the evidence with the exceptions that findings of the review lead to.
+
+    A finding leads to an exception if its rule names this type as a symptom, and its file is the one that raised it.
+    """
+    findings = [item for item in evidence if item.source == "review"]
+    found: list[Evidence] = []
+    for item in evidence:
+        effects = list(_effects(item, findings, knowledge)) if item.id == SCRIPT_ERROR else []
+        found += effects
+        found.append(msgspec.structs.replace(item, strength=item.strength * UNEXPLAINED_SHARE) if effects else item)
+    return found
+
+
+def _effects(error: Evidence, findings: Sequence[Evidence], knowledge: Knowledge) -> Iterator[Evidence]:
+    exception, raised_in = error.values.get(RAISED, ""), error.values.get("file", "")
+    for finding in findings:
+        rule = rule_of_finding(finding.id)
+        spec = knowledge.rules.get(rule)
+        place = PurePath(finding.where.rpartition(":")[0]).name
+        if spec and exception in re.findall(r"\w+", spec.symptom) and raised_in in ("", place):
+            what = f"{error.what}; {spec.title[:1].lower()}{spec.title[1:]} ({rule}) leads to it"
+            yield msgspec.structs.replace(error, id=rule_error_id(rule), what=what, strength=finding.strength)
