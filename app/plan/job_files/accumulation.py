@@ -7,11 +7,9 @@ import msgspec
 from ...text.units import gib_text
 from ..memory.model_states import model_states
 from ..memory.peak import estimate_candidate
-from ..model.parameter_counts import trained_params
 from ..strategies.evaluate import gpu_of
-from ..timing.communication import CollectiveGroup, Links, ring_pass_s
-from ..timing.compute import compute_cost
-from ..timing.step_time import sent_grad_bytes, sent_weight_bytes, step_time
+from ..timing.communication import Links
+from ..timing.step_time import step_time
 from ..types import TrainingSetup
 
 LEAST_SHARE = 0.05  # of a step: an estimate is no better than that
@@ -32,7 +30,8 @@ def weigh_accumulation(setting: TrainingSetup, links: Links | None = None) -> Ac
     kept = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
     reduced = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=True))
     bytes_more = gib_text(max(0.0, model_states(kept).total - model_states(reduced).total))
-    saved_s, whole_s = _saved_seconds(reduced, links) if links else (0.0, 0.0)
+    whole_s, kept_s = (step_time(each, gpu_of(each), links).step_s if links else 0.0 for each in (reduced, kept))
+    saved_s = whole_s - kept_s
     time = f" and save about {saved_s:.2g} s of a step of {whole_s:.2g} s" if whole_s else ""
     if strategy.sync_each_batch is False:
         return Accumulation(True, f"Reduced with the last micro-batch only: {bytes_more} more on each GPU.")
@@ -44,19 +43,3 @@ def weigh_accumulation(setting: TrainingSetup, links: Links | None = None) -> Ac
             f"{whole_s:.2g} s saved.",
         )
     return Accumulation(False, f"Each micro-batch reduces its gradients: else they would take {bytes_more} more{time}.")
-
-
-def _saved_seconds(setting: TrainingSetup, links: Links) -> tuple[float, float]:
-    """Return the seconds that fewer reductions save, and those of the step with all of them.
-
-    A reduction costs what does not hide behind the backward pass, which also gathers the weights again.
-    """
-    train, gpu = setting.train, gpu_of(setting)
-    group = CollectiveGroup(setting.gpus, setting.nodes)
-    reduce_s = ring_pass_s(trained_params(setting.model, train) * sent_grad_bytes(train), group, links)
-    gather_s = 0.0
-    if setting.layout.reshard_after_forward is not False:
-        gather_s = ring_pass_s(setting.model.params * sent_weight_bytes(train), group, links)
-    exposed_s = max(0.0, gather_s + reduce_s - compute_cost(setting, gpu, links).backward_s)
-    times = (train.grad_accum or 1) - 1
-    return times * min(reduce_s, exposed_s), step_time(setting, gpu, links).step_s

@@ -6,6 +6,7 @@ counts were made with torch 2.13 under a FakeTensorMode (``tests/plan/memory/tes
 agree with Korthikanti et al. (arXiv 2205.05198, equations 1 to 6) where their block is the same.
 """
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -37,6 +38,9 @@ from .token_counts import (
 # hidden size (Liger's ``fused_linear_cross_entropy``).
 FP32_LOGITS_COPIES = {"eager": 3, "compiled": 1.5, "chunked": 1 + 1 / 8, "fused-linear": 0.0}
 CHUNKED_COMPILED = 1 / 8
+# torch's loss_parallel computes the gradient in elementary operations: zeros with the labels, the exponential, and
+# their sum, next to the log-softmax (``torch/distributed/tensor/parallel/loss.py``, 2.13).
+LOSS_PARALLEL_COPIES = 4
 COPIES = {
     "eager": "log-softmax and gradients, in fp32",
     "compiled": "logits and their gradient",
@@ -82,6 +86,14 @@ def pads_to_longest(train: TrainingOptions) -> bool:
 def recomputes_activations(train: TrainingOptions) -> bool:
     """Return whether blocks, or a part of them, are recomputed in the backward pass."""
     return train.act_ckpt not in (None, "none")
+
+
+def loops_over_experts(train: TrainingOptions) -> bool:
+    """Return whether the experts of a layer are computed one after the other.
+
+    transformers does so for torch before 2.9, which has no grouped product for all GPUs (``integrations/moe.py``).
+    """
+    return bool(train.torch) and [int(part) for part in re.findall(r"\d+", train.torch or "")[:2]] < [2, 9]
 
 
 def residual_stream_bytes(setting: TrainingSetup) -> int:
@@ -358,11 +370,14 @@ def activation_gradient_term(setting: TrainingSetup) -> Term:
     """Return the gradients that flow through a block in its backward pass.
 
     They are those of the two factors of a gate with the tensors they are computed from. With frozen weights three are
-    left, as none is used up for the gradient of a weight. Eager attention has gradients of its scores and of their
-    softmax instead, if those are larger.
+    left, as none is used up for the gradient of a weight. A loop over experts has those of one expert at a time. Eager
+    attention has gradients of its scores and of their softmax instead, if those are larger.
     """
     model, train = setting.model, setting.train
-    hidden, inner = model.hidden or 0, model.intermediate or 0
+    hidden, inner = (
+        model.hidden or 0,
+        (model.intermediate or 0) / (model.experts or 1 if loops_over_experts(train) else 1),
+    )
     elements = (
         3 * inner
         if train.lora and has_gated_mlp(model)
@@ -394,8 +409,11 @@ def head_input_terms(setting: TrainingSetup) -> tuple[Term, ...]:
 
 
 @lru_cache(maxsize=256)
-def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
-    """Return the logits and their copies at the peak of the loss: as computed, and in fp32."""
+def logits_terms(setting: TrainingSetup, loss_parallel: bool = False) -> tuple[Term, ...]:
+    """Return the logits and their copies at the peak of the loss: as computed, and in fp32.
+
+    ``loss_parallel``: ranks share the vocabulary.
+    """
     model, train = setting.model, setting.train
     if "no LM head" in model.note or not model.vocab:
         return ()
@@ -411,6 +429,8 @@ def logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
             term("loss", "logits of a chunk and their gradients", Factor(of_chunk, "logits"), Factor(4 + 2, "bytes")),
         )
     wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
+    if loss == "eager" and loss_parallel:
+        wide = LOSS_PARALLEL_COPIES
     held = held_bytes_per_logit(setting)
     of_reference = (copies("logits of the reference model", 2 + 4),) if train.reference_model else ()
     return (copies(COPIES[loss], 4 * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from ..model.parameter_bytes import bytes_per_parameter, has_master_weights
 from ..model.parameter_counts import trained_params
 from ..model.parameters import Parameter, Unit, expert_share, training_units, wrapped_units
-from ..types import Strategy, TrainingSetup
+from ..types import Strategy, TrainingOptions, TrainingSetup
 from .formula import Factor, Term, ranks, term, total_bytes
 
 REFERENCE_BYTES = 2.0  # per weight of a reference model, which is loaded in 16 bit
+LEAST_PAGED = 1e5  # elements
 SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: optimizer buffers, and the most elements of each
 FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = (
     5,
@@ -96,7 +97,7 @@ def model_states(setting: TrainingSetup) -> ModelStates:
     over_params, over_grads, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
     name = "adapter weights" if setting.train.lora else "weights"
     params = _Sums("params", setting)
-    optimizer = _Sums("optimizer", setting)
+    optimizer, paged = _Sums("optimizer", setting), _Sums("optimizer", setting)
     grads = _Sums("grads", setting)
     unsharded = unsharded_grad_bytes(setting)
     of_states = "optimizer states" + (", with a copy of the weights" if has_master_weights(setting.train) else "")
@@ -106,7 +107,8 @@ def model_states(setting: TrainingSetup) -> ModelStates:
         trained = elements * each.trained
         params.add("trained weights", name, trained, each, each.weight, over_params)
         params.add("frozen weights", "frozen weights", elements - trained, each, each.frozen, over_params)
-        optimizer.add(of_states, name, trained, each, each.optimizer, over_optimizer)
+        keeps = paged if is_paged(setting.train, each) else optimizer
+        keeps.add(of_states, name, trained, each, each.optimizer, over_optimizer)
         with_grad = trained + (elements if shares_flat_parameter(setting) and each.role != "adapter" else 0.0)
         if unsharded:
             grads.add("gradients, unsharded until the last micro-batch", name, with_grad, each, unsharded, 1)
@@ -114,7 +116,7 @@ def model_states(setting: TrainingSetup) -> ModelStates:
             grads.add("gradients", name, with_grad, each, each.grad, over_grads)
         if setting.train.reference_model:
             params.add("frozen copy for reference", name, elements, each, REFERENCE_BYTES, over_params)
-    found = ModelStates(params.terms(), grads.terms(), optimizer.terms())
+    found = ModelStates(params.terms(), grads.terms(), optimizer.terms(), _as_host(paged.terms()))
     return _offloaded(found, setting) if strategy.offloads else found
 
 
@@ -169,8 +171,8 @@ def _offloaded(kept: ModelStates, setting: TrainingSetup) -> ModelStates:
     """
     strategy = setting.layout
     if strategy.cpu_offload:
-        return ModelStates((), (), (), _as_host(kept.params + kept.grads + kept.optimizer))
-    params, grads, optimizer, host = kept.params, kept.grads, kept.optimizer, list[Term]()
+        return ModelStates((), (), (), _as_host(kept.params + kept.grads + kept.optimizer) + kept.host)
+    params, grads, optimizer, host = kept.params, kept.grads, kept.optimizer, list(kept.host)
     over = shard_counts(strategy, setting.gpus, setting.nodes)[2]
     trained = Factor(trained_params(setting.model, setting.train), "gradients")
     if strategy.offload_optimizer == "nvme":
@@ -185,6 +187,15 @@ def _offloaded(kept: ModelStates, setting: TrainingSetup) -> ModelStates:
         host += _fetch_buffers(held) if strategy.offload_param == "nvme" else _as_host(params)
         params = ()
     return ModelStates(params, grads, optimizer, tuple(host))
+
+
+def is_paged(train: TrainingOptions, parameter: Parameter) -> bool:
+    """Return whether the states of a parameter are in unified memory, which CUDA moves to the host if the GPU is full.
+
+    PyTorch's allocator does not count them (bitsandbytes 0.49, ``optim/optimizer.py``: tensors of 100,000 elements and
+    more).
+    """
+    return train.optimizer == "paged-adamw-8bit" and parameter.elements / parameter.copies >= LEAST_PAGED
 
 
 def _as_host(terms: tuple[Term, ...]) -> tuple[Term, ...]:
@@ -230,16 +241,29 @@ def loading_terms(setting: TrainingSetup) -> tuple[Term, ...]:
     )
 
 
+def reduced_micro_batches(setting: TrainingSetup) -> int:
+    """Return how many micro-batches of a step reduce their gradients: the last, or each of them.
+
+    DDP and FSDP accumulate under ``no_sync``, which Accelerate, the Trainer of transformers and Lightning's Fabric use
+    by default (``sync_each_batch``, Accelerate 1.15); FSDP2 only if the training loop requests it. DeepSpeed's stages 2
+    and 3 partition the gradients of each micro-batch (``no_sync`` is refused there, 0.19).
+    """
+    strategy, micro_batches = setting.layout, setting.train.grad_accum or 1
+    each = strategy.sync_each_batch
+    if each is None:
+        each = strategy.is_fully_shard or strategy.kind == "fairscale-sharded-ddp" or (strategy.stage or 0) >= 2
+    return micro_batches if each else 1
+
+
 def unsharded_grad_bytes(setting: TrainingSetup) -> float:
     """Return the bytes per weight of gradients that are accumulated unsharded, or 0 if each micro-batch reduces them.
 
-    FSDP's ``no_sync`` accumulates them so; Accelerate, the Trainer of transformers and Lightning's Fabric use it by
-    default (``sync_each_batch``, Accelerate 1.15). FSDP1 accumulates them in the compute precision (torch 2.13,
-    ``_runtime_utils.py``), FSDP2 in the reduce precision, and only if the training loop requests it.
+    FSDP1 accumulates them in the compute precision (torch 2.13, ``_runtime_utils.py``), FSDP2 in the reduce precision.
     """
     train, strategy = setting.train, setting.layout
-    splits = strategy.kind != "fsdp1" if strategy.sync_each_batch is None else strategy.sync_each_batch
-    if splits or (train.grad_accum or 1) == 1 or not strategy.is_fsdp or strategy.sharding == "NO_SHARD":
+    if reduced_micro_batches(setting) == (train.grad_accum or 1) or not strategy.is_fsdp:
+        return 0.0
+    if strategy.sharding == "NO_SHARD":
         return 0.0
     return 2.0 if strategy.kind == "fsdp1" and train.dtype != "fp32" else bytes_per_parameter(train).grad
 

@@ -20,10 +20,10 @@ STATE_SLACK = 1.05
 USUAL, HIGH = 1.28, 1.40
 STREAMS_WAITED_FOR = 1.22
 EXPANDABLE = 1.05  # usual with expandable_segments
-# The copies of the loss are few, large and of one size: each reuses the block of the one before. If other streams
-# gather and reduce, they share the usual gaps; if batches are padded to different lengths, they rarely find a free
+# The copies of the loss are few, large and of one size: each reuses the block of the one before. FSDP, which gathers in
+# blocks of similar size, shares the usual gaps; if batches are padded to different lengths, they rarely find a free
 # block (from one source, ms-swift's benchmark with batches of 2 and 4: 3 times the allocated size).
-ONE_STREAM, UNEQUAL = 1.05, 3.0
+ONE_STREAM, UNEQUAL = 1.1, 3.0
 # Near the limit PyTorch frees its gaps before it runs out of memory: only allocated memory counts there.
 TIGHT, SAFE = 1.02, 1.10
 SPARE = 0.05  # share of the GPU that stays free in a configuration that surely fits
@@ -101,7 +101,7 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked, *exchanged)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
-    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept))
+    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept, tensor > 1))
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
         (*params, *before, *optimizer, *saved, *loss, *fixed.at_loss, *autocast),
@@ -198,7 +198,7 @@ def _loss_slack(setting: TrainingSetup, usual: float) -> float:
         return usual
     if activations.pads_to_longest(setting.train):
         return UNEQUAL
-    return ONE_STREAM if setting.layout.kind == "single" or setting.layout.replicates else usual
+    return usual if setting.layout.is_fsdp else ONE_STREAM
 
 
 def _on_this_gpu(memory_gib: float | None, allocated: float, reserved: float, outside: float) -> float:

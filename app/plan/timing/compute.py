@@ -16,13 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from ...hardware.gpu_catalog import GpuSpec
-from ..memory.activations import block_activation_bytes, uses_autocast
+from ..memory.activations import block_activation_bytes, compute_dtype_bytes, loops_over_experts, uses_autocast
 from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import (
     adapted_linears,
+    adapter_widths,
     attention_width,
     block_layout,
     has_gated_mlp,
@@ -103,10 +104,11 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     tokens = layers * batch_tokens(setting.train)
     operands = tokens * (_product_inputs(model) + _product_outputs(model)) * (4 if setting.train.dtype == "fp32" else 2)
     scaled = tokens * _product_inputs(model) * FP8_CAST_BYTES if setting.train.fp8 else 0.0
+    adapters = tokens * _adapter_bytes(setting)
     forward = products / fast + attention / (rate * ATTENTION_SHARE)
-    forward += (kept * work.forward_passes + loss + weights + cast + scaled + operands) / memory
+    forward += (kept * work.forward_passes + loss + weights + cast + scaled + operands + adapters) / memory
     backward = products * (1 + trained + again) / fast
-    backward += ((2 + again) * scaled + (1 + trained + again) * operands) / memory
+    backward += ((2 + again) * scaled + (1 + trained + again) * operands + (2 + again) * adapters) / memory
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
@@ -129,16 +131,27 @@ def _block_work(setting: TrainingSetup) -> BlockWork:
         return COMPILED
     work = EAGER_RMS if layout.norm.startswith("rms") else EAGER_LAYER
     adapters = ADAPTER_KERNELS * len(adapted_linears(setting.model, train.lora)) if train.lora else 0
-    # With expert parallelism experts are one grouped product.
-    looped = (
-        0
-        if setting.layout.expert
-        else min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
-    )
+    # Otherwise, and with expert parallelism, the experts of a layer are one grouped product.
+    looped = 0.0
+    if loops_over_experts(train) and not setting.layout.expert:
+        looped = min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
     return work._replace(
         forward_kernels=work.forward_kernels + adapters + looped * EXPERT_KERNELS[0],
         backward_kernels=work.backward_kernels + 2 * adapters + looped * EXPERT_KERNELS[1],
     )
+
+
+def _adapter_bytes(setting: TrainingSetup) -> float:
+    """Return the bytes per token that the adapters of a block move: their input, cast to the adapter's precision, and
+    their output, scaled and added to that of the layer (PEFT's ``lora/layer.py``).
+    """
+    if not setting.train.lora:
+        return 0.0
+    inputs, outputs = adapter_widths(setting.model, setting.train.lora)
+    base = compute_dtype_bytes(setting.train)
+    width = max(base, bytes_per_parameter(setting.train).weight)
+    cast = base + width if width > base else 0.0
+    return inputs * (cast + width) + outputs * (3 * width + 2 * base + width)
 
 
 def _loss_bytes(train: TrainingOptions) -> float:

@@ -15,7 +15,7 @@ from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
 from ..memory.activations import compute_dtype_bytes, stored_terms
 from ..memory.formula import total_bytes
-from ..memory.model_states import shard_counts
+from ..memory.model_states import reduced_micro_batches, shard_counts
 from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import block_params, expert_params
@@ -56,11 +56,8 @@ class StepTime(NamedTuple):
         return self.compute_s + self.exposed_s + self.host_s
 
 
-def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool = True) -> StepTime:
-    """Return the time of one optimizer step of a complete setting.
-
-    ``no_sync``: DDP reduces gradients with the last micro-batch only.
-    """
+def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links) -> StepTime:
+    """Return the time of one optimizer step of a complete setting."""
     busy = compute_cost(setting, gpu, links)
     accumulated = setting.train.grad_accum or 1
     compute_s = busy.all_s(accumulated)
@@ -70,7 +67,7 @@ def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links, no_sync: bool 
     tensor = setting.layout.tensor or 1
     share = rank_share(setting).setting
     shared_links = links._replace(inter_gbps=links.inter_gbps / tensor)
-    wire = _wire(share, busy, shared_links, no_sync)
+    wire = _wire(share, busy, shared_links)
     host = _host(share, busy, gpu, links)
     exposed_s = wire.exposed_s + exchanged_s + idle_s
     sent_bytes = wire.sent_bytes + exchanged.sent_bytes * accumulated
@@ -103,24 +100,25 @@ def communication_bytes(setting: TrainingSetup) -> tuple[float, float]:
     if ranks == 1:
         return 0.0, 0.0
     trained, share, micro_steps = trained_params(setting), ring_share(ranks), setting.train.grad_accum or 1
+    reductions = reduced_micro_batches(setting)
     grad, weight = sent_grad_bytes(setting.train), sent_weight_bytes(setting.train)
     if strategy.kind == "ddp" or strategy.sharding == "NO_SHARD":
-        return 2 * share * trained * grad, 0.0
+        return reductions * 2 * share * trained * grad, 0.0
     if strategy.kind == "zero-optimizer":
-        return 2 * share * trained * grad, share * trained * 4
+        return reductions * 2 * share * trained * grad, share * trained * 4
     if strategy.kind == "deepspeed" and strategy.stage != 3:
         if not strategy.stage:
-            return 2 * share * trained * grad, 0.0
-        return (micro_steps if strategy.stage == 2 else 1) * share * trained * grad, share * trained * 2
+            return reductions * 2 * share * trained * grad, 0.0
+        return reductions * share * trained * grad, share * trained * 2
     if strategy.kind == "fairscale-sharded-ddp":
-        return micro_steps * share * trained * grad, share * trained * weight
+        return reductions * share * trained * grad, share * trained * weight
     if strategy.kind == "single":
         return 0.0, 0.0
     inside = shard_counts(strategy, ranks, setting.nodes)[0]
     gathered = setting.model.params * weight
-    sent = ring_share(inside) * (gathered + trained * grad) + ring_share(_gathers_from(setting, inside)) * gathered
+    sent = (ring_share(inside) + ring_share(_gathers_from(setting, inside))) * gathered
     across = 2 * ring_share(ranks // inside) * trained * grad / inside if ranks > inside else 0.0
-    return micro_steps * (sent + across), 0.0
+    return micro_steps * sent + reductions * (ring_share(inside) * trained * grad + across), 0.0
 
 
 def sent_grad_bytes(train: TrainingOptions) -> float:
@@ -141,14 +139,14 @@ def _gathers_from(setting: TrainingSetup, inside: int) -> int:
     return kept if isinstance(kept, int) and kept > 1 else inside
 
 
-def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links, no_sync: bool) -> CommunicationCost:
+def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links) -> CommunicationCost:
     strategy = setting.layout
     if setting.gpus == 1 or strategy.kind == "single":
         return CommunicationCost(0.0, 0.0)
     sent = sum(communication_bytes(setting))
     if strategy.replicates or strategy.sharding == "NO_SHARD":
-        times = 1 if no_sync else (setting.train.grad_accum or 1)
-        return CommunicationCost(_ddp_s(setting, busy, links) * times + _after_s(setting, links), sent * times)
+        times = reduced_micro_batches(setting)
+        return CommunicationCost(_ddp_s(setting, busy, links) * times + _after_s(setting, links), sent)
     if (strategy.kind == "deepspeed" and strategy.stage != 3) or strategy.kind == "fairscale-sharded-ddp":
         return CommunicationCost(_partitioned_s(setting, busy, links), sent)
     return CommunicationCost(_sharded_s(setting, busy, links), sent)
@@ -190,7 +188,7 @@ def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> f
     size = trained / buckets * sent_grad_bytes(setting.train)
     reduce = ring_pass_s if strategy.stage else all_reduce_s
     one_s = reduce(size, group, links)
-    times = (setting.train.grad_accum or 1) if strategy.stage == 2 else 1
+    times = reduced_micro_batches(setting)
     hidden_s = 0.0 if strategy.overlap_comm is False else busy.backward_s * (1 - 1 / buckets)
     exposed_s = times * max(one_s, buckets * one_s - hidden_s)
     if not strategy.stage:
@@ -237,9 +235,10 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
         again_gather += gather_s(held, of_experts)
         reduce += ring_pass_s(held * grad, of_experts, links)
     exposed_s = models * (gather_s(root, group) + gather + (blocks - 1) * max(0.0, gather - forward_s))
-    exposed_s += blocks * max(0.0, again_gather + reduce - backward_s)
-    exposed_s += reduce + reduce_s(root)
-    return exposed_s * (train.grad_accum or 1)
+    gathering_s = exposed_s + blocks * max(0.0, again_gather - backward_s)
+    reducing_s = exposed_s + blocks * max(0.0, again_gather + reduce - backward_s) + reduce + reduce_s(root)
+    reductions = reduced_micro_batches(setting)
+    return reductions * reducing_s + ((train.grad_accum or 1) - reductions) * gathering_s
 
 
 def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links) -> tuple[float, float, float]:

@@ -310,6 +310,26 @@ class TestPeak:
         )
         assert held.breakdown.loss - deleted.breakdown.loss == 2 * 32768 * 128256
 
+    def test_paged_states_are_on_the_host_where_the_gpu_is_full(self) -> None:
+        kept = model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer="paged-adamw-8bit"))
+        on_gpu = model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer="adamw-8bit"))
+        assert total_bytes(kept.optimizer) < 0.001 * kept.host_bytes
+        assert kept.host_bytes == pytest.approx(total_bytes(on_gpu.optimizer), rel=0.001)
+
+    def test_ranks_that_share_the_vocabulary_copy_their_logits_once_more(self) -> None:
+        split = Strategy(kind="fsdp2", reshard_after_forward=True, tensor=8)
+        found = estimate_candidate(setting(LLAMA_8B, split, seq_len=32768, act_ckpt="full", keeps_logits=False))
+        assert found.breakdown.loss == pytest.approx(32768 * 128256 / 8 * 4 * 4)
+
+    def test_a_loop_over_experts_has_the_gradients_of_one(self) -> None:
+        mixtral = catalog.MODELS["mixtral-8x7b"]
+        grouped, looped = (
+            estimate_candidate(setting(mixtral, Strategy(kind="fsdp2"), act_ckpt="full", seq_len=32768, torch=version))
+            for version in (None, "2.4")
+        )
+        inner = 2 * 14336 * 2  # of both experts of a token, for both factors of the gate
+        assert grouped.breakdown.temporaries - looped.breakdown.temporaries == pytest.approx(32768 * inner * 2 * 7 / 8)
+
     def test_eight_bit_states_of_embeddings_are_fp32(self) -> None:
         kept = model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer="adamw-8bit"))
         table = 128256 * 4096

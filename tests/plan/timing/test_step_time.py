@@ -74,8 +74,10 @@ class TestAnySetting:
 
 class TestByHand:
     def test_reducing_each_micro_batch_multiplies_communication(self) -> None:
-        asked = setting(Strategy(kind="ddp"), grad_accum=4)
-        once, each = (step_time.step_time(asked, H100, LINKS, no_sync=no_sync) for no_sync in (True, False))
+        once, each = (
+            step_time.step_time(setting(Strategy(kind="ddp", sync_each_batch=split), grad_accum=4), H100, LINKS)
+            for split in (None, True)
+        )
         assert each.exposed_s == pytest.approx(4 * once.exposed_s)
         assert each.sent_bytes == pytest.approx(4 * once.sent_bytes)
 
@@ -200,6 +202,25 @@ class TestOptions:
     def step_alone(self) -> float:
         asked = setting(Strategy(kind="single"), gpus=1, nodes=1, dtype="bf16-pure")
         return compute.compute_cost(asked, H100).step_s
+
+    def test_reductions_with_the_last_micro_batch_only(self) -> None:
+        """Weights are gathered as often, gradients sent once."""
+        each, last = (
+            step(Strategy(kind="fsdp2", sync_each_batch=split, reshard_after_forward=True), grad_accum=4)
+            for split in (True, False)
+        )
+        assert each.sent_bytes - last.sent_bytes == pytest.approx(3 * 15 / 16 * LLAMA.params * 4)
+        assert last.exposed_s < each.exposed_s
+
+    def test_adapters_in_fp32_move_more_than_those_in_16_bit(self) -> None:
+        """Per input: read in 16 bit, written and read in fp32, instead of read in 16 bit."""
+        lora = msgspec.convert({"lora": {"r": 8, "target": "q"}}, TrainingOptions).lora
+        wide, narrow = (
+            compute.compute_cost(setting(Strategy(kind="single"), gpus=1, nodes=1, dtype=dtype, lora=lora), H100)
+            for dtype in ("bf16", "bf16-pure")
+        )
+        moved = 32 * 2048 * 4096 * ((2 + 4 + 4 - 2) + (4 * 4 + 2 * 2 - 6 * 2))
+        assert wide.forward_s - narrow.forward_s == pytest.approx(moved / 3350e9, rel=0.01)
 
     def test_adapters_launch_operations_of_their_own(self) -> None:
         lora = msgspec.convert({"lora": {"r": 8, "target": "all-linear"}}, TrainingOptions).lora
