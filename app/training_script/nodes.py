@@ -10,11 +10,15 @@ WITHOUT_NODES = {
 }
 
 
+WITH_GAPS = {"keys", "kw_defaults"}  # lists of nodes in which some may be missing
+
+
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
     """The fields of each kind of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in WITHOUT_NODES)
+        without = kind in (ast.Constant, ast.Global, ast.Nonlocal)
+        fields = () if without else tuple(name for name in kind._fields if name not in WITHOUT_NODES)
         self[kind] = fields
         return fields
 
@@ -30,7 +34,7 @@ def child_nodes(node: ast.AST) -> list[ast.AST]:
     for name in FIELDS[type(node)]:
         value = getattr(node, name, None)
         if type(value) is list:
-            found += [each for each in value if isinstance(each, ast.AST)]
+            found += value if name not in WITH_GAPS else [each for each in value if each is not None]
         elif isinstance(value, ast.AST):
             found.append(value)
     return found
@@ -47,7 +51,7 @@ def _with_nodes_below(found: list[ast.AST]) -> list[ast.AST]:
         for name in FIELDS[type(node)]:
             value = getattr(node, name, None)
             if type(value) is list:
-                found += [each for each in value if isinstance(each, ast.AST)]
+                found += value if name not in WITH_GAPS else [each for each in value if each is not None]
             elif isinstance(value, ast.AST):
                 found.append(value)
     return found

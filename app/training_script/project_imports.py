@@ -23,7 +23,7 @@ class ProjectImports:
 
     def __init__(self, script: Path) -> None:
         self._script = script.absolute()
-        self._roots = project_roots(self._script.parent)
+        self.roots = project_roots(self._script.parent)
         self._roots_of: dict[str, list[Path]] = {}
 
     def candidates(self, name: str, level: int, importer: Path) -> Iterator[Path]:
@@ -50,7 +50,7 @@ class ProjectImports:
         if name not in self._roots_of:
             self._roots_of[name] = [
                 root
-                for root in self._roots
+                for root in self.roots
                 if (_exists(root / name) or _exists(root / f"{name}.py")) and not self._is_installed(root / name)
             ]
         return self._roots_of[name]

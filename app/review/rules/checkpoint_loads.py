@@ -10,8 +10,8 @@ from ...training_script.model.keys import BY_RANK, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.users import SOURCES, users
 from ...training_script.model.values import Value
-from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, last_name
+from ...training_script.nodes import nodes_below, walk
+from ...training_script.syntax import FUNCTIONS, contains_line, last_name
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from .checkpoints import FIRST_OF_NODES, LOAD
@@ -78,12 +78,10 @@ def _saves_from_cpu(script: Script) -> bool:
     """Return whether the parts of what the script saves are moved to the CPU before, where it saves a model."""
     if "save" not in script.source.text or ".cpu()" not in script.source.text:
         return False
-    saving = [
-        any(_moves_parts(node) for node in nodes_below(function))
-        for function in script.names.scope_of
-        if isinstance(function, FUNCTIONS) and any(_is_save(script, node) for node in nodes_below(function))
-    ]
-    return any(saving)
+    below = nodes_below(script.source.tree)
+    moved = [node.lineno for node in below if isinstance(node, ast.stmt | ast.expr) and _moves_parts(node)]
+    around = [node for node in below if isinstance(node, FUNCTIONS) and any(contains_line(node, at) for at in moved)]
+    return any(_is_save(script, node) for function in around for node in walk(function))
 
 
 def _moves_parts(node: ast.AST) -> bool:

@@ -46,6 +46,8 @@ def check(script: Script) -> list[Violation]:
         return []
     if "global" not in script.evaluated.keys.kinds_read and not script.mentions(OF_ALL):
         return []
+    if not any(isinstance(node, ast.expr) and _is_global(script, node) for node in nodes_below(script.source.tree)):
+        return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in _device_places(script):
         rank = _rank(script, place)
@@ -250,6 +252,12 @@ def _rank(script: Script, expr: ast.expr) -> Rank | None:
         return None
     kind, source = rank.args
     return Rank("local" if kind == "spawned" else kind, source)
+
+
+def _is_global(script: Script, expr: ast.expr) -> bool:
+    """Return whether an expression is the global rank."""
+    rank = _rank(script, expr)
+    return rank is not None and rank.kind == "global"
 
 
 def _variable(rank: Rank) -> str:

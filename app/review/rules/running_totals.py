@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import collective_name
-from ...training_script.syntax import FUNCTIONS, dotted_name, nodes_of_body
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, contains_line, dotted_name, nodes_of_body
 from ..epoch_loops import loop_around
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -16,12 +17,10 @@ def check(script: Script) -> list[Violation]:
     """DW436: return the attributes and names that are added to, summed over the ranks and kept for the next time."""
     if SUM not in script.source.text or "+=" not in script.source.text:
         return []
-    return [
-        violation
-        for scope in (script.source.tree, *script.names.scope_of)
-        if isinstance(scope, (ast.Module, *FUNCTIONS))
-        for violation in _in_scope(script, scope)
-    ]
+    below = nodes_below(script.source.tree)
+    added = [node.lineno for node in below if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)]
+    functions = [node for node in below if isinstance(node, FUNCTIONS) and any(contains_line(node, at) for at in added)]
+    return [violation for scope in (script.source.tree, *functions) for violation in _in_scope(script, scope) if added]
 
 
 def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:

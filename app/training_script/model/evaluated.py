@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..nodes import nodes_below
 from .budget import Budget, OverBudget
 from .evaluation import Evaluation
 from .function_steps import Called, Item
 from .keys import Key
-from .parsed_modules import ParsedModule
+from .parsed_modules import PARSED_MODULES, ParsedModule
 from .program import Program
 from .rank_mentions import concerns_ranks
 from .sequences import Site
@@ -58,7 +57,8 @@ class Evaluated:
         self.count_steps = 0
         self._whole = Evaluation(Program(path, changed.get if changed else None), text, self.budget)
         self.keys = self._whole.keys
-        self._module = Module(str(path), ParsedModule(tree, text))
+        known = PARSED_MODULES.of_text(path, text)
+        self._module = Module(str(path), known if known and known.tree is tree else ParsedModule(tree, text))
         if not concerns_ranks(text):
             return
         module = self._module
@@ -110,11 +110,7 @@ def _functions(module: Module) -> list[FunctionRef]:
 
     A function that is mentioned is mostly called, and then evaluated with what it is called with.
     """
-    mentioned = {
-        node.id if isinstance(node, ast.Name) else node.attr
-        for node in nodes_below(module.parsed.tree)
-        if isinstance(node, ast.Name | ast.Attribute)
-    }
+    mentioned = module.parsed.mentioned
     found: list[FunctionRef] = []
     for value in list(module.env.values()):
         obj = value.obj

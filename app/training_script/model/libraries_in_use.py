@@ -21,6 +21,7 @@ IMPORT = re.compile(
     r"|import[ \t]+(?P<modules>" + _LINE + r"))",
     re.MULTILINE,
 )
+WORD, SEPARATOR = "import", re.compile("[;:]")
 NAME = re.compile(r"[\w.]+(?:[ \t]+as[ \t]+\w+)?")
 # Objects that are known by their names, and the end of the name of a class that makes some.
 ROLES = ("accelerator", "fabric")
@@ -68,6 +69,18 @@ class LibrariesInUse:
         # Of relative imports, which are the same in every project.
         self._files: dict[tuple[Path | None, _Import], list[Path]] = {}
         self._places: Places = {}
+        self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
+        self._scripts: dict[Path, list[Path]] = {}  # by directories
+
+    def folders(self, module: Path) -> list[Path]:
+        """Return the directories whose scripts may use a module: its own, and those of its project."""
+        return list(dict.fromkeys((module.parent, *self._project(module).imports.roots)))
+
+    def scripts(self, folder: Path, most: int) -> list[Path]:
+        """Return the first Python files of a directory, by name."""
+        if folder not in self._scripts:
+            self._scripts[folder] = sorted(folder.glob("*.py"))[:most]
+        return self._scripts[folder]
 
     def uses_library(self, script: Path, source: ScriptSource | None = None) -> bool:
         """Return whether a script (with this source), or a file of its project that it imports, uses such a library."""
@@ -179,8 +192,21 @@ def _uses_library(tree: ast.Module) -> bool:
     return roles and methods
 
 
+def _statements(text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of IMPORT: a search for the word itself is much faster than one for the pattern."""
+    place = 0
+    while (word := text.find(WORD, place)) >= 0:
+        line = max(place, text.rfind("\n", 0, word) + 1)
+        starts = line, *(each.start() for each in SEPARATOR.finditer(text, line, word))
+        found = next((match for start in starts if (match := IMPORT.match(text, start))), None)
+        place = word + len(WORD)
+        if found:
+            yield found
+            place = max(place, found.end())
+
+
 def _found(text: str) -> Iterator[_Import]:
-    for each in IMPORT.finditer(NEWLINE.sub("\n", text.removeprefix(BOM))):
+    for each in _statements(NEWLINE.sub("\n", text.removeprefix(BOM))):
         module, names, modules = each.group("module", "names", "modules")
         if modules:
             yield from (_Import(name.split()[0], 0, ()) for name in NAME.findall(modules))

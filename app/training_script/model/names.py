@@ -253,28 +253,29 @@ class NameEvaluator:
 
     def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
         obj = owner.obj
-        if isinstance(obj, Library):
+        made_of = type(obj)  # which is faster than ``isinstance``: most expressions come here
+        if made_of is Library:
             return self.library(f"{obj.name}.{name}")
-        if isinstance(obj, Module):
+        if made_of is Module:
             return self.module_value(obj, name) or self.unknown(node)
-        if isinstance(obj, Instance) and name in obj.cls.module.parsed.signalled:
+        if made_of is Instance and name in obj.cls.module.parsed.signalled:
             return Value(self.keys.local(SIGNAL, obj.cls.module.path, name))
         if name in self.stored and self.is_made_here(owner):
             return self.stored[name]
-        if isinstance(obj, Instance) and (found := self.attribute_of_instance(obj, name)) is not None:
+        if made_of is Instance and (found := self.attribute_of_instance(obj, name)) is not None:
             return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
-        if isinstance(obj, ClassRef) and (method := obj.find(name)):
+        if made_of is ClassRef and (method := obj.find(name)):
             function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
             of_class = any(last_name(each) == "classmethod" for each in method[1].decorator_list)
             return Value(self.keys.make("method", id(method[1])), obj=Bound(function, owner) if of_class else function)
-        if isinstance(obj, ClassRef) and (held := obj.attribute(name)):
+        if made_of is ClassRef and (held := obj.attribute(name)):
             return held
         stored = self.env.get(f"{id(owner.key)}.{name}")
         if stored is not None:
             return stored
-        if isinstance(obj, Record) and name in obj.fields:
+        if made_of is Record and name in obj.fields:
             return obj.fields[name]
-        if isinstance(obj, Super):
+        if made_of is Super:
             return self._inherited(obj, name) or self.unknown(node)
         if owner.facts and owner.facts & {"accelerator", "fabric", "lightning", "trainer"}:
             if name in RANK_ATTRIBUTES:

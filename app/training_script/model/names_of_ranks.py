@@ -1,11 +1,10 @@
 """Names and attributes that only some ranks set: the others that read them end with an error."""
 
 import ast
-from collections import Counter
 from functools import reduce
 from typing import NamedTuple
 
-from ..nodes import child_nodes, walk
+from ..nodes import walk
 from ..syntax import FUNCTIONS, last_name
 from .function_steps import Noted
 from .keys import BY_RANK, RANKS, Key, Keys
@@ -13,7 +12,6 @@ from .noted_calls import OF_SOME_RANKS
 from .sequences import Site
 from .values import ClassRef, Value
 
-OUTSIDE, IN_CLASS, UNDER_CONDITION = range(3)  # where a statement is
 PLAIN_BASES = {"object", "ABC", "Module", "Dataset"}  # of which a class inherits no attributes that programs read
 
 
@@ -90,21 +88,9 @@ def stores_under_conditions(cls: ClassRef) -> dict[str, int]:
     if any(last_name(base) not in PLAIN_BASES for base in cls.node.bases):
         return {}
     declared = (stmt for stmt in cls.node.body if not isinstance(stmt, FUNCTIONS))
-    others = {*cls.methods, *(each.id for stmt in declared for each in walk(stmt) if isinstance(each, ast.Name))}
-    counts = Counter[str]()
-    pending = [(cls.module.parsed.tree, OUTSIDE)]
-    while pending:
-        node, place = pending.pop()
-        match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if place == UNDER_CONDITION:
-                counts[name] += 1
-            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Constant(value=str() as name):
-                others.add(name)
-            case ast.ClassDef():
-                place = IN_CLASS if node is cls.node else OUTSIDE
-            case ast.If() if place == IN_CLASS:
-                place = UNDER_CONDITION
-            case _:
-                pass
-        pending += [(each, place) for each in child_nodes(node)]
-    return {name: count for name, count in counts.items() if name not in others}
+    own = {*cls.methods, *(each.id for stmt in declared for each in walk(stmt) if isinstance(each, ast.Name))}
+    module = cls.module.parsed.attributes
+    counts = {name: count for (holder, name), count in module.in_branches.items() if holder is cls.node}
+    elsewhere = {name for holder, name in module.in_branches if holder is not cls.node}
+    others = own, module.others, module.texts, elsewhere
+    return {name: count for name, count in counts.items() if not any(name in each for each in others)}

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from ..nodes import nodes_below, walk
+from ..nodes import child_nodes, nodes_below, walk
 from ..project_imports import read_module
 from ..source import parse_deep
 from ..syntax import FUNCTIONS, last_name
@@ -28,12 +28,25 @@ STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 
 
+class Attributes(NamedTuple):
+    """The attributes that a module sets.
+
+    ``in_branches``: on ``self`` in a branch of a method, with how many statements do so, by the class; ``others``: in
+    another way. ``texts``: the constants by which functions such as ``setattr`` may set more.
+    """
+
+    in_branches: Counter[tuple[ast.ClassDef | None, str]]
+    others: set[str]
+    texts: set[str]
+
+
 class ParsedModule:
     """The syntax tree of a file, with its text if that is at hand."""
 
     def __init__(self, tree: ast.Module, text: str | None = None) -> None:
         self.tree, self._text = tree, text
         self._stored: dict[ast.AST, frozenset[str]] = {}  # by methods
+        self._stored_later: dict[tuple[ast.ClassDef, str], bool] = {}
         self._called: dict[ast.AST, list[tuple[str, str]]] = {}
 
     def outlined(self, text: str) -> "ParsedModule":
@@ -54,6 +67,13 @@ class ParsedModule:
     def signalled(self) -> frozenset[str]:
         """The names and attributes that handlers of signals set."""
         return names_set_by_signals(self.tree) if self._may_mention("signal") else frozenset()
+
+    @cached_property
+    def mentioned(self) -> frozenset[str]:
+        """The names and attributes that the module reads or sets."""
+        below = nodes_below(self.tree)
+        names = [node.id for node in below if type(node) is ast.Name]
+        return frozenset(names + [node.attr for node in below if type(node) is ast.Attribute])
 
     @cached_property
     def switches(self) -> frozenset[str]:
@@ -99,8 +119,12 @@ class ParsedModule:
 
     def is_stored_later(self, name: str, cls: ast.ClassDef) -> bool:
         """Return whether a method of a class of the module, the constructor left out, sets an attribute."""
-        methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != "__init__")
-        return any(may_mention(method, name) and name in self._stored_in(method) for method in methods)
+        known = self._stored_later.get((cls, name))
+        if known is None:
+            methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != "__init__")
+            known = any(may_mention(method, name) and name in self._stored_in(method) for method in methods)
+            self._stored_later[cls, name] = known
+        return known
 
     def _stored_in(self, method: ast.AST) -> frozenset[str]:
         if method not in self._stored:
@@ -110,6 +134,29 @@ class ParsedModule:
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
             )
         return self._stored[method]
+
+    @cached_property
+    def attributes(self) -> "Attributes":
+        """The attributes that statements of the module set."""
+        found = Attributes(Counter(), set(), set())
+        pending: list[tuple[ast.AST, ast.ClassDef | None, bool]] = [(self.tree, None, False)]
+        while pending:
+            node, cls, in_branch = pending.pop()
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if in_branch:
+                    found.in_branches[cls, name] += 1
+                case ast.Attribute(attr=name, ctx=ast.Store()):
+                    found.others.add(name)
+                case ast.Constant(value=str() as text):
+                    found.texts.add(text)
+                case ast.ClassDef():
+                    cls, in_branch = node, False
+                case ast.If():
+                    in_branch = cls is not None
+                case _:
+                    pass
+            pending += [(each, cls, in_branch) for each in child_nodes(node)]
+        return found
 
     @cached_property
     def overridden(self) -> dict[str, set[str]]:

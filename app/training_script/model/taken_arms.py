@@ -67,5 +67,6 @@ class TakenArms:
 
 def refuses(arm: Arm, choices: tuple[Node, Node]) -> bool:
     """Return whether a rank ends the program on one side of a branch that all ranks take alike once they get there."""
-    alike = all(not each.test.spread & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))
-    return alike and any(isinstance(node, End) and node.kind == "exit" for node in arm[:2])
+    if not any(isinstance(node, End) and node.kind == "exit" for node in arm[:2]):
+        return False
+    return all(not each.test.spread & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))

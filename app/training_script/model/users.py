@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..project_imports import project_roots, read_module
+from ..project_imports import read_module
 from .divergence import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .function_steps import Branch, Called, Item, Rounds
 from .keys import BY_RANK
+from .libraries_in_use import libraries_in_use
 from .parsed_modules import PARSED_MODULES
 from .rank_mentions import concerns_ranks
 from .sequences import Event
@@ -72,13 +73,16 @@ def _may_part_ranks(items: list[Item], calls: int) -> bool:
 
 def users(path: Path) -> list[Path]:
     """Return the scripts next to a module and at the top of its project that import it."""
-    name = path.parent.name if path.name == "__init__.py" else path.stem
-    found: list[Path] = []
-    for folder in dict.fromkeys((path.parent, *project_roots(path.parent))):
-        for file in sorted(folder.glob("*.py"))[:MOST_FILES]:
-            if len(found) < MOST_USERS and file != path and file not in found and name in SOURCES.imports(file):
-                found.append(file)
-    return found
+    libraries = libraries_in_use()
+    if path not in libraries.users:
+        name = path.parent.name if path.name == "__init__.py" else path.stem
+        found: list[Path] = []
+        for folder in libraries.folders(path):
+            for file in libraries.scripts(folder, MOST_FILES):
+                if len(found) < MOST_USERS and file != path and file not in found and name in SOURCES.imports(file):
+                    found.append(file)
+        libraries.users[path] = found
+    return libraries.users[path]
 
 
 class _Source(NamedTuple):

@@ -75,7 +75,7 @@ class ClassRef:
     @cached_property
     def fields(self) -> list[str]:
         """The names of what its constructor takes, in order, if the class declares them instead of a constructor."""
-        bodies = [stmt for each in reversed([*self.ancestry()]) for stmt in each.node.body]
+        bodies = [stmt for each in reversed(self.ancestry()) for stmt in each.node.body]
         names = (stmt.target for stmt in bodies if isinstance(stmt, ast.AnnAssign))
         return list(dict.fromkeys(each.id for each in names if isinstance(each, ast.Name)))
 
@@ -95,16 +95,12 @@ class ClassRef:
         """Return what the class or its objects hold under a name."""
         return next((each.attributes[name] for each in self.ancestry() if name in each.attributes), None)
 
-    def ancestry(self) -> "Iterator[ClassRef]":
-        """Yield the class and the classes of the program that it inherits from."""
-        pending, seen = [self], set[int]()
-        while pending:
-            each = pending.pop(0)
-            if id(each) in seen:
-                continue
-            seen.add(id(each))
-            yield each
-            pending += [base.obj for base in each.bases if isinstance(base.obj, ClassRef)]
+    def ancestry(self) -> "list[ClassRef]":
+        """Return the class and the classes of the program that it inherits from."""
+        found = [self]
+        for each in found:  # which grows meanwhile
+            found += [base.obj for base in each.bases if isinstance(base.obj, ClassRef) and base.obj not in found]
+        return found
 
     def library_bases(self) -> Iterator[str]:
         """Yield the qualified names of the library classes that it inherits from."""
@@ -113,7 +109,7 @@ class ClassRef:
 
     def find_above(self, method: Any, name: str) -> "tuple[ClassRef, ast.FunctionDef | ast.AsyncFunctionDef] | None":
         """Return a method of the classes above the one that defines ``method``."""
-        order = list(self.ancestry())
+        order = self.ancestry()
         place = next((n for n, each in enumerate(order) if method in each.methods.values()), len(order))
         return next(((each, each.methods[name]) for each in order[place + 1 :] if name in each.methods), None)
 

@@ -1,9 +1,9 @@
 """The names of files that a module writes: whether they exist may change while ranks ask for them."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from ..nodes import nodes_below
+from ..nodes import nodes_below, walk
 from ..syntax import FUNCTIONS, last_name
 
 # The place of the path among the arguments; -1: the object of the method.
@@ -31,19 +31,29 @@ MODES = ("w", "a", "x")
 
 def written_names(tree: ast.Module) -> frozenset[str]:
     """Return the constant names in the paths that the calls of a module write or delete."""
+    below = nodes_below(tree)
+    if not (writes := [each for each in below if isinstance(each, ast.Call) and last_name(each.func) in WRITERS]):
+        return frozenset()
     at_top = _texts_bound(tree.body)
-    found: set[str] = set()
-    for scope in (tree, *(node for node in nodes_below(tree) if isinstance(node, FUNCTIONS))):
-        inside = list(nodes_below(scope))
-        writes = [each for each in inside if isinstance(each, ast.Call) and last_name(each.func) in WRITERS]
-        texts = {**at_top, **_texts_bound(inside)} if writes and scope is not tree else at_top
-        for call in writes:
-            for part in _path(call, WRITERS[last_name(call.func)]):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    found.add(part.value)
-                elif isinstance(part, ast.Name):
-                    found |= texts.get(part.id, set())
+    found = _names_in(writes, at_top)
+    for scope in (node for node in below if isinstance(node, FUNCTIONS)):
+        last = scope.end_lineno or scope.lineno
+        inside = [call for call in writes if scope.lineno <= call.lineno <= last]
+        if inside:
+            found |= _names_in(inside, {**at_top, **_texts_bound(walk(scope))})
     return frozenset(name for name in found if "." in name.strip("./"))
+
+
+def _names_in(writes: Iterable[ast.Call], texts: Mapping[str, set[str]]) -> set[str]:
+    """Return the constants in the paths that calls write, and those in what names hold there."""
+    found: set[str] = set()
+    for call in writes:
+        for part in _path(call, WRITERS[last_name(call.func)]):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                found.add(part.value)
+            elif isinstance(part, ast.Name):
+                found |= texts.get(part.id, set())
+    return found
 
 
 def _texts_bound(stmts: Iterable[ast.AST]) -> dict[str, set[str]]:
