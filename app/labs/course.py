@@ -68,7 +68,7 @@ class Course(msgspec.Struct, frozen=True):
     def number_of(self, wanted: str) -> str:
         """Return the number of a chapter or lab that is named by its number, its id or the cause; "" if none is."""
         found = [each.number for each in self.chapters if wanted in (each.number, each.chapter.id)]
-        found += [each.number for each in self.labs if wanted in (each.number, each.lab.cause)]
+        found += [each.number for each in self.labs if wanted in (each.number, each.lab.id, each.lab.cause)]
         return found[0] if found else ""
 
     def chapter(self, number: str) -> CourseChapter | None:
@@ -78,6 +78,10 @@ class Course(msgspec.Struct, frozen=True):
     def lab(self, number: str) -> CourseLab | None:
         """Return the lab with a number."""
         return next((each for each in self.labs if each.number == number), None)
+
+    def labs_of(self, chapter: str) -> list[CourseLab]:
+        """Return the labs of the chapter with an id."""
+        return next((each.labs for each in self.chapters if each.chapter.id == chapter), [])
 
     def names(self) -> list[str]:
         """Return what ``number_of`` takes, the causes left out: they are the answers."""
@@ -115,11 +119,12 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
     Raises:
         KnowledgeError: A file is not valid.
     """
-    labs = {id_: lab for id_, lab in read_labs(*extra).items() if id_ in knowledge.causes}
+    labs = {id_: lab for id_, lab in read_labs(*extra).items() if lab.question or lab.cause in knowledge.causes}
     chapters = [*read_chapters(*extra).values()]
     left = labs.keys() - {id_ for chapter in chapters for id_ in chapter.labs}
     if left:
-        further = sorted(left, key=lambda id_: (knowledge.causes[id_].family, id_))
+        families = {id_: each.family for id_, each in knowledge.causes.items()}
+        further = sorted(left, key=lambda id_: (families.get(labs[id_].cause, ""), id_))
         chapters.append(msgspec.structs.replace(FURTHER, labs=further))
     numbered: list[CourseChapter] = []
     for number, chapter in enumerate(chapters, 1):
@@ -130,7 +135,7 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
 
 
 def _listed(each: CourseLab, progress: Progress) -> ListedLab:
-    state = progress.labs.get(each.lab.cause)
+    state = progress.labs.get(each.lab.id)
     return ListedLab(
         number=each.number,
         title=each.lab.title,

@@ -10,7 +10,10 @@ FAILURE_TEXT: dict[Failure, str] = {
     "crash": "The job has ended with an error.",
     "wrong": "The job has ended well. Is its result right?",
     "log": "The files above are all that is left of the job.",
+    "measure": "The job has measured it.",
 }
+NOT_FAILED = "It did not fail this time. Restore its files if you have changed them, and run it again."
+NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
 MOST_REASONS = 4  # of the evidence
 
 
@@ -19,8 +22,22 @@ def numbered_code(text: str) -> list[str]:
     return [f"{number:>4}  {line}".rstrip() for number, line in enumerate(text.splitlines(), 1)]
 
 
+def question_text(session: LabSession) -> str:
+    """Return the question that the learner answers."""
+    return session.lab.question.text if session.lab.question else "What is the cause?"
+
+
+def not_shown_text(session: LabSession) -> str:
+    """Return the message after a run that did not show what the lab is about."""
+    return NOT_MEASURED if session.lab.question else NOT_FAILED
+
+
 def evidence_lines(session: LabSession) -> list[str]:
-    """Return the cause of a lab, the evidence that the wizard has for it, and how it is fixed."""
+    """Return the answer of a lab and the reasons: of a cause, the evidence that the wizard has for it."""
+    if question := session.lab.question:
+        given = session.progress.guess
+        yours = [f"Your prediction: {given}", "It is right." if given == question.right else "It is not right."]
+        return [f"Measured: {question.right}", *(yours if given else []), "", *question.why.strip().splitlines()]
     cause = session.knowledge.causes[session.lab.cause]
     lines = [f"Cause: {cause.title}", *cause.summary.strip().splitlines()]
     ranked = session.found.diagnosis.causes if session.found else []

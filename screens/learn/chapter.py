@@ -12,12 +12,13 @@ from textual.widgets import Static
 from ...app.labs.course import CourseChapter
 from ...app.labs.progress import load_progress, save_progress
 from ..dialogs.pick import PickDialog
+from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content
 
 
-class ChapterScreen(WizardScreen):
+class ChapterScreen(LookupMixin, WizardScreen):
     """One page at a time; the labs are behind the last one."""
 
     CSS_PATH = Path(__file__).with_name("chapter.tcss")
@@ -66,7 +67,7 @@ class ChapterScreen(WizardScreen):
     def action_labs(self) -> None:
         done = load_progress()
         rows = [
-            Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.cause).repaired else "")
+            Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.id).repaired else "")
             for each in self._entry.labs
         ]
         self.app.push_screen(PickDialog(f"Labs: {self._entry.chapter.title}", rows), callback=self._open)

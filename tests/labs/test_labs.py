@@ -27,7 +27,9 @@ def test_lab_fails_is_diagnosed_and_is_repaired(cause: str, tmp_path: Path) -> N
     assert ranking and ranking[0][0] == cause, ranking
     repair = repair_of(lab, found, tmp_path, KNOWLEDGE)
     apply_repair(repair, tmp_path)
-    repaired = asyncio.run(run_lab(lab, tmp_path, sys.executable, launch=repair.launch, environ=repair.environ))
+    repaired = asyncio.run(
+        run_lab(lab, tmp_path, sys.executable, launch=repair.launch, environ=repair.environ, patient=True)
+    )
     assert is_repaired(lab, repaired), (repaired.ending, repaired.code, repaired.output[-3000:])
 
 
