@@ -48,7 +48,7 @@ def _dense(points: Sequence[tuple[float, float]], low: float, high: float, colum
     found = list(points)
     step = (high - low) / max(1, columns - 1)
     for (x, y), (next_x, next_y) in pairwise(points):
-        count = int(abs(next_x - x) / step) if step else 0
+        count = 1 + int(abs(next_x - x) / step) if step else 0
         found += [(x + (next_x - x) * part / count, y + (next_y - y) * part / count) for part in range(1, count)]
     return found
 

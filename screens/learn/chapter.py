@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...app.labs.course import CourseChapter
+from ...app.labs.course import QUIZ, QUIZ_TITLE, CourseChapter
 from ...app.labs.progress import load_progress, save_progress
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
@@ -70,8 +70,12 @@ class ChapterScreen(LookupMixin, WizardScreen):
             Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.id).repaired else "")
             for each in self._entry.labs
         ]
+        if self._entry.chapter.quiz:
+            rows.append(Choice(QUIZ, QUIZ_TITLE))
         self.app.push_screen(PickDialog(f"Labs: {self._entry.chapter.title}", rows), callback=self._open)
 
     async def _open(self, number: str | None) -> None:
-        if lab := next((each for each in self._entry.labs if each.number == number), None):
+        if number == QUIZ:
+            await self.wizard.open("quiz")
+        elif lab := next((each for each in self._entry.labs if each.number == number), None):
             await self.wizard.open("lab", entry=lab)

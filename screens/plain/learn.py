@@ -1,13 +1,14 @@
 """Chapters and labs in the plain wizard, as numbered questions."""
 
 from ...app.exit_codes import ExitCode
-from ...app.labs.course import Course, CourseChapter, read_course
+from ...app.labs.course import QUIZ, QUIZ_TITLE, Course, CourseChapter, read_course
 from ...app.labs.progress import load_progress, save_progress
 from ...app.options import knowledge_directories
 from ...app.text.terminal import align_columns
 from ..shell.state import WizardState
 from .learn_lab import run_lab_plain
 from .prompt import Prompt, Quit
+from .quiz import run_quiz
 
 
 def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
@@ -18,7 +19,9 @@ def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
     """
     course = read_course(state.knowledge, knowledge_directories(state.options))
     try:
-        if lab := course.lab(number):
+        if number == QUIZ:
+            run_quiz(state, prompt)
+        elif lab := course.lab(number):
             run_lab_plain(state, prompt, lab)
         elif number and (chapter := course.chapter(number)):
             _show_chapter(state, prompt, chapter)
@@ -57,9 +60,14 @@ def _show_chapter(state: WizardState, prompt: Prompt, chapter: CourseChapter) ->
         done = load_progress()
         rows = [(each.lab.title, "repaired" if done.of(each.lab.id).repaired else "") for each in chapter.labs]
         prompt.write("", f"Labs of {chapter.chapter.title}", "")
+        if chapter.chapter.quiz:
+            rows.append((QUIZ_TITLE, ""))
         given = prompt.choose(align_columns(rows), {"b": "chapters", "q": "quit"}, "Which lab? ")
         if given == "q":
             raise Quit
         if given == "b":
             return
-        run_lab_plain(state, prompt, chapter.labs[int(given) - 1])
+        if int(given) > len(chapter.labs):
+            run_quiz(state, prompt)
+        else:
+            run_lab_plain(state, prompt, chapter.labs[int(given) - 1])
