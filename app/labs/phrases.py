@@ -1,5 +1,8 @@
 """The words of a lab, the same on the screen and in plain mode."""
 
+import textwrap
+
+from ...knowledge.chapters import COLUMNS
 from ...knowledge.labs import Failure
 from ..text.units import probability_text
 from .lab_session import LabSession
@@ -37,13 +40,15 @@ def evidence_lines(session: LabSession) -> list[str]:
     if question := session.lab.question:
         given = session.progress.guess
         yours = [f"Your prediction: {given}", "It is right." if given == question.right else "It is not right."]
-        return [f"Measured: {question.right}", *(yours if given else []), "", *question.why.strip().splitlines()]
+        return [f"Measured: {question.right}", *(yours if given else []), "", *textwrap.wrap(question.why, COLUMNS)]
     cause = session.knowledge.causes[session.lab.cause]
     lines = [f"Cause: {cause.title}", *cause.summary.strip().splitlines()]
     ranked = session.found.diagnosis.causes if session.found else []
-    own = next((each for each in ranked if each.id == cause.id), None)
-    if own:
-        lines += ["", f"What the wizard sees ({probability_text(own.confidence)}):"]
+    for number, own in enumerate(ranked, 1):
+        if own.id != cause.id:
+            continue
+        place = "first" if number == 1 else f"as number {number}"
+        lines += ["", f"The wizard ranks it {place} ({probability_text(own.confidence)}), because:"]
         lines += [
             f"  {line.what}" + (f"   [{line.where}]" if line.where else "") for line in own.because[:MOST_REASONS]
         ]

@@ -1,10 +1,12 @@
 """A learner's way through the quiz: which rank was first? The answers are kept and graded."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from ...knowledge.chapters import COLUMNS
 from ...knowledge.quiz import QuizItem, read_quiz
 from ...knowledge.schema import Knowledge
 from ..logs.analyse import analyse_logs
@@ -78,9 +80,9 @@ class Quiz:
         progress.quiz = {}
         save_progress(progress)
 
-    def solution_lines(self, item: QuizItem) -> list[str]:
+    def solution_lines(self, item: QuizItem, width: int = COLUMNS) -> list[str]:
         """Return the first rank, the reason, and the timeline that the wizard draws from the log."""
-        lines = [f"Rank {item.first} was first.", *item.why.rstrip().splitlines()]
+        lines = [f"Rank {item.first} was first.", *textwrap.wrap(item.why, width)]
         timeline = analyse_logs([source_of_text(item.log, "log")], self.knowledge).timeline
         return [*lines, "", *chart_lines(timeline)] if timeline else lines
 

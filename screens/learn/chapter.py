@@ -26,8 +26,8 @@ class ChapterScreen(LookupMixin, WizardScreen):
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = "Read with → and ←. The labs of the chapter let you break and repair what it explains."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,space,n", "page(1)", "next page", id="chapter.next", tooltip="Show the next page"),
-        Binding("left,p", "page(-1)", "page before", id="chapter.before", tooltip="Show the page before"),
+        Binding("n,right,space", "page(1)", "next page", id="chapter.next", tooltip="Show the next page"),
+        Binding("p,left", "page(-1)", "page before", id="chapter.before", tooltip="Show the page before"),
         Binding("l", "labs", "labs", id="chapter.labs", tooltip="Choose a lab of this chapter"),
     ]
 

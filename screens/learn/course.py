@@ -60,9 +60,11 @@ class CourseScreen(WizardScreen):
             rows.append(Choice(chapter.number, safe_content(f"{chapter.number:>2}  {chapter.title}", "bold")))
             for lab in chapter.labs:
                 sign = status_sign("ok", self.ascii_only) if lab.repaired else Content(" " * (1 + 3 * self.ascii_only))
-                rows.append(Choice(lab.number, Content.assemble("    ", sign, " ", safe_content(lab.title))))
+                rows.append(
+                    Choice(lab.number, Content.assemble(f"  {lab.number:>5} ", sign, " ", safe_content(lab.title)))
+                )
             if chapter.quiz:
-                rows.append(Choice(QUIZ, safe_content(f"      {QUIZ_TITLE}")))
+                rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)
         repaired = self.course.repaired(progress)
         self.show_header(facts=f"{repaired} of {len(self.course.labs)} labs repaired")

@@ -22,7 +22,6 @@ from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
 from ...app.labs.rank_output import printed_line
 from ...app.options import target_python
 from ...app.triage.types import JobReport
-from ..dialogs.confirm import ConfirmDialog
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
@@ -34,9 +33,9 @@ from .lab_parts import available_parts, part_content
 
 SHOW_ANSWER = "show-answer"
 NEXT_KEYS = {
-    "run": "r: run it",
+    "run": "→: the code · r: run it",
     "answer": "g: name the cause · h: a hint",
-    "repair": "a: apply the fix · e: edit your copy",
+    "repair": "a: the fix of the wizard · e: edit your copy",
     "prove": "v: prove it · x: restore the files",
     "done": "",
 }
@@ -57,7 +56,7 @@ class LabScreen(LookupMixin, WizardScreen):
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
         Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
-        Binding("a", "apply", "apply the fix", id="lab.apply", tooltip="Write the fix of the wizard to your copy"),
+        Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix of the wizard, then write it to your copy"),
         Binding("v", "prove", "prove", id="lab.prove", tooltip="Run the repaired job"),
         Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
@@ -259,29 +258,20 @@ class LabScreen(LookupMixin, WizardScreen):
 
     # -- the repair
 
-    async def action_apply(self) -> None:
+    def action_apply(self) -> None:
+        """Show the fix; once it is shown, write it."""
         try:
             repair = self.session.repair()
+            if self._part != "fix":
+                self._show("fix")
+                self.show_status(f"a: write it to your copy in {self.session.directory}")
+                return
+            self.session.apply(repair)
         except UserError as error:
             self.wizard.show_error(error)
             return
-        self._show("fix")
-
-        def answered(yes: bool | None) -> None:
-            if not yes:
-                return
-            try:
-                self.session.apply(repair)
-            except UserError as error:
-                self.wizard.show_error(error)
-                return
-            self._show("code")
-            self.show_status(f"Applied to your copy; ddpwizard undo takes it back.  {self._next_keys()}")
-
-        await self.app.push_screen(
-            ConfirmDialog(f"Write the fix to your copy in {self.session.directory}?", yes="Yes, apply it"),
-            callback=answered,
-        )
+        self._show("code")
+        self.show_status(f"Applied to your copy; ddpwizard undo takes it back.  {self._next_keys()}")
 
     def action_edit(self) -> None:
         try:

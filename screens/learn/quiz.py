@@ -19,6 +19,8 @@ from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content, status_sign
 
+MARGINS = 7  # padding and the scroll bar
+
 
 class QuizScreen(LookupMixin, WizardScreen):
     """One question at a time, from the first that has no answer on."""
@@ -27,7 +29,7 @@ class QuizScreen(LookupMixin, WizardScreen):
     TITLE = "Quiz: who was first?"
     ABOUT = (
         "Read the log and name the rank that failed first, or that the others waited for. The first answer counts. "
-        "Tab goes to the log, which the arrow keys scroll; page up and page down scroll it as well."
+        "Tab goes to the log, which the arrow keys then scroll, and back to the ranks."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "question(1)", "next", id="quiz.next", tooltip="Show the next question"),
@@ -68,7 +70,7 @@ class QuizScreen(LookupMixin, WizardScreen):
     def _picked(self, event: Choices.Picked) -> None:
         item = self.quiz.items[self._at]
         right = self.quiz.answer(item, int(event.id))
-        rows = [*map(safe_content, self.quiz.solution_lines(item)), Content("")]
+        rows = [*map(safe_content, self.quiz.solution_lines(item, self.size.width - MARGINS)), Content("")]
         rows += map(safe_content, item.log.rstrip().splitlines())
         self.query_one("#text", Static).update(join_lines(*rows))
         self.query_one("#log", VerticalScroll).scroll_home(animate=False)
