@@ -15,8 +15,8 @@ LINES_PER_PAGE, COLUMNS = 20, 76  # of a terminal of 80 × 24
 class Chapter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One chapter. The file name is ``chapters/<id>.yaml``.
 
-    ``summary`` is one line. A page fits a small terminal. ``labs`` are ids of causes; those that have no lab are left
-    out when the chapter is shown.
+    ``summary`` is one line. A page fits a small terminal. ``labs`` are ids of labs; those that do not exist are left
+    out when the chapter is shown. ``quiz``: the quiz is offered with its labs.
     """
 
     order: int
@@ -24,6 +24,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     summary: str
     pages: list[str]
     labs: list[str] = []
+    quiz: bool = False
     id: str = ""  # the name of its file
     path: Path = Path()
 

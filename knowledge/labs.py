@@ -1,4 +1,4 @@
-"""The labs: small jobs that really fail, one directory each, named for the cause that they show."""
+"""The labs: small jobs that really fail or measure something, one directory each."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from .yaml_file import KnowledgeError, convert, line_of, read_foreign_bytes
 
 LABS = "labs"
 DESCRIPTION = "lab.yaml"
-Failure = Literal["hang", "slow", "crash", "wrong", "log"]
+Failure = Literal["hang", "slow", "crash", "wrong", "log", "measure"]
 
 
 class LabEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,12 +24,36 @@ class LabEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     new: str
 
 
+class LabPlot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A picture of numbers that the job prints.
+
+    ``pattern`` has the group ``y`` and either ``x``, for a line plot, or ``label``, for one bar each. ``series``
+    separates several lines of one run, such as those of the ranks. ``x`` and ``y`` name the axes.
+    """
+
+    title: str
+    pattern: str
+    y: str
+    x: str = ""
+    log: bool = False
+
+
+class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the learner predicts before a job measures it: the right answer, the wrong ones, and the reason."""
+
+    text: str
+    right: str
+    wrong: list[str]
+    why: str
+
+
 class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One lab, as its ``lab.yaml`` describes it.
+    """One lab, as its ``lab.yaml`` describes it. Its id is the name of its directory.
 
     ``failure`` is what the learner sees: the ranks stand still, a rank is slow, the job ends with an error, or the job
-    ends well with a wrong result; ``log``: the files are the log of a job that this machine cannot run. ``launch`` is
-    the command line as typed, ``environ`` variables of the user's shell.
+    ends well with a wrong result; ``log``: the files are the log of a job that this machine cannot run; ``measure``:
+    nothing is wrong, the job measures what ``question`` asks. ``launch`` is the command line as typed, ``environ``
+    variables of the user's shell. ``cause`` is the cause that the lab shows, by default the one with its id.
 
     ``shows`` is a pattern in the output of the failing job, ``repaired`` one in that of the repaired job; a repaired
     job shows the second and not the first. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
@@ -42,7 +66,9 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     story: str
     failure: Failure
     hints: list[str]
-    guesses: list[str]
+    guesses: list[str] = []
+    question: LabQuestion | None = None
+    plot: LabPlot | None = None
     launch: str = ""
     environ: dict[str, str] = {}
     shows: str = ""
@@ -50,7 +76,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     fix: str = ""
     edits: list[LabEdit] = []
     within_s: int = 20
-    cause: str = ""  # the name of its directory
+    cause: str = ""
+    id: str = ""
     directory: Path = Path()
 
     @property
@@ -61,12 +88,12 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def lab_ids(*extra: Path) -> set[str]:
-    """Return the ids of the causes that have a lab, read or not."""
+    """Return the ids of all labs, read or not."""
     return {path.parent.name for path in _descriptions(extra)}
 
 
 def read_labs(*extra: Path) -> dict[str, Lab]:
-    """Return the built-in labs and those of further knowledge directories, by the id of their cause.
+    """Return the built-in labs and those of further knowledge directories, by id.
 
     Raises:
         KnowledgeError: A description is not valid.
@@ -87,7 +114,7 @@ def read_valid_labs(knowledge: Knowledge, *extra: Path) -> tuple[dict[str, Lab],
         except KnowledgeError as error:
             problems.append(error)
         else:
-            labs[lab.cause] = lab
+            labs[lab.id] = lab
     return labs, problems
 
 
@@ -99,7 +126,9 @@ def read_lab(path: Path) -> Lab:
     """
     text = read_foreign_bytes(path)
     read = convert(path, text, Lab)
-    lab = msgspec.structs.replace(read, cause=path.parent.name, directory=path.parent)
+    id_ = path.parent.name
+    cause = "" if read.question else read.cause or id_
+    lab = msgspec.structs.replace(read, id=id_, cause=cause, directory=path.parent)
     if problem := _unfinished(lab, text) or _problem(lab) or _problem_of_patterns(lab) or _problem_of_files(lab):
         raise _error(path, problem)
     return lab
@@ -118,11 +147,16 @@ def _problem(lab: Lab) -> tuple[str, str] | None:
     """Return the key of a description that is not valid, and why; so do the functions below."""
     if len(lab.hints) != 3:
         return "hints", "a lab has three hints"
-    if not lab.guesses:
+    if lab.plot and (problem := _plot_problem(lab.plot)):
+        return "plot", problem
+    if (lab.failure == "measure") != bool(lab.question):
+        return "failure", "a lab that measures has a question, and no other has one"
+    if not lab.guesses and not lab.question:
         return "guesses", "a lab names other causes that the learner may suspect"
     if lab.failure == "log":
         return ("launch", "a lab of a log starts nothing") if lab.launch else None
-    missing = next((name for name in ("launch", "fix", "repaired") if not getattr(lab, name)), None)
+    needed = ("launch", "repaired") if lab.question else ("launch", "fix", "repaired")
+    missing = next((name for name in needed if not getattr(lab, name)), None)
     if missing:
         return missing, f"a lab that runs needs {missing!r}"
     if lab.failure in ("crash", "wrong") and not lab.shows:
@@ -165,6 +199,8 @@ def _problem_of_files(lab: Lab) -> tuple[str, str] | None:
 
 
 def _problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
+    if lab.question:
+        return None
     cause = knowledge.causes.get(lab.cause)
     if cause is None:
         return "title", f"its directory is named {lab.cause!r}, and there is no such cause"
@@ -173,3 +209,11 @@ def _problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
     if unknown := next((guess for guess in lab.guesses if guess not in knowledge.causes), None):
         return "guesses", f"no cause {unknown!r}"
     return None
+
+
+def _plot_problem(plot: LabPlot) -> str:
+    try:
+        groups = re.compile(plot.pattern).groupindex
+    except re.error as error:
+        return f"the pattern of the plot is no regular expression: {error}"
+    return "" if "y" in groups and ("x" in groups) != ("label" in groups) else "the pattern needs y, and x or label"

@@ -38,6 +38,7 @@ SCREEN_CLASSES = {
     "learn": ("learn.course", "CourseScreen"),
     "chapter": ("learn.chapter", "ChapterScreen"),
     "lab": ("learn.lab", "LabScreen"),
+    "quiz": ("learn.quiz", "QuizScreen"),
 }
 QUIT_AGAIN_S = 5.0  # a second ctrl+c within this time quits
 CLEAN_UP_LIMIT_S = 15.0  # more than the job of the demo takes to end

@@ -1,18 +1,18 @@
 """``ddpwizard explain ID``: explain one cause, rule, chapter or term, or list the entries on a word."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 import msgspec
 
 from ...knowledge.chapters import Chapter
-from ...knowledge.labs import lab_ids
 from ...knowledge.schema import Knowledge
 from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes
 from ..diagnosis.term_text import find_term, term_lines, term_spellings
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..labs.chapter_text import chapter_lines
+from ..labs.course import CourseLab, read_course
 from ..options import Options, chapters_for, knowledge_directories, knowledge_for
 from ..review.rule_descriptions import matching_rules, rule_lines
 from ..text.json_output import print_json, public_document
@@ -43,7 +43,8 @@ def command(words: tuple[str, ...], options: Options) -> int:
     else:
         chapters = chapters_for(options)
         if chapter := chapters.get("-".join(typed.lower().split())):
-            kind, body, lines = _chapter(chapter, knowledge, lab_ids(*knowledge_directories(options)))
+            labs = read_course(knowledge, knowledge_directories(options)).labs_of(chapter.id)
+            kind, body, lines = _chapter(chapter, labs)
         elif name := find_term(knowledge, typed):
             kind, body = "term", {"id": name, **msgspec.to_builtins(knowledge.terms[name])}
             lines = term_lines(name, knowledge, chapters)
@@ -57,16 +58,16 @@ def command(words: tuple[str, ...], options: Options) -> int:
     return ExitCode.OK
 
 
-def _chapter(chapter: Chapter, knowledge: Knowledge, labs: set[str]) -> Entry:
+def _chapter(chapter: Chapter, labs: Sequence[CourseLab]) -> Entry:
     body = {
         "id": chapter.id,
         "order": chapter.order,
         "title": chapter.title,
         "summary": chapter.summary,
         "pages": chapter.pages,
-        "labs": [id_ for id_ in chapter.labs if id_ in labs],
+        "labs": [{"number": each.number, "title": each.lab.title} for each in labs],
     }
-    return "chapter", body, chapter_lines(chapter, knowledge, labs)
+    return "chapter", body, chapter_lines(chapter, labs)
 
 
 def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter]) -> Entry:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ...knowledge.chapters import read_valid_chapters
-from ...knowledge.labs import DESCRIPTION, LABS, read_valid_labs
+from ...knowledge.labs import DESCRIPTION, LABS, lab_ids, read_valid_labs
 from ...knowledge.loader import CAUSE_ID, read_valid_knowledge
 from ...knowledge.schema import Knowledge
 from ...knowledge.yaml_file import KnowledgeError, line_of
@@ -78,11 +78,12 @@ def _problems_of_examples(knowledge: Knowledge, directories: Sequence[Path]) -> 
 def _problems_of_chapters(knowledge: Knowledge, directories: Sequence[Path]) -> list[KnowledgeError]:
     """Return what is wrong in the chapters, those of these directories among them."""
     chapters, problems = read_valid_chapters(*directories)
+    known = knowledge.causes.keys() | lab_ids(*directories)
     return problems + [
-        KnowledgeError(chapter.path, line_of(chapter.path.read_bytes(), ["labs", number]), f"no cause {lab!r}")
+        KnowledgeError(chapter.path, line_of(chapter.path.read_bytes(), ["labs", number]), f"no cause or lab {lab!r}")
         for chapter in chapters.values()
         for number, lab in enumerate(chapter.labs)
-        if lab not in knowledge.causes
+        if lab not in known
     ]
 
 

@@ -5,8 +5,9 @@ import msgspec
 
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..labs.course import read_course
+from ..labs.course import QUIZ, read_course
 from ..labs.progress import load_progress
+from ..labs.quiz import Quiz
 from ..options import Options, knowledge_directories, knowledge_for
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
@@ -17,8 +18,9 @@ from .common import ScreenRequested, common_options
 @click.command(name="learn")
 @click.argument("wanted", metavar="[CHAPTER|LAB]", default="")
 @click.option("--list", "lists", is_flag=True, help="List the chapters and labs, with what is done.")
+@click.option("--quiz", "quizzes", is_flag=True, help="Read logs of several ranks: which of them was first?")
 @common_options
-def command(wanted: str, lists: bool, options: Options) -> int:
+def command(wanted: str, lists: bool, quizzes: bool, options: Options) -> int:
     """Learn distributed training: short chapters, and jobs that really fail, to find and repair the fault.
 
     \b
@@ -27,20 +29,23 @@ def command(wanted: str, lists: bool, options: Options) -> int:
       ddpwizard learn 7            chapter 7
       ddpwizard learn 7.2          its second lab
       ddpwizard learn --list
+      ddpwizard learn --quiz
     """
     knowledge = knowledge_for(options)
     course = read_course(knowledge, knowledge_directories(options))
     if not lists and not options.json:
-        raise ScreenRequested("learn", options, number=course.number_of(wanted) if wanted else "")
+        raise ScreenRequested("learn", options, number=QUIZ if quizzes else course.number_of(wanted) if wanted else "")
     if wanted and not course.number_of(wanted):
         raise UserError(f"no chapter or lab {wanted!r}", did_you_mean(closest(wanted, course.names())))
     for line in course.left_out:
         print_progress(f"ddpwizard: {line}")
     progress = load_progress()
     if options.json:
-        body = {"chapters": [msgspec.to_builtins(each) for each in course.listing(progress)]}
+        questions = Quiz(knowledge, knowledge_directories(options)).listing()
+        body = {"chapters": msgspec.to_builtins(course.listing(progress)), "quiz": msgspec.to_builtins(questions)}
         print_json(public_document("learn", knowledge, body))
         return ExitCode.OK
     for line in course.lines(progress):
         print_line(line)
+    print_line(f"{QUIZ:>8}  {Quiz(knowledge, knowledge_directories(options)).score_text()}")
     return ExitCode.OK

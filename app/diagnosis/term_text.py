@@ -1,5 +1,6 @@
 """A term as text for people, and the search over all terms."""
 
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -41,3 +42,18 @@ def term_lines(name: str, knowledge: Knowledge, chapters: Mapping[str, Chapter])
         rows = [(id_, knowledge.causes[id_].title) for id_ in term.causes]
         lines += ["", "CAUSES", *(f"  {row}" for row in align_columns(rows))]
     return lines
+
+
+def terms_in_text(knowledge: Knowledge, text: str) -> list[str]:
+    """Return the terms that a text has, in the order of their first place in it."""
+    names = {normalise(each): name for name, term in knowledge.terms.items() for each in (*term.also, name)}
+    spellings = sorted(term_spellings(knowledge), key=len, reverse=True)  # "global rank" before "rank"
+    found: dict[str, None] = {}
+    for match in re.finditer(rf"(?<![\w.])({'|'.join(map(_loose, spellings))})s?(?!\w)", text, re.IGNORECASE):
+        found.setdefault(names[normalise(match[1])])
+    return list(found)
+
+
+def _loose(spelling: str) -> str:
+    """Return a pattern for a spelling with any blanks or hyphens between its words."""
+    return r"[-\s]+".join(map(re.escape, re.split(r"[-\s]+", spelling)))

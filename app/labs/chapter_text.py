@@ -1,16 +1,18 @@
 """A chapter as text for people."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from ...knowledge.chapters import Chapter
-from ...knowledge.schema import Knowledge
 from ..text.terminal import align_columns
+from .course import CourseLab
 
 
-def chapter_lines(chapter: Chapter, knowledge: Knowledge, labs: Collection[str]) -> list[str]:
-    """Return a chapter as plain lines: its pages, then those of its labs that exist."""
+def chapter_lines(chapter: Chapter, labs: Sequence[CourseLab]) -> list[str]:
+    """Return a chapter as plain lines: its pages, then its labs by number and title, as the cause is their answer."""
     lines = [chapter.title, f"chapter {chapter.order} / {chapter.id}", "", chapter.summary]
     for page in chapter.pages:
         lines += ["", *page.rstrip().splitlines()]
-    rows = [(id_, knowledge.causes[id_].title) for id_ in chapter.labs if id_ in labs and id_ in knowledge.causes]
-    return [*lines, "", "LABS", *(f"  {row}" for row in align_columns(rows))] if rows else lines
+    if not labs:
+        return lines
+    rows = align_columns([(each.number, each.lab.title) for each in labs])
+    return [*lines, "", "LABS", *(f"  {row}" for row in rows), f"  ddpwizard learn {labs[0].number} opens the first."]

@@ -11,6 +11,9 @@ from ...knowledge.schema import Knowledge
 from ..options import left_out_line
 from .progress import Progress
 
+QUIZ = "quiz"  # in place of the number of a lab
+QUIZ_TITLE = "Quiz: who was first?"
+QUIZ_SUMMARY = "Read the logs of real jobs with several ranks, and name the rank that failed first."
 FURTHER = Chapter(
     id="further-labs",
     order=0,
@@ -54,6 +57,7 @@ class ListedChapter(msgspec.Struct, frozen=True):
     pages: int
     pages_read: int
     labs: list[ListedLab]
+    quiz: bool = False
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -64,13 +68,23 @@ class Course(msgspec.Struct, frozen=True):
 
     @property
     def labs(self) -> list[CourseLab]:
-        """All labs, each once."""
-        return [lab for chapter in self.chapters for lab in chapter.labs]
+        """All labs, each once: with its number in the first chapter that has it."""
+        found: dict[str, CourseLab] = {}
+        for chapter in self.chapters:
+            for each in chapter.labs:
+                found.setdefault(each.lab.id, each)
+        return [*found.values()]
+
+    def repaired(self, progress: Progress) -> int:
+        """Return how many labs are repaired."""
+        return sum(progress.labs[each.lab.id].repaired for each in self.labs if each.lab.id in progress.labs)
 
     def number_of(self, wanted: str) -> str:
         """Return the number of a chapter or lab that is named by its number, its id or the cause; "" if none is."""
         found = [each.number for each in self.chapters if wanted in (each.number, each.chapter.id)]
-        found += [each.number for each in self.labs if wanted in (each.number, each.lab.cause)]
+        found += [QUIZ] if wanted == QUIZ else []
+        found += [wanted] if self.lab(wanted) else []
+        found += [each.number for each in self.labs if wanted in (each.lab.id, each.lab.cause)]
         return found[0] if found else ""
 
     def chapter(self, number: str) -> CourseChapter | None:
@@ -79,11 +93,15 @@ class Course(msgspec.Struct, frozen=True):
 
     def lab(self, number: str) -> CourseLab | None:
         """Return the lab with a number."""
-        return next((each for each in self.labs if each.number == number), None)
+        return next((each for chapter in self.chapters for each in chapter.labs if each.number == number), None)
+
+    def labs_of(self, chapter: str) -> list[CourseLab]:
+        """Return the labs of the chapter with an id."""
+        return next((each.labs for each in self.chapters if each.chapter.id == chapter), [])
 
     def names(self) -> list[str]:
         """Return what ``number_of`` takes, the causes left out: they are the answers."""
-        return [name for each in self.chapters for name in (each.number, each.chapter.id)]
+        return [*(name for each in self.chapters for name in (each.number, each.chapter.id)), QUIZ]
 
     def listing(self, progress: Progress) -> list[ListedChapter]:
         """Return the chapters and labs with what is done."""
@@ -95,6 +113,7 @@ class Course(msgspec.Struct, frozen=True):
                 pages=len(each.chapter.pages),
                 pages_read=min(progress.pages.get(each.chapter.id, 0), len(each.chapter.pages)),
                 labs=[_listed(lab, progress) for lab in each.labs],
+                quiz=each.chapter.quiz,
             )
             for each in self.chapters
         ]
@@ -118,7 +137,8 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
     chapters = [*read.values()]
     left = labs.keys() - {id_ for chapter in chapters for id_ in chapter.labs}
     if left:
-        further = sorted(left, key=lambda id_: (knowledge.causes[id_].family, id_))
+        families = {id_: each.family for id_, each in knowledge.causes.items()}
+        further = sorted(left, key=lambda id_: (families.get(labs[id_].cause, ""), id_))
         chapters.append(msgspec.structs.replace(FURTHER, labs=further))
     numbered: list[CourseChapter] = []
     for number, chapter in enumerate(chapters, 1):
@@ -129,7 +149,7 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
 
 
 def _listed(each: CourseLab, progress: Progress) -> ListedLab:
-    state = progress.labs.get(each.lab.cause)
+    state = progress.labs.get(each.lab.id)
     return ListedLab(
         number=each.number,
         title=each.lab.title,

@@ -13,6 +13,7 @@ from ..diagnosis.intake import add_to_case
 from ..diagnosis.job_evidence import add_review, add_triage, review_job_script, review_script, timeline_of_output
 from ..errors import UserError
 from ..evidence import Diagnosis
+from ..fixes.apply import apply_fix
 from ..fixes.build import build_fixes
 from ..fixes.facts import FixContext
 from ..fixes.types import FilePatch, Fix
@@ -122,8 +123,10 @@ def _patches(edits: Sequence[LabEdit], directory: Path) -> list[FilePatch]:
 
 
 def apply_repair(repair: Repair, directory: Path) -> None:
-    """Write the fix to the learner's copy."""
-    for patch in repair.fix.patches:
-        Path(patch.path).write_text(patch.after, encoding="utf-8")
-    for name, text in repair.fix.files.items():
-        (directory / Path(name).name).write_text(text, encoding="utf-8")
+    """Apply the fix to the learner's copy, if it changes files; ``ddpwizard undo`` takes it back.
+
+    Raises:
+        UserError: A file changed since the fix was made, or cannot be written.
+    """
+    if repair.fix.patches or repair.fix.files:
+        apply_fix(repair.fix, directory)

@@ -19,7 +19,6 @@ from .workspace import remove_outputs
 
 START_LIMIT_S = 180.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
 BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
-ENDLESS = ("hang", "slow")  # failures of jobs that do not end by themselves
 Ending = Literal["ended", "hung", "slow", "over its limit"]
 
 
@@ -64,10 +63,12 @@ async def run_lab(
     environ: Mapping[str, str] | None = None,
     on_output: Callable[[str], None] | None = None,
     on_report: Callable[[JobReport], None] | None = None,
+    patient: bool = False,
 ) -> LabRun:
     """Run a lab in the learner's directory, with the command line ``launch`` instead of its own if one is given.
 
-    ``on_report`` gets each sample of the ranks of a job that does not end by itself.
+    ``on_report`` gets each sample of the ranks of a job that does not end by itself. ``patient``: the job should end,
+    so it counts as hung only when its ranks have stood still for the limit of the lab.
 
     Raises:
         UserError: The interpreter has no torch.
@@ -88,7 +89,9 @@ async def run_lab(
     async with job:
         ended = asyncio.ensure_future(job.wait_until_ended())
         # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
-        failing = asyncio.ensure_future(_failing_report(lab, job, on_report)) if lab.failure in ENDLESS else None
+        failing = None
+        if lab.failure == "hang" or (lab.failure == "slow" and not patient):
+            failing = asyncio.ensure_future(_failing_report(lab, job, on_report, lab.within_s if patient else 0.0))
         await asyncio.wait([ended, *filter(None, [failing])], return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             outcome = ended.result()
@@ -112,9 +115,14 @@ async def run_lab(
     )
 
 
-async def _failing_report(lab: Lab, job: LocalJob, on_report: Callable[[JobReport], None] | None) -> JobReport:
-    """Wait until the job hangs, or shows that it is slow, and return what was sampled of it."""
-    seen = ""
+async def _failing_report(
+    lab: Lab, job: LocalJob, on_report: Callable[[JobReport], None] | None, hung_for_s: float
+) -> JobReport:
+    """Wait until the job hangs, or shows that it is slow, and return what was sampled of it.
+
+    A job hangs when two samples in a row show it, at least ``hung_for_s`` apart.
+    """
+    hung_since: float | None = None
     while True:
         await asyncio.sleep(SAMPLE_GAP_S)
         found = await asyncio.to_thread(job.find)
@@ -131,7 +139,9 @@ async def _failing_report(lab: Lab, job: LocalJob, on_report: Callable[[JobRepor
         if lab.failure == "slow":
             if report.verdict.culprits and re.search(lab.shows, "\n".join(job.output)):
                 return report
-        elif report.verdict.state in ("hung", "dead"):
-            if seen == report.verdict.state:
-                return report
-            seen = report.verdict.state
+        elif report.verdict.state not in ("hung", "dead"):
+            hung_since = None
+        elif hung_since is None:
+            hung_since = time.monotonic()
+        elif time.monotonic() - hung_since >= hung_for_s:
+            return report

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,10 +14,12 @@ from ..errors import UserError
 from ..triage.types import JobReport
 from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, diagnose_log, diagnose_run, repair_of
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
+from .plot import BROKEN, MEASURED, REPAIRED, Point, measured_points
 from .progress import LabProgress, load_progress, save_progress
 from .workspace import is_edited, labs_dir, make_workspace, reset_workspace, script_of
 
 Outcome = Literal["proved", "not shown here", "still there"]
+Stage = Literal["run", "answer", "repair", "prove", "done"]
 OnOutput = Callable[[str], None]
 SHOWN_LINES = 3  # of the output of a run that is not repaired
 
@@ -34,23 +36,59 @@ class LabSession:
 
     def __init__(self, lab: Lab, knowledge: Knowledge, python: str, directory: Path | None = None) -> None:
         self.lab, self.knowledge, self.python = lab, knowledge, python
-        self.directory = directory or labs_dir() / lab.cause
+        self.directory = directory or labs_dir() / lab.id
         self.run: LabRun | None = None
         self.found: LabDiagnosis | None = None
-        self._repair: Repair | None = None
-        self._progress = load_progress()
+        self.proof: LabProof | None = None
+        self.progress: LabProgress = load_progress().of(lab.id)
         make_workspace(lab, self.directory)
 
     @property
-    def progress(self) -> LabProgress:
-        """The state of this lab."""
-        return self._progress.of(self.lab.cause)
+    def stage(self) -> Stage:
+        """The step that comes next."""
+        answered = self.progress.answered
+        if self.lab.question:
+            return "answer" if not answered else "run" if self.run is None else "done"
+        if not self.lab.launch:
+            return "done" if answered else "answer"
+        if self.proof and self.proof.outcome == "proved":
+            return "done"
+        if answered and self.is_changed:
+            return "prove"
+        if self.found is None:
+            return "run"
+        return "repair" if answered else "answer"
 
     @property
-    def choices(self) -> list[str]:
-        """The ids of the causes to choose from; their order says nothing about the right one."""
-        ids = {self.lab.cause, *self.lab.guesses} & self.knowledge.causes.keys()
-        return sorted(ids, key=lambda id_: hashlib.sha256(f"{self.lab.cause} {id_}".encode()).digest())
+    def allowed(self) -> set[str]:
+        """The actions that make sense now: run, reset, edit, hint, answer, apply, prove."""
+        stage, runs = self.stage, bool(self.lab.launch)
+        found = {"run", "reset", "edit"} if runs else set[str]()
+        if not self.progress.answered:
+            found.add("hint")
+        if stage == "answer":
+            found.add("answer")
+        if stage == "repair" and not self.lab.question:
+            found.add("apply")
+        if stage == "prove" or (stage == "done" and self.proof):
+            found.add("prove")
+        return found - {"run"} if self.lab.question and stage == "answer" else found
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The answers to choose from, by id; their order says nothing about the right one."""
+        if question := self.lab.question:
+            found = {answer: answer for answer in (question.right, *question.wrong)}
+        else:
+            causes = self.knowledge.causes
+            found = {id_: causes[id_].title for id_ in (self.lab.cause, *self.lab.guesses) if id_ in causes}
+        order = sorted(found, key=lambda id_: hashlib.sha256(f"{self.lab.id} {id_}".encode()).digest())
+        return {id_: found[id_] for id_ in order}
+
+    @property
+    def right_answer(self) -> str:
+        """The id of the right choice."""
+        return self.lab.question.right if self.lab.question else self.lab.cause
 
     @property
     def script(self) -> Path:
@@ -59,22 +97,45 @@ class LabSession:
 
     @property
     def is_edited(self) -> bool:
-        """True if the learner has changed a file."""
+        """True if a file of the learner's directory differs from that of the lab."""
         return is_edited(self.lab, self.directory)
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the job of the learner is not the one of the lab any more: edited, or started in another way."""
+        return self.is_edited or bool(self.progress.launch or self.progress.environ)
+
+    @property
+    def measured(self) -> Mapping[str, Sequence[Point]]:
+        """The numbers of the plot, by run."""
+        return self.progress.measured
 
     async def start(
         self, on_output: OnOutput | None = None, on_report: Callable[[JobReport], None] | None = None
     ) -> bool:
         """Run the lab as its files are now; return whether it failed as the lab shows, and diagnose it if so.
 
+        A lab that only measures returns whether it has measured.
+
         Raises:
             UserError: The interpreter has no torch.
         """
+        self.proof = None
         self.run = await run_lab(self.lab, self.directory, self.python, on_output=on_output, on_report=on_report)
+        if self.lab.question:
+            shown = is_repaired(self.lab, self.run)
+            if shown:
+                self.progress.repaired = self.progress.guess == self.right_answer
+                self._measure(MEASURED, self.run)
+                self._save()
+            else:
+                self.run = None
+            return shown
         failed = shows_failure(self.lab, self.run)
         if failed:
             self.found = await asyncio.to_thread(diagnose_run, self.lab, self.run, self.directory, self.knowledge)
             self.progress.failed = True
+            self._measure(BROKEN, self.run)
             self._save()
         return failed
 
@@ -90,29 +151,39 @@ class LabSession:
         self._save()
         return self.lab.hints[self.progress.hints - 1]
 
-    def guess(self, cause: str) -> bool:
-        """Keep the cause that the learner names; return whether it is the right one."""
-        self.progress.guess = cause
-        self.progress.repaired = self.progress.repaired or (not self.lab.launch and cause == self.lab.cause)
+    def answer(self, choice: str) -> bool:
+        """Keep the answer of the learner; return whether it is right. A prediction counts, right or not."""
+        right = choice == self.right_answer
+        self.progress.guess = choice
+        self.progress.answered = right or bool(self.lab.question)
+        self.progress.repaired = self.progress.repaired or (right and not self.lab.launch)
         self._save()
-        return cause == self.lab.cause
+        return right
+
+    def show_answer(self) -> None:
+        """Keep that the answer was shown."""
+        self.progress.answered = True
+        self._save()
 
     def repair(self) -> Repair:
-        """Return the fix that the wizard makes for the learner's files, or has made.
+        """Return the fix that the wizard makes for the learner's files.
 
         Raises:
             UserError: The lab was not seen to fail, or the fix cannot be made.
         """
-        if self._repair:
-            return self._repair
         if self.found is None:
             raise UserError("the lab was not run yet", "run it first: the fix is made from what it shows")
         return repair_of(self.lab, self.found, self.directory, self.knowledge)
 
     def apply(self, repair: Repair) -> None:
-        """Write the fix to the learner's files, and start the job as it asks from now on."""
+        """Write the fix to the learner's files, and start the job as it asks from now on.
+
+        Raises:
+            UserError: A file changed since the fix was made, or cannot be written.
+        """
         apply_repair(repair, self.directory)
-        self._repair = repair
+        self.progress.launch, self.progress.environ = repair.fix.start, repair.environ
+        self._save()
 
     async def prove(self, on_output: OnOutput | None = None) -> LabProof:
         """Run the lab once more, after the fix of the wizard or the learner's own edit.
@@ -120,23 +191,43 @@ class LabSession:
         Raises:
             UserError: The interpreter has no torch.
         """
-        launch, environ = (self._repair.launch, self._repair.environ) if self._repair else ("", {})
-        run = await run_lab(self.lab, self.directory, self.python, launch=launch, environ=environ, on_output=on_output)
+        run = await run_lab(
+            self.lab,
+            self.directory,
+            self.python,
+            launch=self.progress.launch,
+            environ=self.progress.environ,
+            on_output=on_output,
+            patient=True,
+        )
+        self.proof = self._judge(run)
+        return self.proof
+
+    def _judge(self, run: LabRun) -> LabProof:
         if not is_repaired(self.lab, run):
             return LabProof(outcome="still there", what=_what_is_left(self.lab, run))
         if not self.progress.failed:
             return LabProof(outcome="not shown here", what="it was not seen to fail before: reset it and run it first")
         self.progress.repaired = True
+        self._measure(REPAIRED, run)
         self._save()
         return LabProof(outcome="proved", what="it failed, and now every rank ends well with the right result")
 
     def reset(self) -> None:
         """Restore the files of the lab."""
         reset_workspace(self.lab, self.directory)
-        self.run = self.found = self._repair = None
+        self.run = self.found = self.proof = None
+        self.progress.forget_repair()
+        self._save()
+
+    def _measure(self, name: str, run: LabRun) -> None:
+        if self.lab.plot:
+            self.progress.measured[name] = measured_points(self.lab.plot, run.output)
 
     def _save(self) -> None:
-        save_progress(self._progress)
+        progress = load_progress()  # with what other screens have saved
+        progress.labs[self.lab.id] = self.progress
+        save_progress(progress)
 
 
 def _what_is_left(lab: Lab, run: LabRun) -> str:

@@ -1,4 +1,4 @@
-"""The pages read and the labs repaired, kept in one file of the state directory."""
+"""The pages read, the labs repaired and the quiz answers, kept in one file of the state directory."""
 
 from pathlib import Path
 
@@ -7,26 +7,42 @@ import msgspec
 from ..errors import UserError
 from ..system.atomic_files import replace_file
 from ..system.paths import state_dir
+from .plot import Point
 
 
 class LabProgress(msgspec.Struct, kw_only=True):
-    """The state of one lab. ``guess`` is the cause that the learner named, ``hints`` how many were shown."""
+    """The state of one lab.
+
+    ``guess`` is what the learner named last, ``hints`` how many were shown. ``answered``: the answer was shown, right
+    or not. ``launch`` and ``environ`` start the job after an applied fix. ``measured`` has the numbers of the plot, by
+    run.
+    """
 
     failed: bool = False  # it was seen to fail
     guess: str = ""
     hints: int = 0
+    answered: bool = False
     repaired: bool = False
+    launch: str = ""
+    environ: dict[str, str] = {}
+    measured: dict[str, list[Point]] = {}
+
+    def forget_repair(self) -> None:
+        """Forget what belongs to the learner's copy, as its files are restored."""
+        self.answered = False
+        self.launch, self.environ, self.measured = "", {}, {}
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """The state of all labs, by cause, and the page of each chapter that was read last, from 1."""
+    """The state of all labs by id, the page of each chapter that was read last, from 1, and the quiz answers by id."""
 
     labs: dict[str, LabProgress] = {}
     pages: dict[str, int] = {}
+    quiz: dict[str, str] = {}
 
-    def of(self, cause: str) -> LabProgress:
+    def of(self, lab: str) -> LabProgress:
         """Return the state of a lab, which is kept from now on."""
-        return self.labs.setdefault(cause, LabProgress())
+        return self.labs.setdefault(lab, LabProgress())
 
 
 def progress_file() -> Path:

@@ -24,6 +24,9 @@ LIVES_AT_MOST_S = 3600.0
 ENDS_WITHIN_S = 10.0
 SAMPLE_GAP_S = 0.25
 MOST_LINES = 5_000  # of output that are kept
+# A thread of gloo may still hold a tensor of the last collective when the script ends. It then needs the GIL, and the
+# process is aborted if the interpreter is gone. A pause at the end lets the thread have it (torch 2.13).
+AT_END = "import atexit, time\natexit.register(time.sleep, 0.2)\n"
 MODULES = {
     "torchrun": "torch.distributed.run",
     "accelerate": "accelerate.commands.accelerate_cli",
@@ -67,7 +70,15 @@ class LocalJob:
 
     async def __aenter__(self) -> "LocalJob":
         self.scratch = make_temporary_directory("ddpwizard-job-tmp-")  # torchrun leaves files when it is killed
-        own = {"TMPDIR": str(self.scratch), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        start = self.scratch / "start"
+        start.mkdir()
+        (start / "sitecustomize.py").write_text(AT_END, encoding="utf-8")
+        own = {
+            "TMPDIR": str(self.scratch),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(start), os.environ.get("PYTHONPATH")])),
+        }
         self._run = asyncio.ensure_future(
             run_process(
                 self.words,

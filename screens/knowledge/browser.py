@@ -18,15 +18,17 @@ from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections,
 from ...app.diagnosis.term_text import find_term, matching_terms
 from ...app.text.units import count_text
 from ...knowledge.schema import Cause, Knowledge
+from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, reflow, safe_content
 from ..widgets.line_input import LineInput
+from ..widgets.term import term_content
 
 TERM = "term:"  # begins the id of a row that is a term, not a cause
 
 
-class BrowserScreen(WizardScreen):
+class BrowserScreen(LookupMixin, WizardScreen):
     """The list of causes, with a search also of terms, and the entry of the marked one."""
 
     CSS_PATH = Path(__file__).with_name("browser.tcss")
@@ -177,18 +179,6 @@ def entry_content(cause: Cause, knowledge: Knowledge) -> Content:
     ]
     for section in cause_sections(cause, knowledge):
         rows += [Content(""), Content.styled(section.title, "bold $accent"), *map(_line, section.lines)]
-    return join_lines(*rows)
-
-
-def term_content(name: str, knowledge: Knowledge) -> Content:
-    """Render a term: its text, its chapter, its causes."""
-    term = knowledge.terms[name]
-    rows = [safe_content(name, "bold"), safe_content(" / ".join(["term", *term.also]), "$muted"), Content("")]
-    rows += [safe_content(term.text), Content(""), Content.styled("Chapter", "bold $accent")]
-    rows += [safe_content(f"  ddpwizard explain {term.chapter}")]
-    if term.causes:
-        rows += [Content(""), Content.styled("Causes", "bold $accent")]
-        rows += [Content.assemble("  – ", safe_content(knowledge.causes[id_].title)) for id_ in term.causes]
     return join_lines(*rows)
 
 

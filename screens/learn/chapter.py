@@ -9,15 +9,16 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...app.labs.course import CourseChapter
+from ...app.labs.course import QUIZ, QUIZ_TITLE, CourseChapter
 from ...app.labs.progress import load_progress, save_progress
 from ..dialogs.pick import PickDialog
+from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content
 
 
-class ChapterScreen(WizardScreen):
+class ChapterScreen(LookupMixin, WizardScreen):
     """One page at a time; the labs are behind the last one."""
 
     CSS_PATH = Path(__file__).with_name("chapter.tcss")
@@ -25,8 +26,8 @@ class ChapterScreen(WizardScreen):
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = "Read with → and ←. The labs of the chapter let you break and repair what it explains."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,space,n", "page(1)", "next page", id="chapter.next", tooltip="Show the next page"),
-        Binding("left,p", "page(-1)", "page before", id="chapter.before", tooltip="Show the page before"),
+        Binding("n,right,space", "page(1)", "next page", id="chapter.next", tooltip="Show the next page"),
+        Binding("p,left", "page(-1)", "page before", id="chapter.before", tooltip="Show the page before"),
         Binding("l", "labs", "labs", id="chapter.labs", tooltip="Choose a lab of this chapter"),
     ]
 
@@ -66,11 +67,15 @@ class ChapterScreen(WizardScreen):
     def action_labs(self) -> None:
         done = load_progress()
         rows = [
-            Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.cause).repaired else "")
+            Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.id).repaired else "")
             for each in self._entry.labs
         ]
+        if self._entry.chapter.quiz:
+            rows.append(Choice(QUIZ, QUIZ_TITLE))
         self.app.push_screen(PickDialog(f"Labs: {self._entry.chapter.title}", rows), callback=self._open)
 
     async def _open(self, number: str | None) -> None:
-        if lab := next((each for each in self._entry.labs if each.number == number), None):
+        if number == QUIZ:
+            await self.wizard.open("quiz")
+        elif lab := next((each for each in self._entry.labs if each.number == number), None):
             await self.wizard.open("lab", entry=lab)

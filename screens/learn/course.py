@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...app.labs.course import Course, read_course
+from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE, Course, read_course
 from ...app.labs.progress import load_progress
 from ...app.options import knowledge_directories
 from ..shell.base import WizardScreen
@@ -55,15 +55,20 @@ class CourseScreen(WizardScreen):
         self._show()
 
     def _show(self) -> None:
-        listing = self.course.listing(load_progress())
+        progress = load_progress()
+        listing = self.course.listing(progress)
         rows: list[Choice] = []
         for chapter in listing:
             rows.append(Choice(chapter.number, safe_content(f"{chapter.number:>2}  {chapter.title}", "bold")))
             for lab in chapter.labs:
                 sign = status_sign("ok", self.ascii_only) if lab.repaired else Content(" " * (1 + 3 * self.ascii_only))
-                rows.append(Choice(lab.number, Content.assemble("    ", sign, " ", safe_content(lab.title))))
+                rows.append(
+                    Choice(lab.number, Content.assemble(f"  {lab.number:>5} ", sign, " ", safe_content(lab.title)))
+                )
+            if chapter.quiz:
+                rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)
-        repaired = sum(lab.repaired for chapter in listing for lab in chapter.labs)
+        repaired = self.course.repaired(progress)
         self.show_header(facts=f"{repaired} of {len(self.course.labs)} labs repaired")
         self._show_marked()
 
@@ -74,6 +79,8 @@ class CourseScreen(WizardScreen):
         if marked and (lab := self.course.lab(marked.id)):
             rows = [safe_content(f"Lab {lab.number}", "$muted"), safe_content(lab.lab.title, "bold"), Content("")]
             rows += [safe_content(reflow(lab.lab.story)), Content(""), safe_content(lab.lab.launch, "$muted")]
+        elif marked and marked.id == QUIZ:
+            rows = [safe_content(QUIZ_TITLE, "bold"), Content(""), safe_content(QUIZ_SUMMARY)]
         elif marked and (chapter := self.course.chapter(marked.id)):
             rows = [safe_content(chapter.chapter.title, "bold"), Content(""), safe_content(chapter.chapter.summary)]
         self.query_one("#text", Static).update(join_lines(*rows) if rows else "")
@@ -83,7 +90,9 @@ class CourseScreen(WizardScreen):
         await self._open(event.id)
 
     async def _open(self, number: str) -> None:
-        if lab := self.course.lab(number):
+        if number == QUIZ:
+            await self.wizard.open("quiz")
+        elif lab := self.course.lab(number):
             await self.wizard.open("lab", entry=lab)
         elif (chapter := self.course.chapter(number)) and chapter.chapter.pages:
             await self.wizard.open("chapter", entry=chapter)

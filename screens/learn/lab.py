@@ -14,32 +14,34 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.fixes.fix_text import fix_lines
 from ...app.fixes.types import Place
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
 from ...app.labs.lab_session import LabProof, LabSession
-from ...app.labs.phrases import FAILURE_TEXT, evidence_lines, numbered_code
+from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
 from ...app.labs.rank_output import printed_line
 from ...app.options import target_python
-from ...app.text.terminal import align_columns
-from ...app.triage.rank_groups import rank_groups, rank_table
 from ...app.triage.types import JobReport
-from ..dialogs.confirm import ConfirmDialog
 from ..dialogs.pick import PickDialog
+from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..shell.editor import open_in_editor
 from ..widgets.choices import Choice
-from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
+from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
-from ..widgets.source import diff_line
-from .rank_panes import rank_panes
+from .lab_parts import available_parts, part_content
 
-PARTS = ("story", "code", "output", "ranks", "evidence", "fix")
 SHOW_ANSWER = "show-answer"
+NEXT_KEYS = {
+    "run": "→: the code · r: run it",
+    "answer": "g: name the cause · h: a hint",
+    "repair": "a: the fix of the wizard · e: edit your copy",
+    "prove": "v: prove it · x: restore the files",
+    "done": "",
+}
 
 
-class LabScreen(WizardScreen):
+class LabScreen(LookupMixin, WizardScreen):
     """A job that fails, to find out why and to repair it."""
 
     CSS_PATH = Path(__file__).with_name("lab.tcss")
@@ -47,18 +49,19 @@ class LabScreen(WizardScreen):
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
         "Run the job and watch how it fails. Name the cause: hints help, and a wrong guess costs nothing. Then repair "
-        "your copy, by hand or with the fix of the wizard, and prove it: the same job runs again."
+        "your copy, by hand or with the fix of the wizard, and prove it: the same job runs again. ← and → change the "
+        "part that is shown."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
-        Binding("g", "guess", "name the cause", id="lab.guess", tooltip="Choose the cause among similar ones"),
-        Binding("a", "apply", "apply the fix", id="lab.apply", tooltip="Write the fix of the wizard to your copy"),
-        Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
+        Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
+        Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix of the wizard, then write it to your copy"),
         Binding("v", "prove", "prove", id="lab.prove", tooltip="Run the repaired job"),
+        Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
+        Binding("right", "part(1)", "part", id="lab.right", tooltip="Show the part to the right"),
         Binding("left", "part(-1)", "part", show=False, id="lab.left", tooltip="Show the part to the left"),
-        Binding("right", "part(1)", "part", show=False, id="lab.right", tooltip="Show the part to the right"),
     ]
 
     class Printed(Message):
@@ -76,11 +79,11 @@ class LabScreen(WizardScreen):
             self.report = report
 
     class RunEnded(Message):
-        """A run has ended: ``failed`` as the lab shows, or with ``proof`` the result of the repaired job."""
+        """A run has ended: ``shown`` as the lab describes it, or with ``proof`` the result of the repaired job."""
 
-        def __init__(self, failed: bool = False, proof: LabProof | None = None, error: UserError | None = None) -> None:
+        def __init__(self, shown: bool = False, proof: LabProof | None = None, error: UserError | None = None) -> None:
             super().__init__()
-            self.failed, self.proof, self.error = failed, proof, error
+            self.shown, self.proof, self.error = shown, proof, error
 
     def __init__(self, entry: CourseLab) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class LabScreen(WizardScreen):
         self._part = "story"
         self._printed: defaultdict[int | None, list[str]] = defaultdict(list)
         self._report: JobReport | None = None
-        self._answered = self._job_runs = False
+        self._job_runs = False
 
     @property
     def session(self) -> LabSession:
@@ -107,77 +110,38 @@ class LabScreen(WizardScreen):
         self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
         if not self._entry.lab.launch:
             self.session.read_log()
-        self._show("story" if self._entry.lab.launch else "code")
-        self.show_status(self._next_step())
+        self._show("story")
+        self.show_status(self._next_keys())
 
     # -- what is shown
 
     def _available(self) -> list[str]:
-        runs = bool(self._entry.lab.launch)
-        shown = {
-            "output": bool(self._printed),
-            "ranks": self._report is not None,
-            "evidence": self._answered,
-            "fix": self._answered and runs and self.session.found is not None,
-        }
-        return [part for part in PARTS if shown.get(part, True)]
+        return available_parts(self.session, self._printed, self._report is not None)
 
     def _show(self, part: str) -> None:
         self._part = part
         tabs = [Content.styled(f" {each} ", "reverse" if each == part else "$muted") for each in self._available()]
         self.query_one("#parts", Static).update(Content.assemble(*(piece for tab in tabs for piece in (tab, " "))))
-        self.query_one("#shown", Static).update(self._content(part))
+        size = self.query_one("#part", VerticalScroll).size
+        self.query_one("#shown", Static).update(part_content(part, self.session, self._printed, self._report, size))
         self.keys_changed()
 
-    def _content(self, part: str) -> Content:
-        lab, scroll = self._entry.lab, self.query_one("#part", VerticalScroll)
-        if part == "story":
-            return join_lines(safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {lab.launch}", "$muted"))
-        if part == "code":
-            rows: list[Content] = []
-            for path in lab.files:
-                copy = self.session.directory / path.relative_to(lab.directory)
-                rows.append(safe_content(str(copy), "bold"))
-                rows += map(safe_content, numbered_code(copy.read_text(encoding="utf-8", errors="replace")))
-            return join_lines(*rows)
-        if part == "output":
-            return rank_panes(self._printed, scroll.size.width - 2, scroll.size.height)
-        if part == "ranks" and self._report:
-            header, rows_of_ranks = rank_table(rank_groups(self._report))
-            return join_lines(*map(safe_content, align_columns([header, *rows_of_ranks])))
-        if part == "evidence":
-            return join_lines(*map(safe_content, evidence_lines(self.session)))
-        return self._fix_content()
-
-    def _fix_content(self) -> Content:
-        try:
-            fix = self.session.repair().fix
-        except UserError as error:
-            return safe_content(str(error))
-        return join_lines(*map(safe_content, fix_lines(fix)), *map(diff_line, fix.diff().splitlines()))
-
-    def _next_step(self) -> str:
-        if not self._entry.lab.launch:
-            return "" if self._answered else "g: name the cause · h: a hint"
-        if self.session.found is None:
-            return "r: run it"
-        return "a: apply the fix · e: edit your copy · v: prove" if self._answered else "g: name the cause · h: a hint"
+    def _next_keys(self) -> str:
+        stage = self.session.stage
+        if stage == "answer" and self._entry.lab.question:
+            return f"{question_text(self.session)}  g: answer · h: a hint"
+        return NEXT_KEYS[stage]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        runs = bool(self._entry.lab.launch)
-        match action:
-            case "run" | "reset" | "edit":
-                return runs and not self._job_runs
-            case "guess" | "hint":
-                return not self._answered and not self._job_runs
-            case "apply" | "prove":
-                return runs and self._answered and not self._job_runs
-            case _:
-                return super().check_action(action, parameters)
+        name = {"guess": "answer"}.get(action, action)
+        if name in ("run", "reset", "edit", "hint", "answer", "apply", "prove"):
+            return name in self.session.allowed and not self._job_runs
+        return super().check_action(action, parameters)
 
     def action_part(self, step: int) -> None:
         parts = self._available()
         at = parts.index(self._part) if self._part in parts else 0
+        self.query_one("#part", VerticalScroll).scroll_home(animate=False)
         self._show(parts[(at + step) % len(parts)])
 
     # -- running
@@ -195,15 +159,15 @@ class LabScreen(WizardScreen):
         self._printed.clear()
         self._report = None
         self.query_one(ProgressLine).begin(what, START_LIMIT_S + self._entry.lab.within_s)
-        self.show_status("")
+        self.show_status("esc stops it")
         self._show("output")
 
     async def _run(self) -> None:
         try:
-            failed = await self.session.start(
+            shown = await self.session.start(
                 lambda line: self._note(self.Printed(line)), lambda report: self._note(self.Sampled(report))
             )
-            self.post_message(self.RunEnded(failed))
+            self.post_message(self.RunEnded(shown))
         except UserError as error:
             self.post_message(self.RunEnded(error=error))
 
@@ -234,24 +198,34 @@ class LabScreen(WizardScreen):
     def _run_ended(self, event: RunEnded) -> None:
         self._job_runs = False
         self.query_one(ProgressLine).end()
+        if self.session.run and self.session.run.report and not event.proof:
+            self._report = self.session.run.report
+        self._show(self._part_after(event))
         if event.error:
             self.wizard.show_error(event.error)
         elif event.proof:
             sign = status_sign("ok" if event.proof.outcome == "proved" else "fail", self.ascii_only)
             self.show_status(Content.assemble(sign, " ", safe_content(f"{event.proof.outcome}: {event.proof.what}")))
-        elif event.failed:
-            self.show_status(f"{FAILURE_TEXT[self._entry.lab.failure]}  {self._next_step()}")
+        elif event.shown:
+            self.show_status(f"{FAILURE_TEXT[self._entry.lab.failure]}  {self._next_keys()}")
         else:
-            self.show_status("It did not fail this time. x restores its files.")
-        if self.session.run and self.session.run.report:
-            self._report = self.session.run.report
-        self._show("ranks" if self._report and not event.proof else "output")
+            self.show_status(not_shown_text(self.session))
+
+    def _part_after(self, event: RunEnded) -> str:
+        """Return the part that shows the result of a run best."""
+        drawn = self.session.measured and (
+            self.session.lab.question or (event.proof and event.proof.outcome == "proved")
+        )
+        if drawn and not event.error:
+            return "plot"
+        return "ranks" if self._report and not event.proof else "output"
 
     def cancel_running(self) -> bool:
         if not super().cancel_running():
             return False
         self._job_runs = False
         self.query_one(ProgressLine).end()
+        self.show_status(f"Stopped.  {self._next_keys()}")
         self.keys_changed()
         return True
 
@@ -259,47 +233,45 @@ class LabScreen(WizardScreen):
 
     def action_hint(self) -> None:
         hint = self.session.next_hint()
-        self.show_status(f"Hint {self.session.progress.hints} of 3: {hint}")
+        self.show_status(f"Hint {self.session.progress.hints} of {len(self._entry.lab.hints)}: {hint}")
 
     def action_guess(self) -> None:
-        if self._entry.lab.launch and self.session.found is None:
-            self.show_status("Run it first: r")
-            return
-        causes = self.state.knowledge.causes
-        rows = [Choice(id_, safe_content(causes[id_].title)) for id_ in self.session.choices]
-        rows.append(Choice(SHOW_ANSWER, Content.styled("Show the answer", "$muted")))
-        self.app.push_screen(PickDialog("What is the cause?", rows), callback=self._guessed)
+        rows = [Choice(id_, safe_content(title)) for id_, title in self.session.choices.items()]
+        if not self._entry.lab.question:
+            rows.append(Choice(SHOW_ANSWER, Content.styled("Show the answer", "$muted")))
+        self.app.push_screen(PickDialog(question_text(self.session), rows), callback=self._guessed)
 
-    def _guessed(self, cause: str | None) -> None:
-        if cause is None:
+    def _guessed(self, choice: str | None) -> None:
+        if choice is None:
             return
-        right = cause != SHOW_ANSWER and self.session.guess(cause)
-        if not right and cause != SHOW_ANSWER:
+        if choice == SHOW_ANSWER:
+            self.session.show_answer()
+        right = choice != SHOW_ANSWER and self.session.answer(choice)
+        if self._entry.lab.question:
+            self.keys_changed()
+            self.show_status("Kept. r: run it, and see")
+        elif right or choice == SHOW_ANSWER:
+            self._show("evidence")
+            self.show_status(f"{'Right. ' if right else ''}{self._next_keys()}")
+        else:
             self.show_status("No, it is another one. h: a hint")
-            return
-        self._answered = True
-        self._show("evidence")
-        self.show_status(f"{'Right. ' if right else ''}{self._next_step()}")
 
     # -- the repair
 
-    async def action_apply(self) -> None:
+    def action_apply(self) -> None:
+        """Show the fix; once it is shown, write it."""
         try:
             repair = self.session.repair()
+            if self._part != "fix":
+                self._show("fix")
+                self.show_status(f"a: write it to your copy in {self.session.directory}")
+                return
+            self.session.apply(repair)
         except UserError as error:
             self.wizard.show_error(error)
             return
-        self._show("fix")
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.session.apply(repair)
-                self.show_status("Applied to your copy. v: prove it")
-
-        await self.app.push_screen(
-            ConfirmDialog(f"Write the fix to your copy in {self.session.directory}?", yes="Yes, apply it"),
-            callback=answered,
-        )
+        self._show("code")
+        self.show_status(f"Applied to your copy; ddpwizard undo takes it back.  {self._next_keys()}")
 
     def action_edit(self) -> None:
         try:
@@ -308,12 +280,11 @@ class LabScreen(WizardScreen):
             self.wizard.show_error(error)
             return
         self._show("code")
-        self.show_status("v: prove it" if self._answered else self._next_step())
+        self.show_status(self._next_keys())
 
     def action_reset(self) -> None:
         self.session.reset()
         self._printed.clear()
         self._report = None
-        self._answered = False
         self._show("story")
-        self.show_status("The files of the lab are restored. r: run it")
+        self.show_status(f"The files of the lab are restored.  {self._next_keys()}")

@@ -110,8 +110,10 @@ class WizardScreen(Screen[Any]):
     def shown_bindings(self) -> Iterator[Binding]:
         """Yield the bindings of this screen for the footer, in the order of their definition."""
         active = {id(found.binding) for found in self.active_bindings.values()}
+        shown: set[str | None] = set()  # a binding of several keys is shown with its first
         for _, binding in self._bindings:
-            if binding.show and id(binding) in active:
+            if binding.show and id(binding) in active and binding.id not in shown:
+                shown.add(binding.id)
                 yield binding
 
     def keys_changed(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from ddpwizard.app.diagnosis.cause_text import cause_lines
 from ddpwizard.app.diagnosis.term_text import find_term, matching_terms
 from ddpwizard.knowledge.chapters import read_chapters
-from ddpwizard.knowledge.labs import lab_ids
+from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard, refused
 
@@ -41,9 +41,14 @@ def test_chapter_is_its_pages_and_the_labs_that_exist():
         assert page in done.stdout
     shown = json.loads(ddpwizard("explain", "collectives", "--json").stdout)
     assert (shown["schema"], shown["order"], shown["pages"]) == ("ddpwizard.chapter/1", 4, chapter.pages)
-    assert shown["labs"] == [id_ for id_ in chapter.labs if id_ in lab_ids()]
-    labs = done.stdout.partition("\nLABS\n")[2]
-    assert shown["labs"] and [line.split()[0] for line in labs.splitlines()] == shown["labs"]
+    labs = read_labs()
+    expected = [labs[id_].title for id_ in chapter.labs if id_ in labs]
+    assert [each["title"] for each in shown["labs"]] == expected and expected
+    assert [each["number"] for each in shown["labs"]] == [f"4.{place}" for place in range(1, len(expected) + 1)]
+    listed = done.stdout.partition("\nLABS\n")[2]
+    assert all(f"4.{place}  {title}" in listed for place, title in enumerate(expected, 1))
+    # The cause is what the learner of a lab has to find.
+    assert not any(id_ in listed for id_ in chapter.labs)
 
 
 def test_chapter_id_may_be_two_words():
@@ -143,4 +148,4 @@ def test_kb_check_reports_labs_of_a_chapter_that_are_no_causes(tmp_path: Path):
     path = tmp_path / "chapters" / "ours.yaml"
     path.write_text("order: 20\ntitle: Ours\nsummary: Ours.\npages: [Ours.]\nlabs:\n  - port-in-use\n  - no-such\n")
     checked = ddpwizard("kb", "check", str(tmp_path))
-    assert checked.returncode == 1 and f"{path}:7: no cause 'no-such'" in checked.stdout
+    assert checked.returncode == 1 and f"{path}:7: no cause or lab 'no-such'" in checked.stdout

@@ -91,6 +91,26 @@ async def plan(pilot: Pilot[int], directory: Path) -> None:
     await shows(pilot, "strategy", "ZeRO-3", "117,000 tokens/s")
 
 
+async def learn(pilot: Pilot[int], directory: Path) -> None:
+    await home(pilot, directory)
+    await pilot.app.screen.run_action("learn")
+    await shows(pilot, "labs repaired", "What a rank is")
+
+
+async def chapter(pilot: Pilot[int], directory: Path) -> None:
+    await home(pilot, directory)
+    await pilot.app.open("learn", number="2")  # type: ignore[attr-defined]
+    await shows(pilot, "page 1 of", "Launching")
+
+
+async def quiz(pilot: Pilot[int], directory: Path) -> None:
+    await home(pilot, directory)
+    await pilot.app.open("quiz")  # type: ignore[attr-defined]
+    await shows(pilot, "Quiz 1 of", "Which rank was the first")
+    await pilot.press("down", "down", "enter")
+    await shows(pilot, "Right.", "was first")
+
+
 SCREENS: dict[str, Walk] = {
     "home": home,
     "step": step,
@@ -104,6 +124,9 @@ SCREENS: dict[str, Walk] = {
     "palette": palette,
     "probes": probes,
     "plan": plan,
+    "learn": learn,
+    "chapter": chapter,
+    "quiz": quiz,
 }
 SIZES = {"80x24": (80, 24), "60x20": (60, 20)}
 

@@ -28,6 +28,8 @@ PLACES: list[tuple[str, dict[str, object]]] = [
     ("triage", {}),
     ("fix", {"cause": "port-in-use"}),
     ("plan", {}),
+    ("learn", {}),
+    ("quiz", {}),
 ]
 
 

@@ -31,7 +31,7 @@ def main():
     model = DDP(nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    for epoch in range(2):
+    for epoch in range(5):
         sampler.set_epoch(epoch)
         for i, (inputs, targets) in enumerate(loader):
             with nullcontext() if i % ACCUMULATE == 0 else model.no_sync():

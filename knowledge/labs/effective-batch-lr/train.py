@@ -27,7 +27,7 @@ def main():
     lr = LEARNING_RATE * world_size
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
 
-    for epoch in range(3):
+    for epoch in range(6):
         sampler.set_epoch(epoch)
         for points, targets in loader:
             loss = nn.functional.mse_loss(model(points), targets)

@@ -28,10 +28,11 @@ def main():
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    seen = torch.zeros(len(data))
+    seen, read = torch.zeros(len(data)), 0
     for epoch in range(2):
         for numbers, points in loader:
             seen[numbers] += 1
+            read += len(numbers)
             loss = model(points).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -39,6 +40,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: {len(loader)} batches on each of {world_size} processes, loss {loss.item():.3f}")
 
+    print(f"rank {rank} has read {read // 2} samples an epoch")
     dist.all_reduce(seen)
     if rank == 0:
         print(f"each sample was used {seen.mean().item() / 2:.1f} times an epoch")

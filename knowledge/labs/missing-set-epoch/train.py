@@ -31,7 +31,7 @@ def main():
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    orders = set()
+    orders, seen = set(), set()
     for epoch in range(4):
         order = []
         for numbers, points in loader:
@@ -41,8 +41,9 @@ def main():
             loss.backward()
             optimizer.step()
         orders.add(tuple(order))
+        seen.update(order)
         if rank == 0:
-            print(f"epoch {epoch}: begins with samples {order[:6]}")
+            print(f"epoch {epoch}: begins with {order[:4]}, rank 0 has now seen {len(seen)} of {len(data)} samples")
 
     if rank == 0:
         print(f"{len(orders)} different orders in 4 epochs")

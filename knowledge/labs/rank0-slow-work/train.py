@@ -4,6 +4,7 @@ import collections
 import datetime
 import json
 import random
+import time
 
 import torch
 import torch.distributed as dist
@@ -11,9 +12,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
+BLOCK = 1000  # documents that the archive delivers at once
+BLOCK_S = 0.5
+
+
 def documents(count):
+    """Read documents from the archive, which is slow."""
     source = random.Random(1)
-    for _ in range(count):
+    for number in range(count):
+        if number % BLOCK == BLOCK - 1:
+            time.sleep(BLOCK_S)
         yield " ".join(str(source.randrange(5000)) for _ in range(120))
 
 
@@ -21,7 +29,7 @@ def build_vocabulary(path, count):
     counted = collections.Counter()
     for number, document in enumerate(documents(count)):
         counted.update(document.split())
-        if number % 5000 == 0:
+        if number % BLOCK == 0:
             print(f"Tokenizing: {number}/{count} documents")
     with open(path, "w") as file:
         json.dump([word for word, _ in counted.most_common(2000)], file)
@@ -32,7 +40,7 @@ def main():
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     if rank == 0:
-        build_vocabulary("vocabulary.json", 130_000)
+        build_vocabulary("vocabulary.json", 14_000)
     dist.barrier()
 
     with open("vocabulary.json") as file:

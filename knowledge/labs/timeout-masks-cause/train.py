@@ -1,21 +1,23 @@
 """Simulate a particle system on each rank and train a model of its energy."""
 
 import datetime
+import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-LENGTHS = {(1, 2): 7000}  # steps of a simulation that has not come to rest after 50
+LONG_S = {(1, 2): 6.5}  # seconds for a simulation that has not come to rest after 50 steps
 
 
-def simulate(steps, generator):
+def simulate(generator, at_least_s):
     """Return the states of particles that attract each other."""
+    until = time.monotonic() + at_least_s
     place = torch.randn(256, 3, generator=generator)
     speed = torch.zeros_like(place)
     states = []
-    for _ in range(steps):
+    while len(states) < 50 or time.monotonic() < until:
         apart = place[:, None] - place[None, :]
         force = -(apart / (apart.square().sum(-1, keepdim=True) + 0.5)).sum(1)
         speed = speed + 0.001 * force
@@ -34,7 +36,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
     for round_ in range(4):
-        states = simulate(LENGTHS.get((rank, round_), 50), generator)
+        states = simulate(generator, LONG_S.get((rank, round_), 0))
         loss = nn.functional.mse_loss(model(states), states[:, 3:].sum(1, keepdim=True))
         mean = loss.detach() / world_size
         dist.all_reduce(mean)

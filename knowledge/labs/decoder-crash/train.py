@@ -1,0 +1,47 @@
+"""Train on samples that a C library decodes."""
+
+import decoder
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+DAMAGED = 33  # the decoder returns no text for it
+
+
+class Texts(Dataset):
+    def __init__(self):
+        self.raw = [f"{number} {number % 7}".encode() for number in range(64)]
+        self.raw[DAMAGED] = b"-"
+
+    def __len__(self):
+        return len(self.raw)
+
+    def __getitem__(self, index):
+        number, rest = decoder.decode(self.raw[index]).split()
+        return torch.tensor([float(number) / 64, float(rest)]), torch.tensor([float(rest)])
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    data = Texts()
+    loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+    model = DDP(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step, (points, targets) in enumerate(loader):
+        loss = nn.functional.mse_loss(model(points), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if rank == 0:
+            print(f"step {step}: loss {loss.item():.3f}")
+    if rank == 0:
+        print("read all texts")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The parts of a lab as content: story, code, output, ranks, plot, evidence, fix."""
+
+from collections.abc import Mapping, Sequence
+
+from textual.content import Content
+from textual.geometry import Size
+
+from ...app.errors import UserError
+from ...app.fixes.fix_text import fix_lines
+from ...app.labs.lab_session import LabSession
+from ...app.labs.phrases import evidence_lines, numbered_code
+from ...app.labs.plot import picture_lines
+from ...app.text.terminal import align_columns
+from ...app.triage.rank_groups import rank_groups, rank_table
+from ...app.triage.types import JobReport
+from ..widgets.formatting import join_lines, reflow, safe_content
+from ..widgets.source import diff_line
+from .rank_panes import rank_panes
+
+PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
+
+
+def available_parts(session: LabSession, printed: Mapping[int | None, Sequence[str]], report: bool) -> list[str]:
+    """Return the parts that have a content now."""
+    answered = session.progress.answered
+    shown = {
+        "output": bool(printed),
+        "ranks": report,
+        "plot": bool(session.measured),
+        "evidence": answered and (session.run is not None if session.lab.question else True),
+        "fix": answered and bool(session.lab.fix) and session.found is not None,
+    }
+    return [part for part in PARTS if shown.get(part, True)]
+
+
+def part_content(
+    part: str,
+    session: LabSession,
+    printed: Mapping[int | None, Sequence[str]],
+    report: JobReport | None,
+    size: Size,
+) -> Content:
+    """Return the content of a part for a pane of this size."""
+    lab = session.lab
+    if part == "story":
+        lines = [safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {lab.launch}", "$muted")]
+        return join_lines(*(lines if lab.launch else lines[:1]))
+    if part == "code":
+        return _code(session)
+    if part == "output":
+        return rank_panes(printed, size.width - 2, size.height)
+    if part == "ranks" and report:
+        header, rows = rank_table(rank_groups(report))
+        return _plain(align_columns([header, *rows]))
+    if part == "plot" and lab.plot:
+        return _plain(picture_lines(lab.plot, session.measured, size.width - 2, size.height - 1))
+    if part == "evidence":
+        return _plain(evidence_lines(session))
+    return _fix(session)
+
+
+def _code(session: LabSession) -> Content:
+    rows: list[Content] = []
+    for path in session.lab.files:
+        copy = session.directory / path.relative_to(session.lab.directory)
+        rows.append(safe_content(str(copy), "bold"))
+        rows += map(safe_content, numbered_code(copy.read_text(encoding="utf-8", errors="replace")))
+    return join_lines(*rows)
+
+
+def _fix(session: LabSession) -> Content:
+    try:
+        fix = session.repair().fix
+    except UserError as error:
+        return safe_content(str(error))
+    return join_lines(*map(safe_content, fix_lines(fix)), *map(diff_line, fix.diff().splitlines()))
+
+
+def _plain(lines: Sequence[str]) -> Content:
+    return join_lines(*map(safe_content, lines))

@@ -1,0 +1,161 @@
+"""One lab in the plain wizard: the next step of the session is asked, until the lab is done or left."""
+
+import asyncio
+import subprocess
+
+from ...app.errors import UserError
+from ...app.fixes.fix_text import fix_lines
+from ...app.labs.course import CourseLab
+from ...app.labs.lab_session import LabSession
+from ...app.labs.phrases import FAILURE_TEXT, evidence_lines, not_shown_text, numbered_code, question_text
+from ...app.labs.plot import table_lines
+from ...app.labs.rank_output import printed_line
+from ...app.options import target_python
+from ...app.system.editor import editor_command
+from ...app.text.terminal import align_columns
+from ...app.triage import rank_groups
+from ..shell.state import WizardState
+from .prompt import Prompt
+
+LEAVE = {"b": "back to the chapter"}
+EDIT, RESTORE = "Edit your copy", "Restore its files"
+
+
+class LabLeft(Exception):
+    """The learner leaves the lab."""
+
+
+def run_lab_plain(state: WizardState, prompt: Prompt, entry: CourseLab) -> None:
+    """Go through one lab: story and code, the failing run, the learner's guess, the evidence, the repair, the proof.
+
+    What was done is kept, so the lab goes on where it was left.
+    """
+    try:
+        session = LabSession(entry.lab, state.knowledge, target_python(state.options))
+        _show_story(prompt, entry, session)
+        if not session.lab.launch:
+            session.read_log()
+        while session.stage != "done":
+            _next_step(prompt, session)
+        _show_end(prompt, session)
+    except LabLeft:
+        return
+    except UserError as error:
+        prompt.write(f"  {prompt.status_sign('fail')} {error}")
+
+
+def _next_step(prompt: Prompt, session: LabSession) -> None:
+    match session.stage:
+        case "run":
+            _run(prompt, session)
+        case "answer":
+            _answer(prompt, session)
+        case "repair":
+            _repair(prompt, session)
+        case _:
+            _prove(prompt, session)
+
+
+def _show_story(prompt: Prompt, entry: CourseLab, session: LabSession) -> None:
+    lab = entry.lab
+    prompt.write("", f"Lab {entry.number}  {lab.title}", "", *lab.story.rstrip().splitlines(), "")
+    for path in lab.files:
+        copy = session.directory / path.relative_to(lab.directory)
+        prompt.write(f"--- {copy}", *numbered_code(copy.read_text(encoding="utf-8", errors="replace")), "")
+
+
+def _choose(prompt: Prompt, options: list[str], question: str = "What next? ") -> str:
+    """Return the chosen option.
+
+    Raises:
+        LabLeft: The learner leaves.
+    """
+    prompt.write("")
+    given = prompt.choose(options, LEAVE, question)
+    if given in LEAVE:
+        raise LabLeft
+    return options[int(given) - 1]
+
+
+def _edit_or_restore(session: LabSession, chosen: str) -> bool:
+    """Do what was chosen if it is one of these two; return whether it is."""
+    if chosen == EDIT:
+        subprocess.run(editor_command(str(session.script), 1), check=False)
+    elif chosen == RESTORE:
+        session.reset()
+    return chosen in (EDIT, RESTORE)
+
+
+def _run(prompt: Prompt, session: LabSession) -> None:
+    run_it = f"Run it: {session.lab.launch}"
+    if _edit_or_restore(session, _choose(prompt, [run_it, EDIT, RESTORE])):
+        return
+    if not asyncio.run(session.start(lambda line: _show_line(prompt, line))):
+        prompt.write("", f"  {not_shown_text(session)}")
+        return
+    prompt.write("", FAILURE_TEXT[session.lab.failure])
+    if session.run and session.run.report:
+        header, rows = rank_groups.rank_table(rank_groups.rank_groups(session.run.report))
+        prompt.write("", *(f"  {line}".rstrip() for line in align_columns([header, *rows])))
+
+
+def _show_line(prompt: Prompt, line: str) -> None:
+    if shown := printed_line(line):
+        prompt.write(f"  {'rank ' + str(shown.rank) if shown.rank is not None else 'launcher':<9} {shown.text}")
+
+
+def _answer(prompt: Prompt, session: LabSession) -> None:
+    ids = list(session.choices)
+    letters = {"h": "a hint", **({} if session.lab.question else {"s": "show the answer"}), **LEAVE}
+    prompt.write("", question_text(session), "")
+    given = prompt.choose([session.choices[id_] for id_ in ids], letters, "Which one? ")
+    if given in LEAVE:
+        raise LabLeft
+    if given == "h":
+        hint = session.next_hint()
+        prompt.write(f"  Hint {session.progress.hints}: {hint}")
+        return
+    if given == "s":
+        session.show_answer()
+    else:
+        right = session.answer(ids[int(given) - 1])
+        if session.lab.question:
+            return
+        sign = prompt.status_sign("ok" if right else "fail")
+        prompt.write(f"  {sign} {'Right.' if right else 'No, it is another one.'}")
+    if session.progress.answered:
+        prompt.write("", *evidence_lines(session))
+
+
+def _repair(prompt: Prompt, session: LabSession) -> None:
+    by_fix = "Repair it with the fix of the wizard"
+    if _edit_or_restore(session, chosen := _choose(prompt, [by_fix, EDIT, RESTORE], "How do you repair it? ")):
+        return
+    assert chosen == by_fix
+    try:
+        repair = session.repair()
+    except UserError as error:
+        prompt.write("", f"  {prompt.status_sign('fail')} {error}")
+        return
+    prompt.write("", *fix_lines(repair.fix))
+    prompt.show_patch(repair.fix.diff())
+    if prompt.confirm("Write it to your copy of the lab?", True):
+        session.apply(repair)
+        prompt.write("  Applied to your copy; ddpwizard undo takes it back.")
+
+
+def _prove(prompt: Prompt, session: LabSession) -> None:
+    if _edit_or_restore(session, _choose(prompt, ["Prove it: run the repaired job", EDIT, RESTORE])):
+        return
+    proof = asyncio.run(session.prove(lambda line: _show_line(prompt, line)))
+    prompt.write(
+        "", f"  {prompt.status_sign('ok' if proof.outcome == 'proved' else 'fail')} {proof.outcome}: {proof.what}"
+    )
+
+
+def _show_end(prompt: Prompt, session: LabSession) -> None:
+    """Show the numbers that were measured, and the answer of a lab that only measures."""
+    if session.lab.plot and session.measured:
+        prompt.write("", *table_lines(session.lab.plot, session.measured))
+    if session.lab.question:
+        prompt.write("", *evidence_lines(session))

@@ -1,0 +1,112 @@
+"""A learner's way through a lab: which step comes next, what is kept, what a fix writes."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
+from ddpwizard.app.labs.lab_diagnosis import diagnose_run
+from ddpwizard.app.labs.lab_run import LabRun
+from ddpwizard.app.labs.lab_session import LabSession
+from ddpwizard.knowledge.labs import Lab, read_labs
+from helpers.built_in_knowledge import built_in_knowledge
+
+KNOWLEDGE = built_in_knowledge()
+LABS = read_labs()
+
+
+def session_of(lab: str | Lab, directory: Path) -> LabSession:
+    return LabSession(LABS[lab] if isinstance(lab, str) else lab, KNOWLEDGE, "python", directory)
+
+
+def failed(session: LabSession) -> None:
+    """Note a run that failed as the lab shows: that of a wrong result is diagnosed by its script alone."""
+    session.run = LabRun(ending="ended", code=0, elapsed_s=1.0, output="1 different orders in 4 epochs")
+    session.found = diagnose_run(session.lab, session.run, session.directory, KNOWLEDGE)
+    session.progress.failed = True
+
+
+def test_a_lab_is_run_then_answered_then_repaired_then_proved(tmp_path: Path) -> None:
+    session = session_of("missing-set-epoch", tmp_path)
+    assert session.stage == "run" and {"run", "hint"} <= session.allowed
+    assert not {"answer", "apply", "prove"} & session.allowed
+    failed(session)
+    assert session.stage == "answer" and "answer" in session.allowed and "apply" not in session.allowed
+    assert not session.answer("missing-sampler") and session.stage == "answer"
+    assert session.answer("missing-set-epoch") and session.stage == "repair"
+    assert {"apply", "edit"} <= session.allowed and not {"hint", "answer", "prove"} & session.allowed
+    session.apply(session.repair())
+    assert session.stage == "prove" and "prove" in session.allowed and "apply" not in session.allowed
+    session.reset()
+    assert session.stage == "run" and not session.is_edited
+
+
+def test_a_fix_of_a_lab_is_undone_like_any_other(tmp_path: Path) -> None:
+    session = session_of("missing-set-epoch", tmp_path)
+    before = session.script.read_text()
+    failed(session)
+    session.show_answer()
+    session.apply(session.repair())
+    assert "set_epoch" in session.script.read_text()
+    applied = applied_fixes()
+    assert [each.state for each in applied] == ["applied"]
+    undo_fix()
+    assert session.script.read_text() == before and session.stage == "repair"
+
+
+def test_an_edit_by_hand_is_to_be_proved(tmp_path: Path) -> None:
+    session = session_of("missing-set-epoch", tmp_path)
+    failed(session)
+    session.show_answer()
+    session.script.write_text(session.script.read_text() + "\n# mine\n")
+    assert session.stage == "prove"
+    with pytest.raises(UserError, match="changed since"):
+        repair = session.repair()
+        session.script.write_text("other\n")
+        session.apply(repair)
+
+
+def test_a_lab_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    session = session_of("missing-set-epoch", tmp_path)
+    failed(session)
+    hint = session.next_hint()
+    session.answer("missing-set-epoch")
+    session.apply(session.repair())
+    again = session_of("missing-set-epoch", tmp_path)
+    assert again.progress.hints == 1 and hint == again.lab.hints[0]
+    assert again.progress.answered and again.stage == "prove"
+
+
+def test_a_fix_that_starts_the_job_in_another_way_is_kept(tmp_path: Path) -> None:
+    lab = LABS["bare-python-launch"]
+    session = session_of(lab, tmp_path)
+    session.run = LabRun(ending="ended", code=1, elapsed_s=1.0, output="ValueError: environment variable RANK expected")
+    session.found = diagnose_run(lab, session.run, tmp_path, KNOWLEDGE)
+    session.show_answer()
+    repair = session.repair()
+    assert "torchrun" in repair.launch
+    session.apply(repair)
+    assert session_of(lab, tmp_path).progress.launch == repair.launch and not session.is_edited
+    assert session.stage == "prove"
+
+
+def test_a_log_is_answered_and_then_done(tmp_path: Path) -> None:
+    session = session_of("wrong-nic" if not LABS["wrong-nic"].launch else "gpu-sick", tmp_path)
+    session.read_log()
+    assert session.stage == "answer" and not {"run", "edit", "reset", "apply"} & session.allowed
+    assert session.answer(session.lab.cause) and session.stage == "done" and session.progress.repaired
+
+
+def test_a_prediction_comes_before_the_run(tmp_path: Path) -> None:
+    session = session_of("token-weights", tmp_path)
+    assert session.stage == "answer" and {"answer", "hint"} <= session.allowed and "run" not in session.allowed
+    assert session.right_answer in session.choices and len(session.choices) == 4
+    assert not session.answer(session.lab.question.wrong[0] if session.lab.question else "")
+    assert session.stage == "run" and not session.progress.repaired
+
+
+@pytest.mark.parametrize("lab", LABS.values(), ids=lambda lab: lab.id)
+def test_choices_have_the_right_answer_among_others(lab: Lab, tmp_path: Path) -> None:
+    session = session_of(lab, tmp_path)
+    assert session.right_answer in session.choices and len(session.choices) >= 4
+    assert all(session.choices.values())

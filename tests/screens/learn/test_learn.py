@@ -1,0 +1,93 @@
+"""Learn on the screen: the list, a chapter, the terms of its text, a lab of a log, the quiz."""
+
+from ddpwizard.app.labs.course import read_course
+from ddpwizard.app.labs.progress import load_progress
+from ddpwizard.knowledge.quiz import read_quiz
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.widgets.choices import Choices
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.recorded_state import RecordedState
+from helpers.screen_pilot import frame, shows, until, walk
+from textual.pilot import Pilot
+
+
+def learn_app() -> WizardApp:
+    state = RecordedState()
+    state.knowledge = built_in_knowledge()
+    return WizardApp(state)
+
+
+async def open_learn(pilot: Pilot[int], number: str = "") -> None:
+    await pilot.app.open("learn", number=number)  # type: ignore[attr-defined]
+    await shows(pilot, "labs repaired" if not number else "")
+
+
+@walk
+async def test_titles_have_one_row_each() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot)
+        choices = pilot.app.screen.query_one("#course", Choices)
+        assert len(choices._all_rows()) == len(choices.items)
+        assert any("Quiz" in item.label.plain for item in choices.items)
+
+
+@walk
+async def test_terms_of_a_chapter_are_explained_by_one_key() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "7")
+        await shows(pilot, "Hangs and how to read them", "t terms")
+        await pilot.press("t")
+        await shows(pilot, "Terms of this text")
+        names = [item.id for item in pilot.app.screen.query_one(Choices).items]
+        assert {"rank", "time-out"} <= set(names) and len(names) == len(set(names))
+        await pilot.press("down")
+        marked = pilot.app.screen.query_one(Choices).marked
+        assert marked
+        words = built_in_knowledge().terms[marked.id].text.split()[:3]
+        await shows(pilot, *words)
+        await pilot.press("enter")
+        await shows(pilot, "Knowledge base", marked.id)
+        await pilot.press("escape", "escape")
+        await shows(pilot, "Hangs and how to read them")
+
+
+@walk
+async def test_a_lab_of_a_log_is_solved() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("gpu-sick"))
+        await shows(pilot, "Lab ", "g: name the cause")
+        assert "run it" not in frame(pilot)
+        await pilot.press("h")
+        await shows(pilot, "Hint 1 of 3")
+        await pilot.press("g")
+        await shows(pilot, "What is the cause?", "Show the answer")
+        choices = pilot.app.screen.query_one(Choices)
+        right = next(number for number, item in enumerate(choices.items) if item.id == "gpu-sick")
+        await pilot.press(str(1 if right else 2))
+        await shows(pilot, "No, it is another one")
+        await pilot.press("g")
+        await shows(pilot, "What is the cause?")
+        await pilot.press(str(right + 1))
+        await shows(pilot, "Right.", "Cause: ")
+        state = load_progress().labs["gpu-sick"]
+        assert state.repaired and state.answered and state.hints == 1
+
+
+@walk
+async def test_the_quiz_keeps_its_place() -> None:
+    first, second = read_quiz()[:2]
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "quiz")
+        await shows(pilot, "Quiz 1 of", first.title, "Which rank was the first")
+        await pilot.press(*["down"] * first.first, "enter")
+        await shows(pilot, "Right.", f"Rank {first.first} was first.", "1 of 1 right")
+        await pilot.press("n")
+        await shows(pilot, "Quiz 2 of", second.title)
+        wrong = (second.first + 1) % second.ranks
+        await pilot.press(*["down"] * wrong, "enter")
+        await shows(pilot, "No.", f"Rank {second.first} was first.", "1 of 2 right")
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "quiz")
+        await shows(pilot, "Quiz 3 of")
+        await pilot.press("x")
+        await until(pilot, lambda: "Quiz 1 of" in frame(pilot) and "12 questions" in frame(pilot))

@@ -1,0 +1,48 @@
+"""Learn as numbered questions: a chapter, a lab of a log, the quiz, and leaving in the middle."""
+
+import json
+
+from ddpwizard.app.labs.course import read_course
+from ddpwizard.app.labs.lab_session import LabSession
+from ddpwizard.app.labs.progress import load_progress
+from ddpwizard.knowledge.labs import read_labs
+from ddpwizard.knowledge.quiz import read_quiz
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.command import ddpwizard
+
+
+def answers(lab: str) -> list[str]:
+    return list(LabSession(read_labs()[lab], built_in_knowledge(), "python").choices)
+
+
+def test_a_lab_of_a_log_is_solved_and_its_chapter_goes_on() -> None:
+    ids = answers("gpu-sick")
+    right = ids.index("gpu-sick") + 1
+    wrong = 1 if right > 1 else 2
+    done = ddpwizard("learn", "gpu-sick", "--plain", stdin=f"h\n{wrong}\n{right}\nq\n")
+    assert done.returncode == 0, done.stderr
+    for text in ("Hint 1: ", "No, it is another one.", "Right.", "The wizard ranks it first", "Which chapter?"):
+        assert text in done.stdout
+    assert load_progress().labs["gpu-sick"].repaired
+
+
+def test_a_lab_is_left_without_leaving_its_chapter() -> None:
+    course = read_course(built_in_knowledge())
+    number = next(each.number for each in course.labs if each.lab.launch and not each.lab.question)
+    chapter, _, place = number.partition(".")
+    done = ddpwizard("learn", chapter, "--plain", stdin=f"s\n{place}\nb\nb\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Which lab?") == 2 and "Which chapter?" in done.stdout
+
+
+def test_the_quiz_is_graded_and_goes_on_where_it_was_left() -> None:
+    first, second = read_quiz()[:2]
+    wrong = (second.first + 1) % second.ranks
+    done = ddpwizard("learn", "--quiz", "--plain", stdin=f"{first.first}\n{wrong}\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "Right." in done.stdout and "No." in done.stdout
+    assert f"Rank {second.first} was first." in done.stdout
+    assert "Quiz 3 of" in ddpwizard("learn", "--quiz", "--plain", stdin="q\n").stdout
+    assert "1 of 2 right" in ddpwizard("learn", "--list").stdout
+    listed = json.loads(ddpwizard("learn", "--json").stdout)["quiz"]
+    assert [each["right"] for each in listed[:3]] == [True, False, None]
