@@ -43,8 +43,8 @@ def main():
         print(f"each micro-batch as it is: {often:.2f} MiB")
         print(f"no_sync in all but the last: {once:.2f} MiB")
         print(f"that is {often / once:.0f} times as much without no_sync")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

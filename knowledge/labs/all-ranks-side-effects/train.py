@@ -46,8 +46,8 @@ def main():
     if rank == 0:
         rows = read_table()
         print(f"the table has {len(rows)} rows for {epochs} epochs: {rows}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

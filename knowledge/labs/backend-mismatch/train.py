@@ -39,8 +39,8 @@ def main():
             print(f"step {step}: loss {loss.item():.3f}")
     if rank == 0:
         print("pretraining ended")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -35,8 +35,8 @@ def main():
             optimizer.step()
     if local_rank == 0:
         print(f"trained on {world_size} processes, loss {loss.item():.4f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

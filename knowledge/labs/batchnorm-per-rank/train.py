@@ -30,8 +30,8 @@ def main():
         mean = norm.running_mean.item()
         near = min((1.0, "rank 0"), (2.0, "all images"), (3.0, "rank 1"), key=lambda each: abs(each[0] - mean))
         print(f"rank 0 saves the mean {mean:.2f}, which is that of {near[1]}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -38,8 +38,8 @@ def main():
             optimizer.step()
         if rank == 0:
             print(f"epoch {epoch}: {len(loader)} steps, loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

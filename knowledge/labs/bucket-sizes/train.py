@@ -47,8 +47,8 @@ def main():
             print(f"bucket_cap_mb={cap}: {exchanges} exchanges, the first after {100 * part:.0f} % of the backward pass")
     if rank == 0 and exchanges == 1 and least < part:
         print("one large bucket is sent when everything else is done")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

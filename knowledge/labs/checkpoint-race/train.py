@@ -39,8 +39,8 @@ def main():
         save(model, optimizer, epoch)
         if rank == 0:
             print(f"epoch {epoch}: loss {loss.item():.4f}, checkpoint of {os.path.getsize(CHECKPOINT)} bytes")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -45,8 +45,8 @@ def main():
     if rank == 0:
         print(f"read {len(data)} samples")
     server.close()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

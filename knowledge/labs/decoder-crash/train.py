@@ -40,8 +40,8 @@ def main():
             print(f"step {step}: loss {loss.item():.3f}")
     if rank == 0:
         print("read all texts")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -40,8 +40,8 @@ def main():
     if rank == 0:
         verdict = "converged" if loss.item() < 0.01 else "did not converge"
         print(f"{world_size} processes with {per_rank} samples each, learning rate {lr:.2f}: {verdict}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

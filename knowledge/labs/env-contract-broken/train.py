@@ -30,8 +30,8 @@ def main():
         optimizer.step()
     if args.local_rank == 0:
         print(f"{args.steps} steps, loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

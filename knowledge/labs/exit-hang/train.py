@@ -56,8 +56,8 @@ def main():
     if rank == 0:
         torch.save(model.module.state_dict(), "model.pt")
         print("training finished, model saved")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

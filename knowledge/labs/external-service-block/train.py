@@ -36,8 +36,8 @@ def main():
         torch.save(model.module.state_dict(), "model.pt")
         print("trained and saved")
     server.close()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -39,8 +39,8 @@ def main():
         first = first or total
         if rank == 0:
             print(f"epoch {epoch}: loss {total:.3f}, {100 * total / first:.0f} % of the first epoch")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

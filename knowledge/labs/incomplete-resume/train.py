@@ -50,8 +50,8 @@ def main():
     dist.init_process_group("gloo")
     train_until(last_epoch=1)
     train_until(last_epoch=3)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -56,8 +56,8 @@ def main():
     dist.all_reduce(reads)
     if rank == 0:
         print(f"loss {loss.item():.3f}; each line was used {reads.mean().item():.1f} times in one epoch")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -88,8 +88,8 @@ def main():
     if rank == 0:
         one_change = min(("FSDP2", "DDP, recompute"), key=totals.get)
         print(f"the one change that saves most here: {one_change}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

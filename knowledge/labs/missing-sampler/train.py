@@ -44,8 +44,8 @@ def main():
     dist.all_reduce(seen)
     if rank == 0:
         print(f"each sample was used {seen.mean().item() / 2:.1f} times an epoch")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -47,8 +47,8 @@ def main():
 
     if rank == 0:
         print(f"{len(orders)} different orders in 4 epochs")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

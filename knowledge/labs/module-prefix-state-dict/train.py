@@ -54,8 +54,8 @@ def main():
     accuracy = score()
     if dist.get_rank() == 0:
         print(f"accuracy of the saved weights: {accuracy:.2f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

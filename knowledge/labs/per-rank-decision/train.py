@@ -48,8 +48,8 @@ def main():
     dist.all_gather(rates, torch.tensor([optimizer.param_groups[0]["lr"]]))
     if rank == 0:
         print("learning rates of the ranks: " + ", ".join(f"{each.item():.5f}" for each in rates))
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -42,8 +42,8 @@ def main():
         Metrics.loss = loss.item()
     if rank == 0:
         print(f"trained, loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -58,8 +58,8 @@ def main():
     if rank == 0:
         metrics.flush()
         print("trained, metrics written")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

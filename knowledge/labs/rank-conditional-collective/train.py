@@ -54,8 +54,8 @@ def main():
 
     if rank == 0:
         print(f"finished, best accuracy {best:.2f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -63,8 +63,8 @@ def main():
             print(f"epoch {epoch}: mean loss of each rank " + " ".join(f"{each.item():.2f}" for each in losses))
             ratio = max(losses).item() / min(losses).item()
             print(f"epoch {epoch}: the worst rank has {ratio:.1f} times the loss of the best one")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -51,8 +51,8 @@ def main():
             print(f"epoch {epoch}: loss {mean.item():.3f}")
     if rank == 0:
         print("trained on all parts")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -60,8 +60,8 @@ def main():
         optimizer.step()
     if rank == 0:
         print(f"trained with {len(index)} words, loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

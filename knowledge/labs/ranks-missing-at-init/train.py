@@ -26,8 +26,8 @@ def main():
         optimizer.step()
     if rank == 0:
         print(f"trained, loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

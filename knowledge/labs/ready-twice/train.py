@@ -51,8 +51,8 @@ def main():
             optimizer.step()
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -39,8 +39,8 @@ def main():
     dist.all_gather(shares, tokens)
     if rank == 0:
         print(f"tokens of the ranks differ by a factor of {max(shares).item() / min(shares).item():.1f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

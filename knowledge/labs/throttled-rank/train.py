@@ -26,8 +26,8 @@ def main():
             print(f"step {step + 1}: loss {loss.item():.3f}")
     if rank == 0:
         print("all 30 steps are done")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

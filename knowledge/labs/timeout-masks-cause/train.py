@@ -47,8 +47,8 @@ def main():
             print(f"round {round_}: loss {mean.item():.4f}")
     if rank == 0:
         print("all rounds done")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -33,8 +33,8 @@ def main():
         for each, count in enumerate(TOKENS):
             print(f"a token of rank {each} ({count} tokens) has the weight {weights[each]:.4f}")
         print(f"a token of rank 1 counts {weights[1] / weights[0]:.0f} times as much as one of rank 0")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -43,8 +43,8 @@ def main():
     if rank == 0:
         torch.save(model.module.state_dict(), "both_hospitals.pt")
         print("training ended")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -36,8 +36,8 @@ def main():
     if rank == 0:
         points = torch.cat(everyone)
         print(f"{len(points.unique(dim=0))} different points among {len(points)}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -52,8 +52,8 @@ def main():
         difference = largest_difference(model)
         if rank == 0:
             print(f"epoch {epoch}: loss {loss.item():.3f}, the weights of the ranks differ by {difference:.4f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

@@ -34,8 +34,8 @@ def main():
     if rank == 0:
         torch.save(model.module.state_dict(), "model.pt")
         print(f"trained on {world_size} ranks, loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()
