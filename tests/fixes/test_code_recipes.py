@@ -181,9 +181,37 @@ class TestEndOfJob:
             if __name__ == "__main__":
                 main()
         """
-        end = "                    net(x)\n"
+        end = "                main()\n"
         added = "                if dist.is_initialized():\n                    dist.destroy_process_group()\n"
         check(tmp_path, *self.fix, before, before.replace(end, end + added))
+
+    def test_a_job_that_may_return_early(self, tmp_path: Path) -> None:
+        before = """
+            def main():
+                if not torch.cuda.is_available():
+                    return
+                dist.init_process_group("nccl")
+                train()
+
+            if __name__ == "__main__":
+                main()
+        """
+        end = "                main()\n"
+        added = "                if dist.is_initialized():\n                    dist.destroy_process_group()\n"
+        check(tmp_path, *self.fix, before, before.replace(end, end + added))
+
+    def test_a_job_that_is_called_within_another_statement(self, tmp_path: Path) -> None:
+        before = """
+            def main():
+                dist.init_process_group("gloo")
+                for x in loader:
+                    net(x)
+
+            if __name__ == "__main__":
+                sys.exit(main())
+        """
+        end = "                    net(x)\n"
+        check(tmp_path, *self.fix, before, before.replace(end, end + "                dist.destroy_process_group()\n"))
 
     def test_module_without_a_function_and_without_a_last_newline(self, tmp_path: Path) -> None:
         before = 'dist.init_process_group("gloo")\nfor x in loader:\n    net(x)'

@@ -44,12 +44,31 @@ def _at_the_end(script: Script, made: ast.Call) -> list[Edit]:
         if function is None:
             return _behind(script, _main_block(script, node), conditional)
         if _does_the_job(function):
+            if block := _block_that_calls(script, function):
+                return _behind(script, block, conditional or _may_return_early(function))
             return _behind(script, function.body, conditional)
         calls = script.names.arguments.get(function, [])
         if len(calls) != 1:
             return []
         node = calls[0][0]
     return []
+
+
+def _block_that_calls(script: Script, function: Function) -> list[ast.stmt]:
+    """Return the statements of the module among which is the only call of ``function``; none if there are others.
+
+    Behind them, the function has freed its model: with gloo, a model that is freed after its group can block the exit.
+    """
+    calls = script.names.arguments.get(function, [])
+    if len(calls) != 1:
+        return []
+    call = calls[0][0]
+    block = _main_block(script, call)
+    return block if any(isinstance(stmt, ast.Expr) and stmt.value is call for stmt in block) else []
+
+
+def _may_return_early(function: Function) -> bool:
+    return any(isinstance(node, ast.Return) for node in nodes_of_body(function))
 
 
 def _does_the_job(function: Function) -> bool:
