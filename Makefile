@@ -36,7 +36,7 @@ test-fast: install
 # Three files at a time, as jobs wait half of the time; then the tests that inspect all jobs of this machine. ARGS may
 # select none of those (exit code 5).
 test-jobs: install
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "jobs and not alone and not gpu and not calibration" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "jobs and not alone and not gpu and not calibration" $(ARGS)
 	$(BIN)/python -m pytest -m "jobs and alone and not gpu and not calibration" $(ARGS) || [ $$? -eq 5 ]
 
 # Each lab fails for real, is diagnosed, and is repaired by the fix of its cause.

@@ -30,6 +30,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the files that take longest first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long_file") is None)
+
+
 def pytest_collection_finish() -> None:
     """Exclude the collected tests and all loaded modules from later collections of garbage."""
     gc.freeze()

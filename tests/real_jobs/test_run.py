@@ -20,7 +20,7 @@ from helpers.command import ddpwizard, refused
 from helpers.jobs import MARK, SCRIPTS, free_port, line_of, torchrun, wait_for
 from helpers.pseudo_terminal import Terminal, marked
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long_file]
 
 WITHOUT_PTRACE = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
 BY_HAND = (
