@@ -91,7 +91,7 @@ bundle: install
 
 # The documentation site in build/site; every link is checked.
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 
 # After a change of options or help texts.
 man: install

@@ -68,7 +68,9 @@ async def hung_job() -> None:
             await until(pilot, "@@")
             save(app, "fix")
             await pilot.press("v")
-            await until(pilot, "Proved:")
+            await until(pilot, "Yes, start it")
+            await pilot.press("2")
+            await until(pilot, "proved in")
             save(app, "proof")
 
 
@@ -98,6 +100,22 @@ async def planner() -> None:
         await pilot.press("enter")
         await until(pilot, "÷ 8 ranks")
         save(app, "plan-why")
+
+
+async def learning() -> None:
+    """Take the chapters with their labs, a page of a chapter, and a lab."""
+    app = WizardApp(PictureState(), "learn")
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, "labs repaired")
+        save(app, "learn")
+        await pilot.press("enter")
+        await until(pilot, "page 1")
+        save(app, "chapter")
+        await pilot.press("escape")
+        await until(pilot, "labs repaired")
+        await pilot.press("down", "enter")
+        await until(pilot, "run it")
+        save(app, "lab")
 
 
 async def until(pilot: Pilot[int], words: str) -> None:
@@ -148,6 +166,7 @@ def main() -> None:
         asyncio.run(hung_job())
         asyncio.run(other_cases())
         asyncio.run(planner())
+        asyncio.run(learning())
 
 
 if __name__ == "__main__":

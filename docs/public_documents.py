@@ -269,7 +269,7 @@ class MachineCheck(msgspec.Struct):
 
 
 class DoctorDocument(msgspec.Struct):
-    """What was read from this machine, and the checks of it."""
+    """The snapshot of this machine, and its checks."""
 
     snapshot: Snapshot
     checks: list[MachineCheck]
@@ -320,7 +320,7 @@ class LearnDocument(msgspec.Struct):
 
 
 class EntryProblem(msgspec.Struct):
-    """What is wrong in an entry, a chapter or a lab."""
+    """An error in an entry, a chapter or a lab."""
 
     path: str
     line: int
@@ -374,7 +374,7 @@ class KbGraphDocument(msgspec.Struct):
 
 
 class KbCoverageDocument(msgspec.Struct):
-    """What there is on each topic (``kb coverage``)."""
+    """Coverage of each topic (``kb coverage``)."""
 
     topics: list[TopicCoverage]
 
@@ -444,7 +444,7 @@ class ServeDocument(msgspec.Struct):
 
 
 class ErrorDocument(msgspec.Struct):
-    """Why a command has failed (exit codes 2 and 3), and what to do next."""
+    """The reason why a command has failed (exit codes 2 and 3), and what to do next."""
 
     message: str
     next: str

@@ -27,7 +27,7 @@ AVOIDED = {
 }
 PATTERN = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 CLAUSE = re.compile(r"(What|Who|Whether|Where|That|How|Which|When)\b(?!-|.*\?)")
-CODE = ("app", "screens", "knowledge", "cli.py", "tests")
+CODE = ("app", "screens", "knowledge", "docs", "assets", "cli.py", "tests")
 DOCUMENTS = (
     "README.md",
     "CHANGELOG.md",

@@ -1,4 +1,4 @@
-"""What the project has on each topic: the table of ``ddpwizard kb coverage`` and ``knowledge/COVERAGE.md``."""
+"""Coverage of each topic: the table of ``ddpwizard kb coverage`` and ``knowledge/COVERAGE.md``."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +22,7 @@ REVIEW = "review"  # its findings are the rules
 
 
 class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is on a topic. ``logs`` are labs that run nothing; ``no_lab``: why there is neither."""
+    """Coverage of a topic. ``logs`` are labs that run nothing; ``no_lab``: why there is neither."""
 
     topic: str
     title: str

@@ -56,7 +56,7 @@ def test_signs_of_a_text_are_no_markup():
 
 @pytest.mark.slow
 def test_mkdocs_builds_the_site_strictly(tmp_path: Path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "causes" / "port-in-use.html").read_text()

@@ -13,12 +13,16 @@ from ddpwizard.app.labs.course import read_course
 from ddpwizard.app.labs.lab_diagnosis import apply_repair, diagnose_run, repair_of
 from ddpwizard.app.labs.lab_run import is_repaired, run_lab, shows_failure
 from ddpwizard.app.labs.workspace import make_workspace
+from ddpwizard.app.options import Options
 from ddpwizard.app.session import Session
 from ddpwizard.knowledge.labs import read_lab, read_labs, read_valid_labs
 from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import UNFINISHED
+from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.shell.state import WizardState
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard, refused
+from helpers.screen_pilot import frame, until, walk
 
 KNOWLEDGE = built_in_knowledge()
 LOG = """\
@@ -147,6 +151,17 @@ def test_learn_and_check_report_an_invalid_lab_and_an_invalid_chapter(tmp_path: 
     assert plain.returncode == 0 and "there is no such cause" in plain.stdout, plain.stderr
     checked = ddpwizard("kb", "check", str(tmp_path))
     assert checked.returncode == 1 and "there is no such cause" in checked.stdout and "ours.yaml" in checked.stdout
+
+
+@walk
+async def test_screen_of_the_course_shows_why_a_lab_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "labs" / "no-such-cause").mkdir(parents=True)
+    (tmp_path / "labs" / "no-such-cause" / "lab.yaml").write_text(GOOD)
+    (tmp_path / "labs" / "no-such-cause" / "train.py").write_text("print(1)\n")
+    app = WizardApp(WizardState(Options(knowledge=(tmp_path,))), "learn")
+    async with app.run_test(size=(200, 40)) as pilot:
+        await until(pilot, lambda: "What a rank is" in frame(pilot))
+        await until(pilot, lambda: "there is no such cause" in frame(pilot))
 
 
 def test_built_in_labs_are_valid():
