@@ -16,7 +16,7 @@ SCRIPT_WHY = "The script answers several questions at once. It is read, not run.
 SURE = 0.9  # from this share on the wizard shows the diagnosis
 CLEAR = 0.97  # from this share on it asks nothing more
 MOST_QUESTIONS = 8
-LEAST_GAIN_BITS = 0.2  # of a question that is asked before a guess
+LEAST_GAIN_BITS = 0.3  # of a question that is asked before a guess
 
 
 def likelihood(confidence: float) -> str:

@@ -18,7 +18,7 @@ from . import code_templates
 from .call_options import patch_calls
 from .facts import CaseFacts, FixContext
 from .planner_link import planner_command
-from .recipes.table import load_recipe
+from .recipes.table import OF_CODE, load_recipe
 from .recipes.types import RecipeResult
 from .types import FilePatch, Fix, Place
 from .user_code import rename_variables
@@ -112,6 +112,8 @@ def _order(spec: FixSpec, facts: CaseFacts) -> int:
 
 
 def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
+    if recipe in OF_CODE and facts.context.report is None and not facts.files:
+        return RecipeResult()
     make = load_recipe(recipe)
     return make(facts) if make else RecipeResult(text=f"This ddpwizard has no recipe {recipe!r}.")
 

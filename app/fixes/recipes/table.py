@@ -27,6 +27,21 @@ RECIPES: dict[str, tuple[str, str]] = {
     "strip-prefix": ("state_dict_prefix", "strip_prefix"),
     "worker-place": ("worker_place", "worker_place"),
 }
+# Those that change or show lines of the user's code, or of a running job: without either they have nothing to say.
+OF_CODE = frozenset(
+    {
+        "agree-on-exit",
+        "end-of-job",
+        "join-loop",
+        "launcher-group",
+        "local-rank-argument",
+        "nested-collective",
+        "port-in-script",
+        "same-calls",
+        "save-unwrapped",
+        "strip-prefix",
+    }
+)
 
 
 def load_recipe(name: str) -> Recipe | None:
