@@ -17,6 +17,13 @@ from .strategies.table import visible_candidates
 from .types import PlanRow
 
 Values = Mapping[str, str]
+QUESTIONS = {
+    "model": "1. Which model? A name, the path of a config.json, or numbers such as 7b 32 4096 32000",
+    "gpus": "2. On which GPUs? Such as 8 H100, or a machine such as p5.48xlarge",
+    "trained": "3. What should be trained?",
+    "length": "4. How long are the texts?",
+    "strategy": "5. Which strategy?",
+}
 ADAPTERS = {"lora": "16", "lora_target": "all-linear"}
 TRAINED = {
     "all weights: the most freedom, the most memory": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
@@ -61,6 +68,11 @@ def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> d
     if count is None and name.lower().removeprefix("standard_") in form_fields.SERVER_GPUS:
         gpus = str(form_fields.SERVER_GPUS[name.lower().removeprefix("standard_")])
     return {"gpus": gpus, "gpu": name, "nodes": values["nodes"] if gpus == values["gpus"] else ""}
+
+
+def gpus_text(values: Values) -> str:
+    """Return the answer that the fields already have: ``8 H100``."""
+    return f"{values['gpus']} {values['gpu']}"
 
 
 def trained_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:

@@ -32,13 +32,6 @@ LETTERS = {
     "h": "home",
     "q": "quit",
 }
-ASKED = {
-    "model": "1. Which model? A name, the path of a config.json, or numbers such as 7b 32 4096 32000",
-    "gpus": "2. On which GPUs? Such as 8 H100, or a machine such as p5.48xlarge",
-    "trained": "3. What should be trained?",
-    "length": "4. How long are the texts?",
-    "strategy": "5. Which strategy?",
-}
 
 
 def plan_run(state: WizardState, prompt: Prompt) -> None:
@@ -48,10 +41,12 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
         values = form_fields.initial_values(machine, Path.cwd()) | state.plan_form
         prompt.write("", "Five questions. Enter accepts the value in brackets; h home · q quit.")
         usual = values["model"] or _default(values, machine, "model")
-        values["model"] = _asked(prompt, ASKED["model"], usual, form_fields.check_model)
+        values["model"] = _asked(prompt, interview.QUESTIONS["model"], usual, form_fields.check_model)
         values |= _gpus(prompt, values, machine)
-        values |= _chosen(prompt, ASKED["trained"], interview.trained_answers(values, machine), 0)
-        values |= _chosen(prompt, ASKED["length"], interview.length_answers(values, machine), interview.USUAL_LENGTH)
+        values |= _chosen(prompt, interview.QUESTIONS["trained"], interview.trained_answers(values, machine), 0)
+        values |= _chosen(
+            prompt, interview.QUESTIONS["length"], interview.length_answers(values, machine), interview.USUAL_LENGTH
+        )
         state.plan_form = values
         try:
             request = form_fields.request_from_form(values, machine)
@@ -68,7 +63,7 @@ def _gpus(prompt: Prompt, values: dict[str, str], machine: form_fields.FormMachi
     def fields(value: str) -> dict[str, str]:
         return interview.parse_gpus(value, values, machine)
 
-    return fields(_asked(prompt, ASKED["gpus"], f"{values['gpus']} {values['gpu']}", fields))
+    return fields(_asked(prompt, interview.QUESTIONS["gpus"], interview.gpus_text(values), fields))
 
 
 def _chosen(prompt: Prompt, question: str, answers: list[interview.Choice], usual: int) -> dict[str, str]:
@@ -140,7 +135,9 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
 def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], links: Links | None) -> None:
     """Ask for one of the strategies worth choosing, and write its files."""
     answers = interview.strategy_answers(rows)
-    prompt.write("", ASKED["strategy"], *(f"  {number:>2}  {text}" for number, (_, text) in enumerate(answers, 1)))
+    prompt.write(
+        "", interview.QUESTIONS["strategy"], *(f"  {number:>2}  {text}" for number, (_, text) in enumerate(answers, 1))
+    )
 
     def place(value: str) -> int:
         number = parse_count(value) or 0

@@ -29,6 +29,7 @@ from .table import StrategyTable, as_sentence, row_ids
 
 if TYPE_CHECKING:
     from ...app.plan.exact_memory import TrackedStrategy
+    from .questions import InterviewResult
 
 MARGIN = 2
 WORD = 12  # cells that wrapping may lose at the end of a row
@@ -52,7 +53,8 @@ class PlanScreen(BuildModelMixin):
         "recompute: which activations are computed again instead of kept. HSDP: copies over the nodes, shards within "
         "a node. The model is a known name; the path of a Hugging Face config.json or of .safetensors; a function "
         "such as pkg.mod:build, which is imported after you confirm; or numbers: parameters, layers, hidden size, "
-        "vocabulary. m shows more fields (F2 while you type). Memory is computed; times are estimates."
+        "vocabulary. m shows more fields (F2 while you type); i asks five questions instead. Memory is computed; times "
+        "are estimates."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "edit", id="plan.next", tooltip="Go to the next field, or back to the list"),
@@ -60,6 +62,7 @@ class PlanScreen(BuildModelMixin):
         Binding(
             "w", "write", "write", id="plan.write", tooltip="Show the job files of the marked strategy, to write them"
         ),
+        Binding("i", "interview", "ask me", id="plan.interview", tooltip="Five questions in place of the form"),
         Binding("m", "page", "more", id="plan.page", tooltip="More fields (F2 while you type): recompute, LoRA …"),
         Binding("minus", "gpus(-1)", "fewer", show=False, id="plan.fewer", tooltip="Plan for fewer additional GPUs"),
         Binding("c", "pair", "compare", id="plan.pair", tooltip="Mark a row; on a second row, compare the two"),
@@ -309,6 +312,20 @@ class PlanScreen(BuildModelMixin):
             in_all = (gpus + planned.more_gpus) * 2 if by > 0 else (gpus + planned.more_gpus) // 2
             self._more_by_keys = str(request.nearest_full_nodes(gpus, planned.per_node, in_all - gpus, by > 0))
             self.query_one(PlanForm).set("more_gpus", self._more_by_keys)
+
+    def action_interview(self) -> None:
+        from .questions import InterviewScreen
+
+        self.app.push_screen(InterviewScreen(self.query_one(PlanForm).values(), self._machine), callback=self._asked)
+
+    def _asked(self, result: "InterviewResult | None") -> None:
+        if result is None:
+            return
+        form = self.query_one(PlanForm)
+        for name, value in result.values.items():
+            form.set(name, value)
+        self.ask_again()
+        self.show_status(result.done)
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:

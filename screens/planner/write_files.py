@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import job_directory, summary
+from ...app.plan import interview, job_directory, summary
 from ...app.plan.job_files.own_script import plan_job_files
 from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import write_job_files
@@ -102,6 +102,11 @@ class PlanWriteScreen(WizardScreen):
     @property
     def _directory(self) -> Path:
         return expand_user(os.path.expandvars(self.query_one("#directory", Input).value.strip()) or ".")
+
+    @property
+    def start_command(self) -> str:
+        """The command that starts the files in the directory that is entered."""
+        return interview.start_command(self._row, relative_to_cwd(str(self._directory.absolute())))
 
     @on(Input.Changed)
     def _make(self) -> None:

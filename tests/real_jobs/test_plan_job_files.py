@@ -22,6 +22,7 @@ import psutil
 import pytest
 import torch
 import yaml
+from ddpwizard.app.plan.job_files.own_script import plan_job_files
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
@@ -357,6 +358,24 @@ def exact(log: str, ranks: int) -> None:
         assert [line["params"], line["grads"], line["optimizer"]] == pytest.approx(sizes)
 
 
+def killed_in_mid_run(directory: Path, seen: str, variables: dict[str, str]) -> str:
+    """Run launch.sh, kill a rank when the log shows ``seen``, and return the log of the run, which ends well."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with (directory / "log").open("w") as log:
+        env = os.environ | {"PATH": path} | variables
+        job = subprocess.Popen([directory / "launch.sh"], env=env, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: seen in (directory / "log").read_text() or job.poll() is not None or None, seen, LIMIT_S)
+            assert job.poll() is None, (directory / "log").read_text()[-3000:]
+            children = psutil.Process(job.pid).children(recursive=True)
+            ranks = [each for each in children if each.cmdline()[-1].endswith("train.py")]
+            max(ranks, key=lambda each: each.create_time()).kill()
+            assert job.wait(timeout=LIMIT_S) == 0, (directory / "log").read_text()[-3000:]
+        finally:
+            job.kill()
+    return (directory / "log").read_text()
+
+
 DDP, FSDP2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
 TIED = Model(params=1e6, tied=True, mlp="gelu")
 EXPERTS = Model(params=1e6, experts=8, experts_per_token=2)
@@ -429,21 +448,62 @@ def test_a_killed_rank_does_not_change_the_losses(tmp_path: Path) -> None:
     made = written(tmp_path / "plan", setting(FSDP2))
     whole = drive(tmp_path, ["plan"], 2)["plan"]
     shutil.rmtree(made / "checkpoints")
-    env = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TINY": "1"}
-    with (made / "log").open("w") as log:
-        job = subprocess.Popen([made / "launch.sh"], env=os.environ | env, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: "step 15: " in (made / "log").read_text() or None, "step 15", LIMIT_S)
-            ranks = [each for each in psutil.Process(job.pid).children(recursive=True) if "train.py" in each.cmdline()]
-            max(ranks, key=lambda each: each.create_time()).kill()
-            assert job.wait(timeout=LIMIT_S) == 0, (made / "log").read_text()[-3000:]
-        finally:
-            job.kill()
-    before, after = (made / "log").read_text().split(": continuing after step ")
+    before, after = killed_in_mid_run(made, "step 15: ", {"TINY": "1"}).split(": continuing after step ")
     assert int(after.split("\n", 1)[0]) in (6, 12)
     found = [*losses(before), *losses(after)]
     assert losses(after)[-1][0] == 24
     assert losses(after)[0][0] == int(after.split("\n", 1)[0]) + 1
+    assert found == [(step, pytest.approx(dict(whole)[step], abs=1e-5)) for step, _ in found]
+
+
+OWN_SCRIPT = """\
+import time
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def main():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    inputs = torch.randn(640, 8)
+    loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+    for epoch in range(6):
+        for features, target in loader:
+            loss = torch.nn.functional.mse_loss(model(features), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            time.sleep(0.02)
+        print(f"step {epoch + 1}: loss {loss.item():.6f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.calibration
+@pytest.mark.parametrize("strategy", [DDP, FSDP2], ids=["ddp", "fsdp2"])
+def test_a_patched_script_trains_on_two_ranks_and_continues(
+    strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's own script with the patch of the plan: a killed rank does not change its losses."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(OWN_SCRIPT)
+    made = plan_job_files(setting(strategy), Path("plan"), "train.py").files
+    Path("plan").mkdir()
+    write_job_files(Path("plan"), made, "--write")
+    shell("patch -p1 < plan/train.py.patch", tmp_path)
+    whole = losses(shell("sh plan/launch.sh", tmp_path))
+    assert [step for step, _ in whole] == list(range(1, 7))
+    assert whole[-1][1] < whole[0][1] / 2
+    for saved in tmp_path.rglob("train_checkpoint*"):
+        shutil.rmtree(saved) if saved.is_dir() else saved.unlink(missing_ok=True)
+    found = losses(killed_in_mid_run(tmp_path / "plan", "step 4: ", {}))
+    assert found[-1][0] == 6
+    assert len(found) < 12
     assert found == [(step, pytest.approx(dict(whole)[step], abs=1e-5)) for step, _ in found]
 
 
@@ -550,7 +610,6 @@ def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
     two, three = (msgspec.convert({"kind": "deepspeed", "stage": stage}, Strategy) for stage in (2, 3))
     asked = {
         "muon": setting(two, dtype="bf16", optimizer="muon"),
-        "muon-3": setting(three, dtype="bf16", optimizer="muon", grad_accum=2),
         "lion": setting(two, dtype="bf16", optimizer="lion", act_offload=True),
         "lion-3": setting(three, dtype="bf16", optimizer="lion"),
     }
@@ -558,8 +617,8 @@ def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
         asked |= {f"adapters-{layout.stage}": setting(layout, dtype="bf16", lora={"r": 4}) for layout in (two, three)}
     for name, each in asked.items():
         written(tmp_path / name, each)
-    for found in drive(tmp_path, list(asked), 2, before=WITHOUT_COMPILING).values():
-        assert falls(found)
+    for name, found in drive(tmp_path, list(asked), 2, before=WITHOUT_COMPILING).items():
+        assert falls(found), (name, found)
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,10 @@ def deepspeed_config(setting: TrainingSetup, machine: Machine, batch: BatchScali
         zero["stage3_prefetch_bucket_size"] = int(DEEPSPEED_PREFETCH)
         zero["stage3_max_live_parameters"] = int(DEEPSPEED_LIVE)
         zero["sub_group_size"] = int(DEEPSPEED_SUB_GROUP)
-        if train.optimizer in DEEPSPEED_TYPES:
-            zero["reduce_scatter"] = False  # DeepSpeed 0.19, stage3.py: Muon needs whole gradients
     else:
         zero["allgather_bucket_size"] = int(strategy.allgather_bucket_size or DEEPSPEED_BUCKET)
+    if train.optimizer in DEEPSPEED_TYPES and strategy.stage:
+        zero["reduce_scatter"] = False  # Muon needs whole gradients; ranks would differ (DeepSpeed #8090)
     for name, device in (("offload_optimizer", strategy.offload_optimizer), ("offload_param", strategy.offload_param)):
         if device:
             path = {"nvme_path": NVME_PATH} if device == "nvme" else {}

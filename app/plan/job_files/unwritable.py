@@ -33,6 +33,8 @@ def _unwritable(setting: TrainingSetup, kind: str) -> list[tuple[str, str]]:
         found.append((f"a {train.loss} loss", "plan with --loss chunked, or eager for DeepSpeed"))
     if train.optimizer_state_dtype and kind != "deepspeed":
         found.append((f"optimizer states in {train.optimizer_state_dtype}", "plan without optimizer_state_dtype"))
+    if train.optimizer == "muon" and strategy.stage == 3:  # seen with 0.19.8; DeepSpeed #8443
+        found.append(("Muon with ZeRO-3, under which DeepSpeed's loss does not fall", "plan for ZeRO-2 or fsdp2"))
     if kind == "deepspeed" and train.frozen:
         found.append(("frozen weights with DeepSpeed", "plan for fsdp2 or ddp"))
     if kind == "deepspeed" and train.compile:

@@ -368,7 +368,7 @@ class TestOptimizers:
 
     def test_deepspeed_json_names_deepspeeds_own_muon(self) -> None:
         for offload in (None, "cpu"):
-            for stage in range(4):
+            for stage in range(3):
                 layout = msgspec.convert(
                     {"kind": "deepspeed", "stage": stage, "offload_optimizer": offload if stage else None}, Strategy
                 )
@@ -377,12 +377,17 @@ class TestOptimizers:
                     plain = json.loads(content[name])
                     torchs = {} if layout.offload_optimizer else {"torch_adam": True}
                     assert plain["optimizer"] == {"type": "Muon", "params": {"lr": rate} | torchs}
-                    assert plain["zero_optimization"].get("reduce_scatter", True) is (stage != 3)
+                    assert plain["zero_optimization"].get("reduce_scatter", True) is not bool(stage)
                     assert "zero_allow_untested_optimizer" not in plain
                 assert "DummyOptim" in json.loads(content["ds_config_auto.json"])["_comment"]
                 script = content["train.py"]
                 assert "    model_parameters=model.parameters()," in script
                 assert "make_optimizer" not in script
+
+    def test_muon_is_refused_with_zero_3(self) -> None:
+        with pytest.raises(UserError, match="Muon with ZeRO-3") as refused:
+            made(Strategy(kind="deepspeed", stage=3), optimizer="muon")
+        assert "ZeRO-2" in (refused.value.next_step or "")
 
     def test_deepspeed_json_has_the_learning_rate_of_the_reference_run(self) -> None:
         layout = msgspec.convert({"kind": "deepspeed", "stage": 2}, Strategy)
