@@ -70,6 +70,7 @@ class LibrariesInUse:
         self._files: dict[tuple[Path | None, _Import], list[Path]] = {}
         self._places: Places = {}
         self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
+        self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
         self._scripts: dict[Path, list[Path]] = {}  # by directories
 
     def folders(self, module: Path) -> list[Path]:

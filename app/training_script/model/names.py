@@ -166,6 +166,8 @@ class NameEvaluator:
     # ---- values
 
     def site(self, node: ast.AST) -> Site:
+        if isinstance(node, ast.expr | ast.stmt):
+            return Site(self.module.path, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
         line = getattr(node, "lineno", 1)
         return Site(
             self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
@@ -173,16 +175,20 @@ class NameEvaluator:
 
     def place(self, node: ast.AST) -> tuple[str, int, int]:
         """Return the path, the line and the column of a node."""
+        if isinstance(node, ast.expr):
+            return self.module.path, node.lineno, node.col_offset + 1
         return self.module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
 
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
         spread = 0
-        for part in parts:
-            spread |= part.key.spread & LOCAL
-            if part.key.spread & (BY_RANK | TOUCHED):
-                spread |= LOCAL if is_of_data(part.key) else TOUCHED
-            facts |= part.facts & CARRIED
+        for key, carried, _ in parts:
+            if key.spread:
+                spread |= key.spread & LOCAL
+                if key.spread & (BY_RANK | TOUCHED):
+                    spread |= LOCAL if is_of_data(key) else TOUCHED
+            if carried:
+                facts |= carried & CARRIED
         return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
     def constant(self, value: object) -> Value:
@@ -224,9 +230,10 @@ class NameEvaluator:
 
     def named(self, name: str, value: Value) -> Value:
         """Return a value that gets a name: what it is, or what the name says if that is not known."""
-        if value.obj is not None or value.facts or value.key.spread & DIFFERS or value.key.op not in ("at", "constant"):
+        key, facts, obj = value
+        if key.op not in ("at", "constant") or obj is not None or facts or key.spread & DIFFERS:
             return value
-        if value.key.is_constant and not (value.key.value in (0, -1, None) and rank_names.rank_kind(name)):
+        if key.op == "constant" and not (key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value
         suggested = self.by_name(name) or value
         if value.key.is_constant and suggested.key.op == "rank":

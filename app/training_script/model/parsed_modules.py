@@ -4,6 +4,7 @@ A module that mentions nothing of distributed training is not parsed.
 """
 
 import ast
+import re
 from collections import Counter, OrderedDict
 from functools import cached_property
 from hashlib import blake2b
@@ -21,9 +22,10 @@ from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
-MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
+MOST_NODES, MOST_OUTLINE_NODES = 140_000, 60_000
 BYTES_PER_NODE = 5  # of source
-LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
+LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a program needs the fewest functions
+GLOBAL = re.compile(r"\bglobal\b")
 STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 
@@ -59,9 +61,9 @@ class ParsedModule:
     @cached_property
     def rebound(self) -> frozenset[str]:
         """The names that functions of the module assign."""
-        if not self._may_mention("global"):
+        if self._text is not None and not GLOBAL.search(self._text):
             return frozenset()
-        return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
+        return frozenset(name for each in nodes_below(self.tree) if type(each) is ast.Global for name in each.names)
 
     @cached_property
     def signalled(self) -> frozenset[str]:
