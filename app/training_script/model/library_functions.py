@@ -206,7 +206,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.unknown(node, callee, *values, *named.values())
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
-        result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
+        if result.facts:
+            result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
         foreign = result.key.spread & LOCAL and not isinstance(node.func, ast.Attribute)
         return result._replace(facts=result.facts | {"foreign"}) if foreign else result
 
