@@ -140,12 +140,13 @@ class CallEvaluator(ChoiceEvaluator):
     def _writes(self, callee: Value, values: Values, named: Named) -> bool:
         """Return whether a call that is not followed gets a file that was opened to write."""
         files = self.shared.files
-        if not files or is_followed(callee.obj):
+        if not files:
             return False
         owner = owner_of(callee)
-        return (owner is not None and owner.key in files) or any(
+        gets = (owner is not None and owner.key in files) or any(
             value.key in files for value in (*values, *named.values())
         )
+        return gets and not is_followed(callee.obj)
 
     def _note_file(
         self, name: str, callee: Value, node: ast.Call, values: Values, named: Named, outcome: Value

@@ -76,7 +76,8 @@ class Shared:
         self.seeded, self._text = "seed(" in text, text
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
-        self.suggested: dict[tuple[str, bool], Value | None] = {}
+        self.suggested: dict[str, Value | None] = {}  # by names of variables
+        self.suggested_of_calls: dict[str, Value | None] = {}  # by names of functions
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
         self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
@@ -207,10 +208,10 @@ class NameEvaluator:
 
     def by_name(self, name: str, called: bool = False) -> Value | None:
         """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
-        known = self.shared.suggested
-        if (name, called) not in known:
-            known[name, called] = self._by_name(name, called)
-        return known[name, called]
+        known = self.shared.suggested_of_calls if called else self.shared.suggested
+        if name not in known:
+            known[name] = self._by_name(name, called)
+        return known[name]
 
     def _by_name(self, name: str, called: bool) -> Value | None:
         match rank_names.meaning(name, called):
@@ -277,7 +278,8 @@ class NameEvaluator:
             return Value(self.keys.make("method", id(method[1])), obj=Bound(function, owner) if of_class else function)
         if made_of is ClassRef and (held := obj.attribute(name)):
             return held
-        stored = self.env.get(f"{id(owner.key)}.{name}")
+        place = f"{id(owner.key)}.{name}"
+        stored = self.env.get(place)
         if stored is not None:
             return stored
         if made_of is Record and name in obj.fields:
@@ -298,11 +300,11 @@ class NameEvaluator:
             return Value(key, UNWRAPPED if owner.facts & {"ddp", "prepared"} else NO_FACTS, inner)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
-            if kind and (kept := self.shared.ranks.get(f"{id(owner.key)}.{name}")) and kept.key.args[0] != kind:
+            if kind and (kept := self.shared.ranks.get(place)) and kept.key.args[0] != kind:
                 return kept  # whatever its name says
             if kind and (name != "rank" or self._owns_rank(node)):
                 return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
-            if not kind and (kept := self.shared.of_first.get(f"{id(owner.key)}.{name}")):
+            if not kind and (kept := self.shared.of_first.get(place)):
                 return kept
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))
