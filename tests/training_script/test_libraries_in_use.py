@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.training_script.model.libraries_in_use import LibrariesInUse
+from ddpwizard.app.training_script.model.libraries_in_use import IMPORT, LibrariesInUse, import_statements
 from ddpwizard.app.training_script.source import ScriptSource
 
 FILES = {
@@ -53,3 +53,17 @@ def test_a_program_uses_a_library_if_a_file_of_it_imports_one(code: str, uses: b
     libraries = LibrariesInUse()
     for _ in range(2):  # what is kept gives the same
         assert libraries.uses_library(script, ScriptSource(code, str(script))) is uses
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import a; import b\nx = 1; import c, d\n",
+        "from a import (\n    b,  # import c\n    imported,\n)\nfrom .. import important\n",
+        "if x: from a import b; import c\nimporting = {1: 2, 3: import_(4)}\n",
+        "import a, \\\n    b\nfrom a import b, \\\n    c\n# import d\nprint('x: import e')\n",
+        "from a import b import c\nfrom import a\nimport",
+    ],
+)
+def test_imports_are_those_that_the_pattern_finds_in_the_text(text: str) -> None:
+    assert [each.span() for each in import_statements(text)] == [each.span() for each in IMPORT.finditer(text)]

@@ -52,6 +52,19 @@ def test_what_a_handler_binds_counts_where_nothing_else_binds_it(text: str, boun
     assert ast.unparse(ParsedModule(ast.parse(text)).bound_by["found"]) == bound
 
 
+@pytest.mark.parametrize(
+    ("text", "rebound"),
+    [
+        ("# the global rank\ndef f():\n    x = 'global x'\n", set[str]()),
+        ("def f():\n    global x\n    x = 1\n", {"x"}),
+        ("def f(): global x; x = 1\n", {"x"}),
+        ("def f():\r    y = 1; global\tx\r    x = y\r", {"x"}),
+    ],
+)
+def test_names_that_functions_rebind_are_found_in_every_layout(text: str, rebound: set[str]) -> None:
+    assert ParsedModule(ast.parse(text), text).rebound == rebound
+
+
 FUNCTIONS = """\
 import torch.distributed as dist
 

@@ -1,10 +1,13 @@
 """Divergences in a module that depend on what the scripts of its project pass to its functions."""
 
+import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddpwizard.app.review.rule_context import Script
 from ddpwizard.app.training_script.model import users
+from ddpwizard.app.training_script.model.libraries_in_use import unchanged_files
 
 SCORE = """\
 import torch.distributed as dist
@@ -80,3 +83,24 @@ def test_a_reviewed_script_is_not_evaluated_again(module: Path, monkeypatch: pyt
     assert reviewed.evaluated.complete
     monkeypatch.setattr(users, "Evaluated", None)
     assert [each.first.site.line for each in reviewed.divergences_in_use] == [6]
+
+
+def test_a_script_that_does_not_come_to_a_module_is_evaluated_once_for_all(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = module.with_name("other.py")
+    other.write_text(SCORE)
+    (module.parent.parent / "train.py").write_text("from torch import other\n" + MAIN)
+    evaluated: list[Path] = []
+
+    class Counted(users.Evaluated):
+        def __init__(self, tree: ast.Module, path: Path, *rest: str, **options: Any) -> None:
+            evaluated.append(path)
+            super().__init__(tree, path, *rest, **options)
+
+    monkeypatch.setattr(users, "Evaluated", Counted)
+    tree = ast.parse(SCORE)
+    with unchanged_files():
+        assert len(users.evaluated_in_use(tree, module)) == 1
+        assert users.evaluated_in_use(tree, other) == []
+    assert len(evaluated) == 1

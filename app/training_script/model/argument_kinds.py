@@ -9,18 +9,18 @@ from .values import Bound, Either, FunctionRef, Instance, Library, Method, Parti
 
 
 def kind(value: Value) -> tuple[Any, ...]:
-    key, obj = value.key, value.obj
-    known = key if key.spread & DIFFERS or key.is_constant or key.op == "world" else None
-    return known, key.spread & TOUCHED, value.facts, obj if obj is None else _identity(obj)
+    key, facts, obj = value
+    known = key if key.op == "constant" or key.spread & DIFFERS or key.op == "world" else None
+    return known, key.spread & TOUCHED, facts, obj if obj is None else _identity(obj)
 
 
 def _identity(obj: object) -> object:
     """Return what tells one object that a function may get from another, for what the function does."""
+    if type(obj) is Method:
+        return "method"
     match obj:
         case Instance(cls):
             return id(cls)
-        case Method():
-            return "method"
         case Library():
             return obj
         case FunctionRef():
@@ -45,4 +45,4 @@ def flags_of(values: Iterable[Value]) -> tuple[Any, ...]:
 
 
 def _is_flag(key: Key) -> bool:
-    return key.is_constant and isinstance(key.value, bool | None)
+    return key.op == "constant" and (key.value is None or type(key.value) is bool)

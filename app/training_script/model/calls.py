@@ -140,12 +140,13 @@ class CallEvaluator(ChoiceEvaluator):
     def _writes(self, callee: Value, values: Values, named: Named) -> bool:
         """Return whether a call that is not followed gets a file that was opened to write."""
         files = self.shared.files
-        if not files or is_followed(callee.obj):
+        if not files:
             return False
         owner = owner_of(callee)
-        return (owner is not None and owner.key in files) or any(
+        gets = (owner is not None and owner.key in files) or any(
             value.key in files for value in (*values, *named.values())
         )
+        return gets and not is_followed(callee.obj)
 
     def _note_file(
         self, name: str, callee: Value, node: ast.Call, values: Values, named: Named, outcome: Value
@@ -186,18 +187,19 @@ class CallEvaluator(ChoiceEvaluator):
 
     def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         obj = callee.obj
-        if isinstance(obj, FunctionRef):
+        made_of = type(obj)
+        if made_of is FunctionRef:
             return self.call_function(obj, values, named, self.site(node), node.args)
-        if isinstance(obj, Bound):
+        if made_of is Bound:
             result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
             held = obj.held and may_be_other(obj.held.key)
             if isinstance(last, Called) and (held or _may_be_overridden(obj, node.func)):
                 self.items[-1] = last._replace(perhaps=True)
             return self._past_wrapper(result) if is_past_wrapper(callee) else result
-        if isinstance(obj, ClassRef):
+        if made_of is ClassRef:
             return self.instantiate(obj, values, named, self.site(node))
-        if isinstance(obj, Instance):
+        if made_of is Instance:
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
                 function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
@@ -208,9 +210,9 @@ class CallEvaluator(ChoiceEvaluator):
                 return self.effect(effect, node, values, named, callee)
         if started := self.started(node, values, named):
             return started
-        if isinstance(obj, Library):
+        if made_of is Library:
             return _measured(self._library(obj.name, callee, node, values, named), obj.name)
-        if isinstance(obj, Method):
+        if made_of is Method:
             return _measured(self._method(obj, callee, node, values, named), obj.name)
         if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh
@@ -230,10 +232,12 @@ class CallEvaluator(ChoiceEvaluator):
     def _handed_on(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value | None:
         """Follow a function that is handed to one which calls it: a thread, a pool, the end of the program."""
         place, word = CALLS_GIVEN.get(name, (99, ""))
-        if isinstance(callee.obj, Method) and callee.obj.name in CALLING_METHODS:
-            place = CALLING_METHODS[callee.obj.name]
-        if isinstance(callee.obj, Method) and callee.obj.name in HOOKS and self.path[-1].spread & BY_RANK:
-            place = 0  # a hook of some ranks
+        if type(callee.obj) is Method:
+            place = CALLING_METHODS.get(callee.obj.name, 99)
+            if callee.obj.name in HOOKS and self.path[-1].spread & BY_RANK:
+                place = 0  # a hook of some ranks
+        if place == 99 and not word:
+            return None
         function = named.get(word) or (values[place] if place < len(values) else None)
         if function is None or not is_followed(function.obj) or is_elements(function.obj):
             return None

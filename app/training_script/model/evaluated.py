@@ -73,6 +73,11 @@ class Evaluated:
         self.count_steps = most_steps - self.budget.left
 
     @property
+    def modules(self) -> frozenset[Path]:
+        """The files of the modules that the script and what it imports have asked for something."""
+        return self._whole.program.paths
+
+    @property
     def is_cut(self) -> bool:
         """True if a function of another file was not followed to its end."""
         return bool(self._whole.unfinished)

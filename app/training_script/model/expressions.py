@@ -7,6 +7,7 @@ from typing import Any
 from ..nodes import child_nodes
 from ..syntax import last_name
 from .amounts import is_of_data
+from .budget import OverBudget
 from .choices import arms_of
 from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS, is_followed
@@ -44,7 +45,7 @@ def _leaves_out_none(test: ast.expr, target: ast.expr) -> bool:
 
 
 def _is_text(key: Key) -> bool:
-    return key.is_constant and isinstance(key.value, str)
+    return key.op == "constant" and isinstance(key.value, str)
 
 
 class ExpressionEvaluator(OrderEvaluator):
@@ -53,7 +54,9 @@ class ExpressionEvaluator(OrderEvaluator):
     def evaluate(self, node: ast.expr | None) -> Value:
         if node is None:
             return self.constant(None)
-        self.budget.spend()
+        self.budget.left -= 1  # as ``spend``, without a call for each expression
+        if self.budget.left < 0:
+            raise OverBudget
         if method := getattr(self, METHOD_NAMES[type(node)], None):
             value = method(node)
         else:

@@ -70,6 +70,7 @@ class LibrariesInUse:
         self._files: dict[tuple[Path | None, _Import], list[Path]] = {}
         self._places: Places = {}
         self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
+        self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
         self._scripts: dict[Path, list[Path]] = {}  # by directories
 
     def folders(self, module: Path) -> list[Path]:
@@ -192,8 +193,8 @@ def _uses_library(tree: ast.Module) -> bool:
     return roles and methods
 
 
-def _statements(text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of IMPORT: a search for the word itself is much faster than one for the pattern."""
+def import_statements(text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of IMPORT in a text: a search for the word is much faster than one for the pattern."""
     place = 0
     while (word := text.find(WORD, place)) >= 0:
         line = max(place, text.rfind("\n", 0, word) + 1)
@@ -206,7 +207,7 @@ def _statements(text: str) -> Iterator[re.Match[str]]:
 
 
 def _found(text: str) -> Iterator[_Import]:
-    for each in _statements(NEWLINE.sub("\n", text.removeprefix(BOM))):
+    for each in import_statements(NEWLINE.sub("\n", text.removeprefix(BOM))):
         module, names, modules = each.group("module", "names", "modules")
         if modules:
             yield from (_Import(name.split()[0], 0, ()) for name in NAME.findall(modules))

@@ -206,7 +206,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.unknown(node, callee, *values, *named.values())
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
-        result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
+        if result.facts:
+            result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
         foreign = result.key.spread & LOCAL and not isinstance(node.func, ast.Attribute)
         return result._replace(facts=result.facts | {"foreign"}) if foreign else result
 
@@ -228,7 +229,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
 
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
         """Return whether a file exists: data of one rank if the module itself writes it."""
-        if any(part.is_constant and part.value in self.module.parsed.written for part in parts(path.key)):
+        written = self.module.parsed.written
+        if written and any(part.is_constant and part.value in written for part in parts(path.key)):
             return Value(self.keys.local(OF_FILE, *self.place(node), path.key))
         return self._computed(name, [path])
 

@@ -76,7 +76,8 @@ class Shared:
         self.seeded, self._text = "seed(" in text, text
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
-        self.suggested: dict[tuple[str, bool], Value | None] = {}
+        self.suggested: dict[str, Value | None] = {}  # by names of variables
+        self.suggested_of_calls: dict[str, Value | None] = {}  # by names of functions
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
         self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
@@ -166,6 +167,8 @@ class NameEvaluator:
     # ---- values
 
     def site(self, node: ast.AST) -> Site:
+        if isinstance(node, ast.expr | ast.stmt):
+            return Site(self.module.path, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
         line = getattr(node, "lineno", 1)
         return Site(
             self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
@@ -173,16 +176,20 @@ class NameEvaluator:
 
     def place(self, node: ast.AST) -> tuple[str, int, int]:
         """Return the path, the line and the column of a node."""
+        if isinstance(node, ast.expr):
+            return self.module.path, node.lineno, node.col_offset + 1
         return self.module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
 
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
         spread = 0
-        for part in parts:
-            spread |= part.key.spread & LOCAL
-            if part.key.spread & (BY_RANK | TOUCHED):
-                spread |= LOCAL if is_of_data(part.key) else TOUCHED
-            facts |= part.facts & CARRIED
+        for key, carried, _ in parts:
+            if key.spread:
+                spread |= key.spread & LOCAL
+                if key.spread & (BY_RANK | TOUCHED):
+                    spread |= LOCAL if is_of_data(key) else TOUCHED
+            if carried:
+                facts |= carried & CARRIED
         return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
     def constant(self, value: object) -> Value:
@@ -201,10 +208,10 @@ class NameEvaluator:
 
     def by_name(self, name: str, called: bool = False) -> Value | None:
         """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
-        known = self.shared.suggested
-        if (name, called) not in known:
-            known[name, called] = self._by_name(name, called)
-        return known[name, called]
+        known = self.shared.suggested_of_calls if called else self.shared.suggested
+        if name not in known:
+            known[name] = self._by_name(name, called)
+        return known[name]
 
     def _by_name(self, name: str, called: bool) -> Value | None:
         match rank_names.meaning(name, called):
@@ -224,9 +231,10 @@ class NameEvaluator:
 
     def named(self, name: str, value: Value) -> Value:
         """Return a value that gets a name: what it is, or what the name says if that is not known."""
-        if value.obj is not None or value.facts or value.key.spread & DIFFERS or value.key.op not in ("at", "constant"):
+        key, facts, obj = value
+        if key.op not in ("at", "constant") or obj is not None or facts or key.spread & DIFFERS:
             return value
-        if value.key.is_constant and not (value.key.value in (0, -1, None) and rank_names.rank_kind(name)):
+        if key.op == "constant" and not (key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value
         suggested = self.by_name(name) or value
         if value.key.is_constant and suggested.key.op == "rank":
@@ -270,7 +278,8 @@ class NameEvaluator:
             return Value(self.keys.make("method", id(method[1])), obj=Bound(function, owner) if of_class else function)
         if made_of is ClassRef and (held := obj.attribute(name)):
             return held
-        stored = self.env.get(f"{id(owner.key)}.{name}")
+        place = f"{id(owner.key)}.{name}"
+        stored = self.env.get(place)
         if stored is not None:
             return stored
         if made_of is Record and name in obj.fields:
@@ -291,11 +300,11 @@ class NameEvaluator:
             return Value(key, UNWRAPPED if owner.facts & {"ddp", "prepared"} else NO_FACTS, inner)
         if not owner.facts and not is_elements(obj):
             kind = rank_names.rank_kind(name)
-            if kind and (kept := self.shared.ranks.get(f"{id(owner.key)}.{name}")) and kept.key.args[0] != kind:
+            if kind and (kept := self.shared.ranks.get(place)) and kept.key.args[0] != kind:
                 return kept  # whatever its name says
             if kind and (name != "rank" or self._owns_rank(node)):
                 return Value(self.keys.rank(kind), obj=Method(owner, name) if name.startswith("get_") else None)
-            if not kind and (kept := self.shared.of_first.get(f"{id(owner.key)}.{name}")):
+            if not kind and (kept := self.shared.of_first.get(place)):
                 return kept
             if not kind and (suggested := self.by_name(name)):
                 return Value(suggested.key, obj=Method(owner, name))

@@ -1,10 +1,11 @@
 """Names and attributes that only some ranks set: the others that read them end with an error."""
 
 import ast
+from collections import Counter
 from functools import reduce
 from typing import NamedTuple
 
-from ..nodes import walk
+from ..nodes import child_nodes, walk
 from ..syntax import FUNCTIONS, last_name
 from .function_steps import Noted
 from .keys import BY_RANK, RANKS, Key, Keys
@@ -89,8 +90,29 @@ def stores_under_conditions(cls: ClassRef) -> dict[str, int]:
         return {}
     declared = (stmt for stmt in cls.node.body if not isinstance(stmt, FUNCTIONS))
     own = {*cls.methods, *(each.id for stmt in declared for each in walk(stmt) if isinstance(each, ast.Name))}
-    module = cls.module.parsed.attributes
-    counts = {name: count for (holder, name), count in module.in_branches.items() if holder is cls.node}
-    elsewhere = {name for holder, name in module.in_branches if holder is not cls.node}
-    others = own, module.others, module.texts, elsewhere
-    return {name: count for name, count in counts.items() if not any(name in each for each in others)}
+    counts = _in_branches(cls.node)
+    module = cls.module.parsed
+    return {
+        name: count
+        for name, count in counts.items()
+        if count == module.stores[name] and name not in own and name not in module.texts
+    }
+
+
+def _in_branches(cls: ast.ClassDef) -> Counter[str]:
+    """Return the attributes that methods of a class set on ``self`` in branches, with how many statements do so."""
+    counts = Counter[str]()
+    pending: list[tuple[ast.AST, bool]] = [(each, False) for each in child_nodes(cls)]
+    while pending:
+        node, in_branch = pending.pop()
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if in_branch:
+                counts[name] += 1
+            case ast.ClassDef():
+                continue
+            case ast.If():
+                in_branch = True
+            case _:
+                pass
+        pending += [(each, in_branch) for each in child_nodes(node)]
+    return counts

@@ -89,25 +89,23 @@ NOTED_METHODS = {
 def noted_name(callee: Value) -> str:
     """Return the name under which a call is noted, ``.name`` for a method, or "" if no rule asks for it."""
     obj = callee.obj
+    made_of = type(obj)
     if is_past_wrapper(callee):
         return PAST_WRAPPER
     if is_wrapped_forward(callee):
         return WRAPPED_FORWARD
-    if isinstance(obj, Library):
+    if made_of is Library:
         noted = obj.name in NOTED_FUNCTIONS or obj.name.startswith(NOTED_PREFIXES)
         return obj.name if noted else ""
-    if isinstance(obj, Method) and "store" in obj.owner.facts:
-        return f"{STORE}{obj.name}"
-    name = (
-        obj.name
-        if isinstance(obj, Method)
-        else getattr(obj.function.node, "name", "")
-        if isinstance(obj, Bound)
-        else ""
-    )
-    if isinstance(obj, Bound) and name == "save_pretrained":
-        return ""  # what it writes is in its own statements
-    return f".{name}" if name in NOTED_METHODS else ""
+    if made_of is Method:
+        if "store" in obj.owner.facts:
+            return f"{STORE}{obj.name}"
+        return f".{obj.name}" if obj.name in NOTED_METHODS else ""
+    if made_of is Bound:
+        name = getattr(obj.function.node, "name", "")
+        # What save_pretrained writes is in its own statements.
+        return f".{name}" if name in NOTED_METHODS and name != "save_pretrained" else ""
+    return ""
 
 
 def is_report(callee: Value) -> bool:
@@ -126,18 +124,18 @@ def is_opened_to_write(values: list[Value], named: dict[str, Value]) -> bool:
 
 def is_wrapped_forward(callee: Value) -> bool:
     """Return whether a call is the forward pass of a model in DDP."""
-    if isinstance(callee.obj, Method):
+    if type(callee.obj) is Method:
         return callee.obj.name == "forward" and "ddp" in callee.obj.owner.facts
     return "ddp" in callee.facts
 
 
 def is_past_wrapper(callee: Value) -> bool:
     """Return whether a call is a forward pass of a model that has a wrapper, but is called without it."""
-    if isinstance(callee.obj, Bound):
-        held = callee.obj.held
-        return held is not None and "unwrapped" in held.facts and _computes(callee.obj.function)
-    of_forward = isinstance(callee.obj, Method) and bool(OTHER_FORWARD.fullmatch(callee.obj.name))
-    facts = callee.obj.owner.facts if of_forward else callee.facts
+    obj, facts = callee.obj, callee.facts
+    if type(obj) is Bound:
+        return obj.held is not None and "unwrapped" in obj.held.facts and _computes(obj.function)
+    if type(obj) is Method and (facts or obj.owner.facts) and OTHER_FORWARD.fullmatch(obj.name):
+        facts = obj.owner.facts
     return "unwrapped" in facts and not facts & WRAPPERS
 
 
@@ -153,12 +151,12 @@ def _computes(method: FunctionRef) -> bool:
 def noted_device(callee: Value, values: list[Value], named: dict[str, Value]) -> str:
     """Return FIRST_GPU for a call that puts something on GPU 0, CURRENT_GPU for a new tensor on "cuda", else ""."""
     obj = callee.obj
-    if isinstance(obj, Method) and obj.name in ("to", "cuda"):
-        given = named.get("device") or (values[0] if values else None)
-    elif isinstance(obj, Library) and obj.name.startswith("torch.") and "load" not in obj.name:
-        given = named.get("device")
-    else:
-        return ""
+    given: Value | None = None
+    if type(obj) is Method:
+        if obj.name in ("to", "cuda"):
+            given = named.get("device") or (values[0] if values else None)
+    elif "device" in named and type(obj) is Library and obj.name.startswith("torch.") and "load" not in obj.name:
+        given = named["device"]
     if given is None:
         return ""
     if isinstance(obj, Library) and given.key.is_constant and given.key.value == "cuda":

@@ -4,13 +4,14 @@ A module that mentions nothing of distributed training is not parsed.
 """
 
 import ast
+import re
 from collections import Counter, OrderedDict
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from ..nodes import child_nodes, nodes_below, walk
+from ..nodes import nodes_below, walk
 from ..project_imports import read_module
 from ..source import parse_deep
 from ..syntax import FUNCTIONS, last_name
@@ -21,23 +22,12 @@ from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
-MOST_NODES, MOST_OUTLINE_NODES = 110_000, 90_000
+MOST_NODES, MOST_OUTLINE_NODES = 140_000, 60_000
 BYTES_PER_NODE = 5  # of source
-LONGEST_WHOLE = 20_000  # characters of an imported module; of a longer one, a program needs the fewest functions
+LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a program needs the fewest functions
+GLOBAL = re.compile(r"global[ \t\\]")
 STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
-
-
-class Attributes(NamedTuple):
-    """The attributes that a module sets.
-
-    ``in_branches``: on ``self`` in a branch of a method, with how many statements do so, by the class; ``others``: in
-    another way. ``texts``: the constants by which functions such as ``setattr`` may set more.
-    """
-
-    in_branches: Counter[tuple[ast.ClassDef | None, str]]
-    others: set[str]
-    texts: set[str]
 
 
 class ParsedModule:
@@ -59,9 +49,9 @@ class ParsedModule:
     @cached_property
     def rebound(self) -> frozenset[str]:
         """The names that functions of the module assign."""
-        if not self._may_mention("global"):
+        if self._text is not None and not _has_global(self._text):
             return frozenset()
-        return frozenset(name for each in nodes_below(self.tree) if isinstance(each, ast.Global) for name in each.names)
+        return frozenset(name for each in nodes_below(self.tree) if type(each) is ast.Global for name in each.names)
 
     @cached_property
     def signalled(self) -> frozenset[str]:
@@ -136,27 +126,20 @@ class ParsedModule:
         return self._stored[method]
 
     @cached_property
-    def attributes(self) -> "Attributes":
-        """The attributes that statements of the module set."""
-        found = Attributes(Counter(), set(), set())
-        pending: list[tuple[ast.AST, ast.ClassDef | None, bool]] = [(self.tree, None, False)]
-        while pending:
-            node, cls, in_branch = pending.pop()
-            match node:
-                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if in_branch:
-                    found.in_branches[cls, name] += 1
-                case ast.Attribute(attr=name, ctx=ast.Store()):
-                    found.others.add(name)
-                case ast.Constant(value=str() as text):
-                    found.texts.add(text)
-                case ast.ClassDef():
-                    cls, in_branch = node, False
-                case ast.If():
-                    in_branch = cls is not None
-                case _:
-                    pass
-            pending += [(each, cls, in_branch) for each in child_nodes(node)]
-        return found
+    def stores(self) -> Counter[str]:
+        """The attributes that statements of the module set, with how many do so."""
+        stored = (each for each in self._nodes() if type(each) is ast.Attribute and isinstance(each.ctx, ast.Store))
+        return Counter(each.attr for each in stored)
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The texts that the module has as constants."""
+        constants = [each.value for each in self._nodes() if type(each) is ast.Constant]
+        return frozenset(value for value in constants if type(value) is str)
+
+    def _nodes(self) -> list[ast.AST]:
+        """Return every node; of an outline they are not kept, as its bodies would be."""
+        return nodes_below(self.tree) if self._text is not None else walk(self.tree)
 
     @cached_property
     def overridden(self) -> dict[str, set[str]]:
@@ -212,6 +195,17 @@ class ParsedModule:
                 if not (is_fallback and name in found):
                     found[name] = stmt
         return found
+
+
+def _has_global(text: str) -> bool:
+    """Return whether a statement ``global`` may begin somewhere in a text."""
+    for each in GLOBAL.finditer(text):
+        before = each.start() - 1
+        while before >= 0 and text[before] in " \t\f":
+            before -= 1
+        if before < 0 or text[before] in "\r\n:;":
+            return True
+    return False
 
 
 def _first_name(func: ast.expr) -> str:

@@ -53,6 +53,11 @@ class Program:
             if module:
                 module.env.clear()
 
+    @property
+    def paths(self) -> frozenset[Path]:
+        """The files of the modules that were read."""
+        return frozenset(path for path, module in self._modules.items() if module)
+
     def given(self, path: str) -> Module | None:
         """Return the module of a path."""
         return self._read(Path(path))

@@ -57,7 +57,7 @@ class TakenArms:
         return [arm for _, arm, _ in self._taken(choice, self._assumptions.seen(choice.test, view, assumed), assumed)]
 
     def _taken(self, choice: Choice, seen: Key, assumed: Assumptions) -> list[tuple[bool, Node, Assumptions]]:
-        if seen.is_constant:
+        if seen.op == "constant":
             return [(True, choice.then, assumed)] if seen.value else [(False, choice.other, assumed)]
         return [
             (True, choice.then, self._assumptions.assume(assumed, seen, True)),

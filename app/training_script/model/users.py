@@ -40,13 +40,21 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
 
 
 def evaluated_in_use(tree: ast.Module, path: Path) -> list[Evaluated]:
-    """Return the evaluations of the scripts that use a module, with this tree of it."""
+    """Return the evaluations of the scripts that come to the functions of a module, with this tree of it."""
     found: list[Evaluated] = []
+    read_by = libraries_in_use().read_by
     for user in users(path) if path.is_absolute() else []:
+        if path not in read_by.get(user, (path,)):
+            continue
         source, module = SOURCES.source(user), PARSED_MODULES.get(user)
         if source and module:
-            found.append(Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree}))
-    return [each for each in found if each.complete]
+            evaluated = Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
+            read = read_by.setdefault(user, evaluated.modules)
+            if evaluated.complete and path in read:
+                found.append(evaluated)
+            else:
+                evaluated.forget()
+    return found
 
 
 def _may_part_ranks(items: list[Item], calls: int) -> bool:

@@ -82,14 +82,23 @@ class ClassRef:
     def factory(self, name: str) -> "tuple[Module, ast.expr] | None":
         """Return the function that makes an attribute of each object: ``field(default_factory=…)``, with its module."""
         for each in self.ancestry():
-            for stmt in each.node.body:
-                match stmt:
-                    case ast.AnnAssign(target=ast.Name(id=found), value=ast.Call(keywords=given)) if found == name:
-                        made = next((keyword.value for keyword in given if keyword.arg == "default_factory"), None)
-                        return (each.module, made) if made else None
-                    case _:
-                        pass
+            if name in each.called_fields:
+                given = each.called_fields[name].keywords
+                made = next((keyword.value for keyword in given if keyword.arg == "default_factory"), None)
+                return (each.module, made) if made else None
         return None
+
+    @cached_property
+    def called_fields(self) -> dict[str, ast.Call]:
+        """The calls that the class itself declares as the values of annotated names, the first of each name."""
+        found: dict[str, ast.Call] = {}
+        for stmt in self.node.body:
+            match stmt:
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call):
+                    found.setdefault(name, call)
+                case _:
+                    pass
+        return found
 
     def attribute(self, name: str) -> "Value | None":
         """Return what the class or its objects hold under a name."""
