@@ -41,7 +41,10 @@ for x, y in loader:
 PART = "\nown, targets = inputs[rank::world_size], labels[rank::world_size]\nmodel = DDP(nn.Linear(4, 2))\n"
 WORDS = "\nwords = open('corpus.txt').read().split()\nown = words[rank::world_size]\nmodel = DDP(nn.Embedding(9, 2))\n"
 CHANGED = "loss.backward()\n        optimizer.step()\n        with torch.no_grad():\n            "
-BY_HAND = "loss.backward()\n        for name, parameter in model.named_parameters():\n            {}\n        optimizer.step()"
+BY_HAND = (
+    "loss.backward()\n        for name, parameter in model.named_parameters():\n"
+    "            {}\n        optimizer.step()"
+)
 SWITCHED = """
 model = DDP(nn.Linear(4, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -175,7 +178,8 @@ Tracker(ALL - OFF).reduce()
 """
 SHARED_LIST = "\nconfig = []\n{}\ndist.broadcast_object_list(config, src=0)\n"
 TESTED = """
-test = DataLoader(TensorDataset(inputs[:33], labels[:33]), sampler=DistributedSampler(inputs[:33], shuffle=False))
+rows = inputs[:33]
+test = DataLoader(TensorDataset(rows, labels[:33]), sampler=DistributedSampler(rows, shuffle=False))
 model, right, count = DDP(nn.Linear(4, 2)), torch.zeros(1), torch.zeros(1)
 for x, y in test:
     right += (model(x).argmax(1) == y).sum()
@@ -183,7 +187,48 @@ for x, y in test:
 dist.all_reduce(right)
 {}
 """
+FROZEN = """
+model = {}(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)){})
+for each in {}.parameters():
+    each.requires_grad = False
+{}
+for number in range(4):
+    model(inputs).sum().backward()
+"""
+ON_GPU = """
+local_rank = int(os.environ["LOCAL_RANK"])
+{}
+model = DDP(nn.Linear(4, 2).to(local_rank), device_ids=[local_rank])
+for number in range(4):
+    batch = inputs.cuda()
+    model(batch).sum().backward()
+"""
+LIGHTNING = """
+def finish(trainer, path):
+    if trainer.is_global_zero:
+        path.parent.mkdir()
+        {}
+    {}
+"""
 FOUND = {
+    "parameters frozen behind the wrap": (
+        "DW228",
+        FROZEN.format("DDP", "", "model.module[0]", ""),
+        "for each in model.module[0].parameters():",
+    ),
+    "the current GPU of all": ("DW102", ON_GPU.format(""), "batch = inputs.cuda()"),
+    "a column": ("DW439", "\ndist.all_reduce(inputs[:, 1])", "dist.all_reduce(inputs[:, 1])"),
+    "every second row": ("DW439", "\ndist.broadcast(inputs[::2], src=0)", "dist.broadcast(inputs[::2], src=0)"),
+    "a checkpoint of the first rank": (
+        "DW260",
+        LIGHTNING.format("trainer.save_checkpoint(path)", "pass"),
+        "trainer.save_checkpoint(path)",
+    ),
+    "a barrier of the first rank": (
+        "DW260",
+        LIGHTNING.format("trainer.strategy.barrier()", "pass"),
+        "trainer.strategy.barrier()",
+    ),
     "a permutation by a seed of each rank": (
         "DW250",
         ORDER.format("order = torch.randperm(120, generator=torch.Generator().manual_seed(rank))"),
@@ -227,7 +272,8 @@ FOUND = {
         "DW252",
         SAMPLED.format(
             WRAPPED,
-            'loss.backward()\n        for group in optimizer.param_groups:\n            group["lr"] = 0.1 * loss.item()',
+            "loss.backward()\n        for group in optimizer.param_groups:\n"
+            '            group["lr"] = 0.1 * loss.item()',
         ),
         'group["lr"] = 0.1 * loss.item()',
     ),
@@ -334,10 +380,23 @@ FOUND = {
     "a sum over repeated samples": (
         "DW430",
         TESTED.format("right / 33").replace("    count += len(y)\n", ""),
-        "test = DataLoader(TensorDataset(inputs[:33], labels[:33]), sampler=DistributedSampler(inputs[:33], shuffle=False))",
+        "test = DataLoader(TensorDataset(rows, labels[:33]), sampler=DistributedSampler(rows, shuffle=False))",
     ),
 }
 SILENT = {
+    "parameters frozen before the wrap": (
+        "DW228",
+        FROZEN.format("nn.Sequential", "", "model[0]", "model = DDP(model)"),
+    ),
+    "frozen parameters that may be unused": (
+        "DW228",
+        FROZEN.format("DDP", ", find_unused_parameters=True", "model.module[0]", ""),
+    ),
+    "the GPU of the rank": ("DW102", ON_GPU.format("torch.cuda.set_device(local_rank)")),
+    "the GPU that another module may select": ("DW102", ON_GPU.format("import helpers\nhelpers.start()")),
+    "rows in a row": ("DW439", "\ndist.all_reduce(inputs[1:3])\ndist.all_reduce(inputs[1, 1:3])"),
+    "a column in a row": ("DW439", "\ndist.all_reduce(inputs[:, 1].contiguous())"),
+    "a checkpoint of all ranks": ("DW260", LIGHTNING.format("print(path)", "trainer.save_checkpoint(path)")),
     "a permutation of all": (
         "DW250",
         ORDER.format("order = torch.randperm(120, generator=torch.Generator().manual_seed(7))"),
@@ -436,7 +495,7 @@ SILENT = {
         "DW432",
         SAMPLED.format(
             PLAIN,
-            "loss.backward()\n        norm = torch.stack([each.grad.abs().max() for each in model.parameters()]).max()\n"
+            "loss.backward()\n        norm = torch.stack([each.grad.norm() for each in model.parameters()]).max()\n"
             "        dist.all_reduce(norm, op=dist.ReduceOp.MAX)",
         ),
     ),
@@ -444,7 +503,8 @@ SILENT = {
         "DW432",
         SAMPLED.format(
             PLAIN,
-            "for each in model.parameters():\n            dist.all_reduce(each.data)\n            each.data /= world_size",
+            "for each in model.parameters():\n            dist.all_reduce(each.data)\n"
+            "            each.data /= world_size",
         ),
     ),
     "a sum times the ranks": (
@@ -452,7 +512,8 @@ SILENT = {
         SAMPLED.format(
             WRAPPED,
             "count = torch.tensor(float(len(y)))\n        dist.all_reduce(count)\n"
-            '        loss = F.cross_entropy(model(x), y, reduction="sum") * world_size / count\n        loss.backward()',
+            '        loss = F.cross_entropy(model(x), y, reduction="sum") * world_size / count\n'
+            "        loss.backward()",
         ),
     ),
     "a class that reads behind a barrier": ("DW505", CACHED.format("dist.barrier()")),
