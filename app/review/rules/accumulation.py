@@ -174,18 +174,16 @@ def _meet(first: Sequence[Condition], second: Sequence[Condition]) -> bool:
     others = {leaf for test in tests for leaf in _leaves(test)} - lengths
     counters = {each for each in others if each.op in COUNTERS}
     totals = others - counters
-    if len(lengths) != 1 or len(counters) != 1 or len(totals) > 1:
+    written = len(lengths) > 1 and all(each.is_constant for each in lengths)
+    if not (written or len(lengths) == 1) or len(counters) != 1 or len(totals) > 1:
         return False
-    (length,), (counter,) = lengths, counters
+    length, (counter,) = next(iter(lengths)), counters
     if not all(_is_number_of_rounds(each, counter, test) for each in totals for test in tests):
         return False
-    cycles = (length.value,) if length.is_constant else CYCLES
+    cycles: list[dict[Key, int]] = [{}] if length.is_constant else [{length: each} for each in CYCLES]
     rounds = [{counter: n, **dict.fromkeys(totals, total)} for total in range(1, ROUNDS) for n in range(total)]
     return all(
-        any(
-            all(_value(each.test, {**numbers, length: cycle}) == each.truth for each in (*first, *second))
-            for numbers in rounds
-        )
+        any(all(_value(each.test, numbers | cycle) == each.truth for each in (*first, *second)) for numbers in rounds)
         for cycle in cycles
     )
 

@@ -17,6 +17,10 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 
 LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
+MEANS = {
+    f"torch.nn.functional.{name}" for name in ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss")
+}
+MEANS |= {f"torch.nn.functional.binary_cross_entropy{more}" for more in ("", "_with_logits")}
 REDUCED_BY_HAND = re.compile(r"comm_hook|no_sync|\.grad\b[^\n]*\bop=|(?:reduce|sync)\w*\([^\n)]*\.grad")
 
 
@@ -39,6 +43,15 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                     if each.values and "graph" in each.values[0].facts
                 ],
                 patch=partial(without_division, script, fact.node) if script.is_here(reach) else None,
+            )
+        elif fact.owner and "graph" in fact.owner.facts and reach.several and _is_mean_of_ranks(fact.owner.key):
+            yield from violation_at(
+                script,
+                reach,
+                "this loss is the mean over the rank's batch, multiplied by the number of ranks, and nothing is summed "
+                "over the ranks: the gradients that DDP averages are larger by that number",
+                0.7,
+                severity="warning",
             )
         elif fact.owner and "graph" in fact.owner.facts and reach.several and _is_divided_by_sum(fact.owner.key):
             yield from violation_at(
@@ -91,6 +104,19 @@ def _is_divided_by_sum(loss: Key) -> bool:
             return False
         loss = left
     return False
+
+
+def _is_mean_of_ranks(loss: Key) -> bool:
+    """Return whether a mean over the batch of this rank is multiplied by the number of ranks, and by nothing else."""
+    if loss.op != "binary" or loss.args[0] != "Mult":
+        return False
+    sides = loss.args[1:]
+    others = [each for each in sides if each.op != "world"]
+    if len(others) != 1 or any(part.op in ("shared", "filled") for part in parts(loss)):
+        return False
+    mean = others[0]
+    texts = {part.value for part in parts(mean) if part.is_constant}
+    return mean.op == "call" and mean.args[0] in MEANS and not texts & {"sum", "none"}
 
 
 def _is_sum(key: Key) -> bool:

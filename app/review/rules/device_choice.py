@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK
 from ...training_script.model.library_functions import KNOWN_MODULES
 from ...training_script.model.noted_calls import CURRENT_GPU, FIRST_GPU
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.nodes import nodes_below
+from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.torch_names import imports_os, torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -18,12 +20,15 @@ SET = "torch.cuda.set_device"
 CHOSEN = re.compile(r"set_device|device_ids?\b|CUDA_VISIBLE_DEVICES|cuda\.device\(|[\"']cuda:|cuda\(\w|device\([^)]*,")
 WITHOUT_DEVICE = KNOWN_MODULES | {"torchvision", "torchaudio", "PIL", "sklearn", "scipy", "pandas", "matplotlib"}
 ON_GPU = re.compile(r"\.cuda\(\)|\.to\([\"']cuda[\"']\)|device ?= ?(?:torch\.device\()?[\"']cuda[\"']")
+# What selects the GPU of a rank, or hides those of the others.
+SELECTS = re.compile(r"set_device|cuda\.device\(|CUDA_VISIBLE_DEVICES|device_id\b|init_device|cuda\.current_device")
 SELECT, OF_RANK = "select-gpu", "gpu-of-rank"
 DEVICE = "f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\""
 
 
 def check_selection(script: Script, run: Run) -> Iterator[Violation]:
     """DW102: yield the process groups of NCCL in scripts that use GPUs and never select one."""
+    yield from _on_first(script, run)
     made = list(run.of(INIT))
     if not made or script.mentions(CHOSEN) or not script.mentions(ON_GPU) or not _imports_only(script, WITHOUT_DEVICE):
         return
@@ -32,6 +37,34 @@ def check_selection(script: Script, run: Run) -> Iterator[Violation]:
             message = "no rank selects its GPU: all of them use GPU 0, where NCCL accepts one process only"
             patch = (lambda fact=fact: _select(script, fact)) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.7, patch=patch)
+
+
+def _on_first(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield what ranks put on the current GPU, which none of them selects, where the model is on that of the rank."""
+    ids = [
+        given for reach, fact in run.of(*DDP_CLASSES) if reach.several and (given := argument(fact, 1, "device_ids"))
+    ]
+    if not any(given.key.spread & BY_RANK for given in ids) or script.mentions(SELECTS) or any(run.of(SET)):
+        return
+    if not _imports_only(script, WITHOUT_DEVICE):
+        return  # a module of the project may select it
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="cuda"), args=[], keywords=[]):
+                pass
+            case ast.Call(func=ast.Attribute(attr="to"), args=[ast.Constant(value="cuda"), *_]):
+                pass
+            case _:
+                continue
+        yield Violation(
+            line=node.lineno,
+            column=node.col_offset + 1,
+            end_line=node.end_lineno or node.lineno,
+            message="every rank puts this on GPU 0, as none selects its GPU with torch.cuda.set_device: the model is "
+            "on the GPU of the rank",
+            confidence=0.75,
+        )
+        return
 
 
 def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:

@@ -10,9 +10,10 @@ from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
 from ..patches.shared_values import wait_for_writer
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import in_function_of, violation_at
 
-LOAD = "torch.load"
+LOADS = {"torch.load": "f", "numpy.load": "file", "safetensors.torch.load_file": "filename"}
+WRITES = ("numpy.save", "numpy.savez", "numpy.savez_compressed")
 
 
 def check_read(script: Script, run: Run) -> Iterator[Violation]:
@@ -37,7 +38,7 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
                 line = early[-1].fact.site.line
                 yield from violation_at(
                     script,
-                    reach,
+                    in_function_of(reach, early),
                     f"ranks read this file without waiting for the rank that writes it (line {line})",
                     0.8,
                     patch=partial(wait_for_writer, script, reach),
@@ -81,6 +82,8 @@ def _written(fact: Noted) -> Value | None:
         return fact.owner
     if fact.name == "torch.save":
         return argument(fact, 1, "f")
+    if fact.name in WRITES:
+        return argument(fact, 0, "file")
     return argument(fact, 0, "file") if fact.name == "open" and _mode(fact)[:1] in ("w", "x") else None
 
 
@@ -88,8 +91,8 @@ def _read(fact: Noted) -> Value | None:
     """Return the path of a file that a call reads."""
     if fact.name in (".read_text", ".read_bytes"):
         return fact.owner
-    if fact.name == LOAD:
-        return argument(fact, 0, "f")
+    if fact.name in LOADS:
+        return argument(fact, 0, LOADS[fact.name])
     return argument(fact, 0, "file") if fact.name == "open" and _mode(fact)[:1] == "r" else None
 
 

@@ -15,12 +15,15 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.change_before_wrap import change_before_wrap
 from ..rule_context import Script, Violation
 from ..violations import violation_at
+from .chosen_layers import ALLOWS_UNUSED
 from .replicas import LAYER
 from .unshared_parts import learns
 
 RANDOM_INIT = re.compile(
     r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
 )
+
+TRAINED_AGAIN = re.compile(r"requires_grad\s*=\s*(?!False)\S|requires_grad_\(")
 
 LATE = (
     "made all copies equal (line {}): each rank has random numbers of its own there, or gradients that are not reduced"
@@ -31,6 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield what gives a model in DDP other parameters, or gradients that DDP does not reduce."""
     yield from _new_parameters(script, run)
     yield from _new_gradients(script, run)
+    yield from _frozen_late(script, run)
 
 
 def _new_gradients(script: Script, run: Run) -> Iterator[Violation]:
@@ -57,6 +61,49 @@ def _new_gradients(script: Script, run: Run) -> Iterator[Violation]:
                 severity=None if script.is_here(reach) else "warning",
             )
             return
+
+
+def _frozen_late(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the loops that freeze parameters of a model which DDP has wrapped to learn all of them."""
+    wraps = [(reach, fact) for reach, fact in run.of(*DDP_CLASSES) if reach.several and script.is_here(reach)]
+    if len(wraps) != 1 or script.mentions(TRAINED_AGAIN) or ALLOWS_UNUSED & wraps[0][1].named.keys():
+        return
+    reach, wrap = wraps[0]
+    stmt = script.source.statement_of(wrap.node)
+    names = [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
+    for each in _following(script, stmt) if len(names) == 1 and names[0] else ():
+        if names[0] in _assigned(each):
+            return
+        for loop in ast.walk(each):
+            if (
+                isinstance(loop, ast.For)
+                and (frozen := _frozen(loop))
+                and dotted_name(frozen).startswith(f"{names[0]}.")
+            ):
+                yield Violation(
+                    line=loop.lineno,
+                    column=loop.col_offset + 1,
+                    end_line=loop.body[-1].end_lineno or loop.lineno,
+                    message="these parameters are frozen after DDP wrapped the model (line "
+                    f"{reach.fact.site.line}): it waits for their gradients as before, and raises an error in the next "
+                    "step",
+                    confidence=0.8,
+                )
+
+
+def _frozen(loop: ast.For) -> ast.expr | None:
+    """Return the part of a model of which a loop freezes each parameter."""
+    match loop:
+        case ast.For(
+            target=ast.Name(id=each),
+            iter=ast.Call(func=ast.Attribute(value=part, attr="parameters")),
+            body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id=held), attr="requires_grad")], value=off)],
+        ) if each == held and isinstance(off, ast.Constant) and off.value is False:
+            while isinstance(part, ast.Subscript):
+                part = part.value
+            return part
+        case _:
+            return None
 
 
 def _is_off(run: Run, fact: Noted) -> bool:

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.model.collective_effects import SAME
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key
+from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
@@ -27,6 +28,7 @@ CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip
 
 def check_some(script: Script, run: Run) -> Iterator[Violation]:
     """DW229: yield the steps of an optimizer, a scheduler or a sampler of all ranks that only some ranks make."""
+    yield from check_own(script, run)
     made = {
         fact.result.key: fact.name
         for reach, fact in _noted(run)
@@ -46,8 +48,47 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
         yield from violation_at(script, reach, f"only some ranks step this {what}: {effect}", 0.9)
 
 
+def check_own(script: Script, run: Run) -> Iterator[Violation]:
+    """DW229: yield the steps that each rank makes or leaves out by its own data, with gradients of all ranks."""
+    optimizers = {fact.result.key for reach, fact in _noted(run) if is_optimizer(fact.name) and reach.ranks == ALL}
+    if not optimizers or not any(reach.several for reach, _ in run.of(*DDP_CLASSES)):
+        return
+    backward: Reach | None = None
+    for reach in run.reached:
+        if reach.name == BACKWARD:
+            backward = reach
+        elif reach.name == ".step" and backward and isinstance(reach.fact, Noted) and _is_of(reach.fact, optimizers):
+            own = [each for each in reach.conditions if each not in backward.conditions and _is_of_own_data(each.test)]
+            if own and reach.several and reach.ranks == ALL and reach.loops == backward.loops:
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"each rank makes this step or leaves it out by its own data (line {own[0].site.line}), after all "
+                    "of them have averaged the gradients: the models of the ranks differ from then on",
+                    0.75,
+                    severity="warning",
+                    branch=own[0].site.line if own[0].site.path == script.source.path else None,
+                )
+
+
+def _is_of_own_data(test: Key) -> bool:
+    """Return whether what a rank computes of its batches decides a condition, rather than their number."""
+    if not test.spread & LOCAL or any(part.op in SAME for part in parts(test)):
+        return False
+    pending = [test]
+    while pending:
+        each = pending.pop()
+        if each.op in ("length", "number", "counted", "altered", "changing") or not each.spread & LOCAL:
+            continue
+        if each.op in ("local", "at"):
+            return True
+        pending += [arg for arg in each.args if isinstance(arg, Key)]
+    return False
+
+
 def check_late(script: Script, run: Run) -> Iterator[Violation]:
-    """DW230: yield the reductions of gradients that come after the step that uses them."""
+    """DW230: yield the reductions of gradients that come, or end, after the step that uses them."""
+    yield from _pending(script, run)
     optimizers = {fact.result.key for _, fact in _noted(run) if is_optimizer(fact.name)}
     stepped: Reach | None = None
     reduced = False
@@ -68,6 +109,32 @@ def check_late(script: Script, run: Run) -> Iterator[Violation]:
                     place,
                     "the gradients are averaged after the optimizer has used them: each rank steps with its own, and "
                     "the models drift apart",
+                    0.85,
+                )
+
+
+def _pending(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the steps of an optimizer while a reduction of gradients is under way for which something waits later."""
+    optimizers = {fact.result.key for _, fact in _noted(run) if is_optimizer(fact.name)}
+    begun: Reach | None = None
+    reported: set[Site] = set()
+    for at, reach in enumerate(run.reached):
+        if reach.name == ".wait":
+            begun = None
+        elif not isinstance(reach.fact, Noted):
+            continue
+        elif reach.name == REDUCE and _is_of_gradient(reach.fact) and reach.loops:
+            flag = reach.fact.named.get("async_op")
+            begun = reach if flag and flag.key is run.keys.true and reach.several else begun
+        elif begun and reach.name == ".step" and _is_of(reach.fact, optimizers) and reach.fact.site not in reported:
+            waits = any(each.name == ".wait" and each.loops[:1] == reach.loops[:1] for each in run.reached[at:])
+            if waits and begun.loops[:1] == reach.loops[:1]:
+                reported.add(reach.fact.site)
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"the reduction of the gradients (line {begun.fact.site.line}) is only waited for behind this "
+                    "step, which uses what is there before its end",
                     0.85,
                 )
 

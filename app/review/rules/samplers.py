@@ -176,7 +176,19 @@ def _is_sampler(call: Noted, run: Run) -> bool:
 
 def _shuffles(sampler: Noted, run: Run) -> bool:
     shuffle = argument(sampler, 3, "shuffle")
-    return "**" not in sampler.named and (shuffle is None or shuffle.key is run.keys.true)
+    return "**" not in sampler.named and (
+        shuffle is None or shuffle.key is run.keys.true or _asks_for_training(shuffle)
+    )
+
+
+def _asks_for_training(shuffle: Value) -> bool:
+    """Return whether a choice is made by the name of a part of the data: ``shuffle=part == "train"``."""
+    match shuffle.key.op, shuffle.key.args:
+        case "compare", (("Eq" | "NotEq") as name, *sides):
+            texts = [each.value for each in sides if each.is_constant and isinstance(each.value, str)]
+            return any(("train" in text) == (name == "Eq") for text in texts)
+        case _:
+            return False
 
 
 def _is_zero(rank: Key) -> bool:

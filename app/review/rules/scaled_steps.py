@@ -23,8 +23,10 @@ SUMMED_LOSS = re.compile(r"""reduction\s*=\s*["']sum|\.sum\(\)""")
 
 
 def check_sums(script: Script, run: Run) -> Iterator[Violation]:
-    """DW432: yield the gradients that are summed over the ranks and divided by nothing."""
-    sums = [(reach, fact) for reach, fact in run.of(ALL_REDUCE) if _sums_gradients(run, reach, fact)]
+    """DW432: yield the gradients or parameters that are summed over the ranks and divided by nothing."""
+    held = {fact.result.key for _, fact in run.of(".parameters", ".named_parameters")}
+    yield from _other_operations(script, run, held)
+    sums = [(reach, fact) for reach, fact in run.of(ALL_REDUCE) if _sums(run, reach, fact, held)]
     if not sums or any(run.of(*DDP_CLASSES)) or not all(script.is_here(reach) for reach, _ in sums):
         return
     losses = [fact.owner.key for _, fact in run.of(".backward") if fact.owner]
@@ -34,10 +36,13 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
     if any(_may_average(script, node, names) for node in nodes_below(script.source.tree)):
         return
     for reach, fact in sums[:1]:
+        given = argument(fact, 0, "tensor")
+        summed = "gradients" if given and "gradient" in given.facts else "parameters"
+        effect = "each step is" if summed == "gradients" else "they are"
         yield from violation_at(
             script,
             reach,
-            "the gradients of all ranks are summed and divided by nothing: each step is larger by the number of ranks",
+            f"the {summed} of all ranks are summed and divided by nothing: {effect} larger by the number of ranks",
             0.8,
             patch=partial(divide_sum, script, fact.node) if len(sums) == 1 else None,
         )
@@ -49,11 +54,44 @@ def _is_scaled(loss: Key) -> bool:
     return any(each.op in (*SAME, "world") or _is_scaled(each) for each in factors)
 
 
-def _sums_gradients(run: Run, reach: Reach, fact: Noted) -> bool:
-    given, op, group = argument(fact, 0, "tensor"), argument(fact, 1, "op"), argument(fact, 2, "group")
+def _sums(run: Run, reach: Reach, fact: Noted, held: set[Key]) -> bool:
+    """Return whether a reduction sums gradients or parameters of all ranks."""
+    op, group = argument(fact, 1, "op"), argument(fact, 2, "group")
     summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
     of_all = group is None or group.key is run.keys.none
-    return reach.several and summed and of_all and given is not None and "gradient" in given.facts
+    return reach.several and summed and of_all and _is_of_model(fact, held)
+
+
+def _is_of_model(reduction: Noted, held: set[Key]) -> bool:
+    """Return whether a reduction is one of gradients, or of the parameters of a model."""
+    given = argument(reduction, 0, "tensor")
+    if given is None:
+        return False
+    key = given.key.args[0] if given.key.op == "attribute" and given.key.args[1] == "data" else given.key
+    return "gradient" in given.facts or (key.op == "element" and any(part in held for part in parts(key)))
+
+
+def _is_gradient(key: Key) -> bool:
+    """Return whether a value is a gradient itself, rather than something computed from one."""
+    while key.op == "attribute" and key.args[1] == "data":
+        key = key.args[0]
+    return key.op == "attribute" and key.args[1] == "grad"
+
+
+def _other_operations(script: Script, run: Run, held: set[Key]) -> Iterator[Violation]:
+    """Yield the reductions of gradients or parameters by something else than a sum or a mean."""
+    for reach, fact in run.of(ALL_REDUCE):
+        op, given = argument(fact, 1, "op"), argument(fact, 0, "tensor")
+        name = op.obj.name.rpartition(".")[2] if op and isinstance(op.obj, Library) else ""
+        is_norm = given is not None and "gradient" in given.facts and not _is_gradient(given.key)
+        if name in ("MAX", "MIN", "PRODUCT") and reach.several and _is_of_model(fact, held) and not is_norm:
+            yield from violation_at(
+                script,
+                reach,
+                f"{name} of the gradients or parameters of the ranks is not their mean: the ranks train with another "
+                "value than one process with all data",
+                0.85,
+            )
 
 
 def _may_average(script: Script, node: ast.AST, gradients: set[str]) -> bool:

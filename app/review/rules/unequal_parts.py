@@ -208,8 +208,13 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
             for _, loader in run.of(*LOADER_CLASSES)
             if (given := argument(loader, 3, "sampler")) and given.key is sampler.result.key
         }
-        for _, reduction, given in _sent(run, "all_reduce"):
-            if any(_goes_over(each.grown, loaders) for each in parts(given.key) if each.grown):
+        sums = [
+            (reduction, {each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders)})
+            for _, reduction, given in _sent(run, "all_reduce")
+        ]
+        counts = {each for _, summed in sums for each in summed if _counts_samples(each)}
+        for reduction, summed in sums:
+            if summed and not counts:  # of a ratio both count what is repeated
                 yield from violation_at(
                     script,
                     reach,
@@ -233,6 +238,16 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=collected.site.path, line=collected.site.line, message="gathered here")],
                 )
                 break
+
+
+def _counts_samples(summed: Key) -> bool:
+    """Return whether each round of a loop adds the number of its samples, or one, to a sum."""
+    grown = summed.grown
+    match (grown.after.op, grown.after.args) if grown else ("", ()):
+        case "binary", ("Add", over, added) if grown and over is grown.over:
+            return added.op in ("length", "size", "constant") or not added.spread & DIFFERS
+        case _:
+            return False
 
 
 def _cuts_off(script: Script) -> bool:

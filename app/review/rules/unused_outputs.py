@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from ...training_script.model.keys import Key
+from ...training_script.model.keys import LOCAL, Key
 from ...training_script.model.lengths import PAIR, truth
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Run, argument
@@ -52,8 +52,8 @@ def _outputs(loss: Key, forward: set[Key]) -> set[int]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        if each in forward:
-            return set()  # with all of them
+        if each in forward or (each.op == "at" and each.spread & LOCAL):
+            return set()  # with all of them, or with what a call that is not followed makes of some
         if each.op == "item" and each.args[0] in forward and each.args[1].is_constant:
             found.add(each.args[1].value)
             continue

@@ -3,6 +3,7 @@
 import ast
 
 from ..syntax import last_name
+from .amounts import DISTINCT
 from .buffers import has_buffers
 from .effects import Effect
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
@@ -149,6 +150,20 @@ class EffectEvaluator(RankEvaluator):
             key = self.keys.make(change, owner.key, *(value.key for value in values))
             facts = owner.facts.union(*(value.facts & CARRIED for value in values))
             self.env[target.id] = Value(key, facts)
+        elif isinstance(target, ast.Attribute) and owner.obj == () and change == "appended" and values:
+            self._fill_attribute(target, owner, values[0])
+
+    def _fill_attribute(self, target: ast.Attribute, empty: Value, added: Value) -> None:
+        """An empty list that an object holds gets elements: as many on each rank, unless its data decide it."""
+        obj, path = self.evaluate(target.value).obj, self.path[-1]
+        if isinstance(obj, Instance) and target.attr in obj.cls.attributes:
+            key = self.keys.make("appended", empty.key, added.key)
+            over = (each.key for each in self.loops if each.key.spread & LOCAL)
+            chosen = next((part for key in over for part in parts(key) if part.op in ("selected", DISTINCT)), None)
+            test = path if path.spread & LOCAL else chosen
+            made = Value(self.keys.make("if", test, key, empty.key) if test else key)
+            self.shared.count_stores += obj.cls.attributes[target.attr].key is not made.key
+            obj.cls.attributes[target.attr] = made
 
     def _loader(self, node: ast.Call, values: Values, named: Named) -> Value:
         sampler = named.get("sampler") or named.get("batch_sampler")

@@ -277,7 +277,10 @@ class ExpressionEvaluator(OrderEvaluator):
         return self._sequence(node, node.elts)
 
     def _Set(self, node: ast.Set) -> Value:
-        return self._sequence(node, node.elts)
+        value = self._sequence(node, node.elts)
+        # The hash of a text is another one in each process, and so is the order of several.
+        texts = len(node.elts) > 1 and all(map(_is_text, value.key.args)) and value.key.op == "sequence"
+        return value._replace(facts=value.facts | UNORDERED_FACT, obj=None) if texts else value
 
     def _Dict(self, node: ast.Dict) -> Value:
         names = [self.evaluate(each) for each in node.keys]

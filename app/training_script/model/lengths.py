@@ -134,6 +134,10 @@ def length(key: Key, rank: Member) -> int | None:
             return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
         case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
             return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
+        case "item", (_, Key(op="item" | "call") as chosen):  # by a list of places
+            return length(chosen, rank)
+        case "appended", (held, _):
+            return _computed(operator.add, length(held, rank), 1)
         case (("enumerate" | "rows"), (held, *_)):
             return length(held, rank)
         case "compare", (_, left, right):
@@ -329,7 +333,9 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
         return _of_joined(given[0], rank)
     if short == "stack" and given:
         return length(given[0], rank)
-    if short == "arange":
+    if name == "numpy.random.permutation" and given:
+        return number(given[0], rank) if number(given[0], rank) is not None else length(given[0], rank)
+    if short in ("arange", "numpy.arange"):
         return _of_range([number(each, rank) for each in given[:3]])
     if short == "linspace" and len(given) > 2:
         return number(given[2], rank)

@@ -39,13 +39,14 @@ SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups
 OF_SUBGROUP = frozenset({"group", "members", "own"})
 MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collections.OrderedDict"}
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
+COUNTED = {"numpy.arange", "numpy.random.permutation"}  # arrays of which the length follows from what they are given
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 WRAPPED = {"ddp", "engine", "apex"}
 OF_TYPE = "is instance"  # whether an object is of a type
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
     r"|format|get|info|int|items?|join|keys|log|numpy|open|pop|print|put|read|split|startswith|strip|to|values|warn(?:ing)?"
-    r"|write"
+    r"|write|zero_grad|set_postfix|set_description|add_scalars|update"
 )
 BUILTINS = frozenset(dir(builtins))
 
@@ -189,11 +190,15 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.constant(True)
         if name in LOADS and values:
             return self._loaded(node, values[0])
+        if name in COUNTED and values:
+            return self._computed(name, values)
         if name.startswith("torch."):
             given = [*values, *named.values()]
             if name in ("torch.matmul", "torch.mm") and len(given) == 2:
                 return across(given[0], given[1], self._computed(name, given))
-            return self._computed(name, given) if given else self.unknown(node)
+            if given or (name.startswith("torch.nn.") and last.endswith("Loss")):
+                return self._computed(name, given)
+            return self.unknown(node)
         return self._opaque(callee, node, values, named)
 
     def _next(self, element: Key, iterated: Value, node: ast.Call) -> Key:
@@ -208,11 +213,14 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         result = self.unknown(node, callee, *values, *named.values())
         if result.facts:
             result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
-        foreign = result.key.spread & LOCAL and not isinstance(node.func, ast.Attribute)
+        own = isinstance(node.func, ast.Attribute) or callee.key.op == "call"
+        foreign = result.key.spread & LOCAL and not own
         return result._replace(facts=result.facts | {"foreign"}) if foreign else result
 
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""
+        if callee.key.op == "call" and str(callee.key.args[0]).startswith("torch.nn."):
+            return True
         if name := self.qualified(callee):
             return name.partition(".")[0] in KNOWN_MODULES or name in BUILTINS
         if isinstance(node.func, ast.Name):

@@ -15,6 +15,7 @@ from .values import Bound, FunctionRef, Library, Method, Value
 
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
+    *("numpy.load", "safetensors.torch.load_file"),
     *("shutil.copy", "shutil.copyfile", "shutil.copy2", *library_effects.FUNCTIONS),
     *("torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
@@ -73,6 +74,7 @@ NOTED_METHODS = {
         "zero_grad",
         "no_sync",
     ),
+    *("wait", "consolidate_state_dict"),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *(
         "prepare",

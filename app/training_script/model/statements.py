@@ -278,6 +278,9 @@ class StatementEvaluator(ExpressionEvaluator):
             known = cls.attributes.get(name)
             if known is not None and self.path[-1].spread & LOCAL and value.obj is None and not value.facts:
                 value = Value(self.keys.either(self.path[-1], value.key, known.key))
+            path = self.path[-1]
+            if known is not None and known.key is self.keys.none and path.spread & BY_RANK and not path.spread & LOCAL:
+                value = value._replace(key=self.keys.either(path, value.key, known.key))  # None on the other ranks
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
                     known = None
@@ -288,7 +291,8 @@ class StatementEvaluator(ExpressionEvaluator):
                     known = None
             if known is not None and known.key is not value.key:
                 key = self.keys.make("one of", known.key, value.key)
-                value = Value(key, known.facts | value.facts, value.obj or known.obj)
+                filled = () in (known.obj, value.obj) and None in (known.obj, value.obj)  # of a list that is emptied
+                value = Value(key, known.facts | value.facts, None if filled else value.obj or known.obj)
             before = cls.attributes.get(name)
             self.shared.count_stores += before is None or before.key is not value.key
             cls.attributes[name] = value

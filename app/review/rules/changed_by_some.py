@@ -1,0 +1,105 @@
+"""DW256: modules without DDP that only some ranks load or change, and that all ranks use."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.reach import ALL, Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
+from ...training_script.torch_classes import DDP_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .own_changes import IN_PLACE
+
+SHARES = re.compile(r"broadcast|scatter|sync_|all_?reduce\(\s*\w*param")
+CHANGES = re.compile(r"load_state_dict|\.parameters\(\)")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the states and changes that only some ranks give to a module with which all of them compute."""
+    if not run.distributed or not script.mentions(CHANGES) or script.mentions(SHARES):
+        return
+    for reach, fact in run.of(".load_state_dict"):
+        module = fact.node.func.value if isinstance(fact.node.func, ast.Attribute) else None
+        if module is None or reach.ranks == ALL or reach.unsure or not script.is_here(reach):
+            continue
+        if use := _use_by_all(script, module):
+            yield from violation_at(
+                script,
+                reach,
+                f"only some ranks load this state, and all of them compute with the module (line {use.lineno}): the "
+                "others use what it began with",
+                0.8,
+            )
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=target, attr=method)) if method in IN_PLACE:
+                module = _owner(script, target)
+            case _:
+                continue
+        if module is not None and _is_of_some(script, node) and (use := _use_by_all(script, module)):
+            yield Violation(
+                line=node.lineno,
+                column=node.col_offset + 1,
+                end_line=node.end_lineno or node.lineno,
+                message=f"only some ranks change this module, and all of them compute with it (line {use.lineno}): the "
+                "others use what it began with",
+                confidence=0.75,
+            )
+
+
+def _owner(script: Script, target: ast.expr) -> ast.expr | None:
+    """Return the module of which a loop goes through the parameters, if the target is one of these."""
+    while isinstance(target, ast.Attribute) and target.attr == "data":
+        target = target.value
+    at: ast.AST | None = target
+    while at is not None and not isinstance(at, FUNCTIONS):
+        match at:
+            case ast.For(target=ast.Name() as name, iter=over) if dotted_name(name) == dotted_name(target):
+                return _of_parameters(over)
+            case ast.For(target=ast.Tuple(elts=names), iter=ast.Call(func=ast.Name(id="zip"), args=[*over])):
+                for name, each in zip(names, over, strict=False):
+                    if dotted_name(target) and dotted_name(name) == dotted_name(target):
+                        return _of_parameters(each)
+            case _:
+                pass
+        at = script.source.parents.get(at)
+    return None
+
+
+def _of_parameters(over: ast.expr) -> ast.expr | None:
+    is_call = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute)
+    return over.func.value if is_call and over.func.attr == "parameters" else None
+
+
+def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
+    """Return a call with which all ranks compute with a module that has no wrapper."""
+    name = dotted_name(module)
+    inside = {
+        dotted_name(given)
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, ast.Call) and script.names.qualified(node.func) in DDP_CLASSES
+        if (given := call_argument(node, "module", 0)) is not None
+    }
+    if not name or name in inside or name.endswith(".module"):
+        return None
+    for made in script.names.origins(module):
+        if isinstance(made, ast.Call) and script.names.qualified(made.func) in DDP_CLASSES:
+            return None
+    made = script.names.bindings(module)
+    for node in nodes_below(script.source.tree):
+        is_use = isinstance(node, ast.Call) and dotted_name(node.func) == name and made
+        if is_use and script.names.bindings(node.func) == made and not _is_of_some(script, node):
+            return node
+    return None
+
+
+def _is_of_some(script: Script, node: ast.AST) -> bool:
+    """Return whether a condition on the rank is around a node, in its function."""
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, FUNCTIONS):
+        if isinstance(at, ast.If | ast.IfExp) and script.depends_on_rank(at.test):
+            return True
+        at = script.source.parents.get(at)
+    return False

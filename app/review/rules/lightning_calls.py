@@ -1,0 +1,49 @@
+"""DW260: calls of a trainer of Lightning that need every rank, on the first one only."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, dotted_name
+from ..rule_context import Script, Violation
+
+FIRST = ".is_global_zero"
+OF_ALL = {"save_checkpoint", "fit", "validate", "test", "predict"}
+OF_STRATEGY = {"barrier", "broadcast", "reduce", "all_gather"}
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the calls in a branch for the first rank that wait for the others."""
+    del run
+    if FIRST not in script.source.text:
+        return
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.If) or not dotted_name(node.test).endswith(FIRST):
+            continue
+        trainer = dotted_name(node.test).removesuffix(FIRST)
+        for stmt in node.body:
+            for call in _calls(stmt):
+                owner, _, name = dotted_name(call.func).rpartition(".")
+                waits = name in OF_ALL if owner == trainer else owner == f"{trainer}.strategy" and name in OF_STRATEGY
+                if waits:
+                    yield Violation(
+                        line=call.lineno,
+                        column=call.col_offset + 1,
+                        end_line=call.end_lineno or call.lineno,
+                        message=f"{name} of the trainer waits for all ranks, and only the first one comes here (line "
+                        f"{node.lineno})",
+                        confidence=0.85,
+                        branch=node.lineno,
+                    )
+
+
+def _calls(stmt: ast.stmt) -> Iterator[ast.Call]:
+    pending: list[ast.AST] = [stmt]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, FUNCTIONS):
+            continue
+        if isinstance(each, ast.Call):
+            yield each
+        pending += ast.iter_child_nodes(each)

@@ -1,0 +1,121 @@
+"""DW251: statistics of one rank's part of the data, by which the ranks prepare their data or weigh their losses."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.amounts import BATCH, DISTINCT
+from ...training_script.model.collective_effects import SAME
+from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ..rule_context import Script, Violation
+
+REDUCED = {"mean", "std", "var", "median", "quantile", "min", "max", "amin", "amax", "std_mean", "var_mean"}
+STATISTIC = re.compile(r"\b(?:mean|std|var|median|quantile|min|max|amin|amax)\(|weight=|enumerate\(|\.fit\w*\(")
+LOSSES = re.compile(r"torch\.nn\.(?:CrossEntropyLoss|BCEWithLogitsLoss|NLLLoss|BCELoss)")
+FITTED = re.compile(r"sklearn\.(?:preprocessing|feature_extraction|decomposition|impute)\.")
+SHARED = re.compile(r"gather_object|broadcast_object")  # what makes tables of all ranks of those of each
+MESSAGE = (
+    "{} of this rank's part of the data, which each rank computes for itself: the ranks train one model on data that "
+    "they {} differently"
+)
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the means, weights and numberings that each rank computes of its own part and trains with."""
+    if not run.distributed or not script.mentions(STATISTIC):
+        return
+    found: dict[int, tuple[ast.expr, str, str]] = {}
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.BinOp(left=left, op=ast.Sub() | ast.Div(), right=right) if _is_of_part(script, left):
+                for made in _statistics(script, right):
+                    found.setdefault(made.lineno, (made, "a statistic", "scale"))
+            case ast.Call(func=function, keywords=given) if LOSSES.fullmatch(script.names.qualified(function)):
+                for each in given:
+                    if each.arg in ("weight", "pos_weight") and _is_own(script, each.value):
+                        found.setdefault(node.lineno, (node, "the weights of the classes are", "weigh"))
+            case ast.DictComp(generators=[ast.comprehension(iter=ast.Call() as over)]) if _numbers_own(script, over):
+                found.setdefault(node.lineno, (node, "the numbers of the members are", "number"))
+            case ast.Call(func=ast.Attribute(value=owner, attr="fit" | "fit_transform"), args=[data, *_]):
+                made = [each for each in script.names.origins(owner) if isinstance(each, ast.Call)]
+                if any(FITTED.match(script.names.qualified(each.func)) for each in made) and _is_of_part(script, data):
+                    found.setdefault(node.lineno, (node, "this is fitted to the values", "prepare"))
+            case _:
+                pass
+    for made, what, effect in found.values():
+        yield Violation(
+            line=made.lineno,
+            column=made.col_offset + 1,
+            end_line=made.end_lineno or made.lineno,
+            message=MESSAGE.format(what, effect),
+            confidence=0.75,
+        )
+
+
+def _is_of_part(script: Script, node: ast.expr) -> bool:
+    """Return whether a value is made of the rank's part of a dataset, and of no batch."""
+    key = script.evaluated.value(node)
+    return key is not None and _has_part(key)
+
+
+def _has_part(key: Key) -> bool:
+    found = False
+    for part in parts(key) if key.spread & BY_RANK else ():
+        if part.op in SAME or (part.op == "local" and part.args[0] == BATCH):
+            return False
+        found = found or (part.op == "item" and part.args[1].op == "slice" and bool(part.args[1].spread & BY_RANK))
+    return found
+
+
+def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
+    """Yield the calls that reduce all samples of the rank's part to the statistic that an expression holds."""
+    while isinstance(node, ast.BinOp):  # std + 1e-6
+        node = node.left
+    for made in (node, *script.names.origins(node)):
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in REDUCED:
+            is_function = script.names.qualified(made.func).startswith(("torch.", "numpy."))
+            data = made.args[0] if is_function and made.args else made.func.value
+            options = [
+                *made.args[int(is_function) :],
+                *(each.value for each in made.keywords if each.arg in ("dim", "axis")),
+            ]
+            of_samples = not options or (isinstance(options[0], ast.Constant) and options[0].value == 0)
+            if of_samples and _is_of_part(script, data):
+                yield made
+                return
+
+
+def _is_own(script: Script, weights: ast.expr) -> bool:
+    """Return whether weights of classes are computed from data of this rank, outside of a loop over batches."""
+    key = script.evaluated.value(weights)
+    if key is None or not key.spread & (LOCAL | BY_RANK) or any(part.op in SAME for part in parts(key)):
+        return False
+    return _has_part(key) or (bool(key.spread & LOCAL) and _comes_from_part(script, weights))
+
+
+def _comes_from_part(script: Script, node: ast.expr, depth: int = 4) -> bool:
+    """Return whether one of the expressions that a value is computed from is the rank's part of a dataset."""
+    for made in script.names.origins(node) if depth else ():
+        if isinstance(made, ast.expr):
+            inner = (each for each in ast.walk(made) if isinstance(each, ast.Name | ast.Attribute | ast.Subscript))
+            for each in inner:
+                if _is_of_part(script, each) or (each is not node and _comes_from_part(script, each, depth - 1)):
+                    return True
+    return False
+
+
+def _numbers_own(script: Script, over: ast.Call) -> bool:
+    """Return whether a table numbers the different members of the rank's part of the data."""
+    key = script.evaluated.value(over)
+    if dotted_name(over.func) != "enumerate" or key is None or script.mentions(SHARED):
+        return False
+    distinct = key.op == "enumerate" and key.args[0].op == DISTINCT and bool(key.spread & LOCAL)
+    at: ast.AST | None = over
+    while at is not None and not isinstance(at, FUNCTIONS):
+        if isinstance(at, LOOPS):
+            return False  # the members of a batch
+        at = script.source.parents.get(at)
+    return distinct

@@ -1,0 +1,38 @@
+"""DW258: states of a sharded optimizer that are taken before the ranks have sent their parts."""
+
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run, alternatives
+from ...training_script.nodes import nodes_below
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+ZERO = "torch.distributed.optim.ZeroRedundancyOptimizer"
+NAME = re.compile(r"\bZeroRedundancyOptimizer\b")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the states of a ZeroRedundancyOptimizer in programs that never consolidate it."""
+    if (
+        not script.mentions(NAME)
+        or "consolidate_state_dict" in script.source.text
+        or any(run.of(".consolidate_state_dict"))
+    ):
+        return
+    made = {
+        key
+        for node in nodes_below(script.source.tree)
+        if (call := getattr(node, "func", None)) is not None
+        and script.names.qualified(call).endswith(ZERO.rpartition(".")[2])
+        if (key := script.evaluated.value(node)) is not None
+    }
+    for reach, fact in run.of(".state_dict"):
+        if fact.owner and any(key in made for key in alternatives(fact.owner.key)) and not reach.unsure:
+            yield from violation_at(
+                script,
+                reach,
+                "each rank has only its part of the state of this optimizer: consolidate_state_dict has to be called "
+                "on all ranks first, and without it state_dict raises an error",
+                0.9,
+            )
