@@ -37,7 +37,7 @@ class LabPlot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the learner predicts before a job measures it: the right answer, the wrong ones, and the reason."""
+    """A question to be answered before a job measures it: the right answer, the wrong ones, and the reason."""
 
     text: str
     right: str

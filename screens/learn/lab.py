@@ -130,6 +130,8 @@ class LabScreen(LookupMixin, WizardScreen):
         stage = self.session.stage
         if stage == "answer" and self._entry.lab.question:
             return f"{question_text(self.session)}  g: answer · h: a hint"
+        if stage == "done" and self._entry.lab.question:
+            return "→: the reason"
         return NEXT_KEYS[stage]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
