@@ -87,7 +87,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 def lab_ids(*extra: Path) -> set[str]:
     """Return the ids of all labs, read or not."""
-    return {path.parent.name for path in _descriptions(extra)}
+    return {path.parent.name for path in lab_paths(*extra)}
 
 
 def read_labs(*extra: Path) -> dict[str, Lab]:
@@ -96,7 +96,7 @@ def read_labs(*extra: Path) -> dict[str, Lab]:
     Raises:
         KnowledgeError: A description is not valid.
     """
-    return {path.parent.name: read_lab(path) for path in _descriptions(extra)}
+    return {path.parent.name: read_lab(path) for path in lab_paths(*extra)}
 
 
 def read_lab(path: Path) -> Lab:
@@ -116,7 +116,8 @@ def read_lab(path: Path) -> Lab:
     return msgspec.structs.replace(lab, id=id_, cause=cause, directory=path.parent)
 
 
-def _descriptions(extra: tuple[Path, ...]) -> list[Path]:
+def lab_paths(*extra: Path) -> list[Path]:
+    """Return the descriptions of all labs, the built-in ones first."""
     return [path for root in (BUILT_IN, *extra) for path in sorted((root / LABS).glob(f"*/{DESCRIPTION}"))]
 
 

@@ -26,18 +26,13 @@ class QuizItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     id: str = ""
 
 
-def quiz_ids(*extra: Path) -> list[str]:
-    """Return the ids of all questions, read or not."""
-    return [path.stem for path in _paths(extra)]
-
-
 def read_quiz(*extra: Path) -> list[QuizItem]:
     """Return the built-in questions and those of further knowledge directories, in the order of their names.
 
     Raises:
         KnowledgeError: A question is not valid.
     """
-    return [read_quiz_item(path) for path in _paths(extra)]
+    return [read_quiz_item(path) for path in quiz_paths(*extra)]
 
 
 def read_quiz_item(path: Path) -> QuizItem:
@@ -55,5 +50,6 @@ def read_quiz_item(path: Path) -> QuizItem:
     return msgspec.structs.replace(item, id=path.stem)
 
 
-def _paths(extra: tuple[Path, ...]) -> list[Path]:
+def quiz_paths(*extra: Path) -> list[Path]:
+    """Return the files of all questions, the built-in ones first."""
     return [path for root in (BUILT_IN, *extra) for path in sorted((root / QUIZ).glob("*.yaml"))]

@@ -13,6 +13,7 @@ from ...knowledge.schema import Knowledge
 from ...knowledge.yaml_file import KnowledgeError, line_of
 from ..errors import UserError
 from ..exit_codes import ExitCode
+from ..labs.check_labs import lab_problems
 from ..options import Options, knowledge_directories, knowledge_for
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
@@ -34,7 +35,8 @@ def command() -> None:
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @common_options
 def check(directory: Path | None, options: Options) -> int:
-    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns, terms, chapters.
+    """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns, terms, chapters,
+    labs, the quiz.
 
     The examples of the team's entries must lead to them.
 
@@ -46,6 +48,7 @@ def check(directory: Path | None, options: Options) -> int:
     try:
         knowledge, problems = read_valid_knowledge(*extra, thorough=True)
         problems += _problems_of_examples(knowledge, extra) + _problems_of_chapters(knowledge, extra)
+        problems += lab_problems(knowledge, extra)
     except KnowledgeError as error:  # of a built-in entry
         knowledge, problems = None, [error]
     if options.json:
