@@ -39,7 +39,7 @@ class LabPlot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the learner predicts before a job measures it: the right answer, the wrong ones, and the reason."""
+    """A prediction before a job measures the result: the right answer, the wrong ones, and the reason."""
 
     text: str
     right: str
@@ -203,7 +203,8 @@ def _problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
         return None
     cause = knowledge.causes.get(lab.cause)
     if cause is None:
-        return "title", f"its directory is named {lab.cause!r}, and there is no such cause"
+        key = "title" if lab.cause == lab.id else "cause"
+        return key, f"no cause {lab.cause!r}: name the directory for one, or name one with cause:"
     if lab.fix and lab.fix not in {*knowledge.rules, *(fix.id for fix in cause.fixes)}:
         return "fix", f"neither a fix of {lab.cause} nor a rule of the review: {lab.fix!r}"
     if unknown := next((guess for guess in lab.guesses if guess not in knowledge.causes), None):

@@ -26,11 +26,6 @@ class QuizItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     id: str = ""
 
 
-def quiz_ids(*extra: Path) -> list[str]:
-    """Return the ids of all questions, read or not."""
-    return [path.stem for path in _paths(extra)]
-
-
 def read_quiz(*extra: Path) -> list[QuizItem]:
     """Return the built-in questions and those of further knowledge directories, in the order of their names.
 
@@ -38,6 +33,18 @@ def read_quiz(*extra: Path) -> list[QuizItem]:
         KnowledgeError: A question is not valid.
     """
     return [read_quiz_item(path) for path in _paths(extra)]
+
+
+def read_valid_quiz(*extra: Path) -> tuple[list[QuizItem], list[KnowledgeError]]:
+    """Read as ``read_quiz`` does, but leave out invalid questions; return their errors too."""
+    items: list[QuizItem] = []
+    problems: list[KnowledgeError] = []
+    for path in _paths(extra):
+        try:
+            items.append(read_quiz_item(path))
+        except KnowledgeError as error:
+            problems.append(error)
+    return items, problems
 
 
 def read_quiz_item(path: Path) -> QuizItem:

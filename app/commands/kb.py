@@ -9,6 +9,7 @@ import click
 from ...knowledge.chapters import read_valid_chapters
 from ...knowledge.labs import DESCRIPTION, LABS, lab_ids, read_valid_labs
 from ...knowledge.loader import CAUSE_ID, read_valid_knowledge
+from ...knowledge.quiz import read_valid_quiz
 from ...knowledge.schema import Knowledge
 from ...knowledge.yaml_file import KnowledgeError, line_of
 from ..errors import UserError
@@ -36,7 +37,7 @@ def command() -> None:
 @common_options
 def check(directory: Path | None, options: Options) -> int:
     """Check all entries, also those of the team and of DIRECTORY: keys, types, ids, links, patterns, terms, chapters,
-    labs.
+    labs, the quiz.
 
     The examples of the team's entries must lead to them.
 
@@ -48,7 +49,7 @@ def check(directory: Path | None, options: Options) -> int:
     try:
         knowledge, problems = read_valid_knowledge(*extra, thorough=True)
         problems += _problems_of_examples(knowledge, extra) + _problems_of_chapters(knowledge, extra)
-        problems += read_valid_labs(knowledge, *extra)[1]
+        problems += read_valid_labs(knowledge, *extra)[1] + read_valid_quiz(*extra)[1]
     except KnowledgeError as error:  # of a built-in entry
         knowledge, problems = None, [error]
     if options.json:

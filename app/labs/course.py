@@ -7,6 +7,7 @@ import msgspec
 
 from ...knowledge.chapters import Chapter, read_valid_chapters
 from ...knowledge.labs import Lab, read_valid_labs
+from ...knowledge.quiz import read_valid_quiz
 from ...knowledge.schema import Knowledge
 from ..options import left_out_line
 from .progress import Progress
@@ -145,7 +146,8 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
         own = [labs[id_] for id_ in chapter.labs if id_ in labs]
         rows = [CourseLab(f"{number}.{place}", lab) for place, lab in enumerate(own, 1)]
         numbered.append(CourseChapter(str(number), chapter, rows))
-    return Course(numbered, [left_out_line(str(each)) for each in (*problems_of_chapters, *problems)])
+    problems = [*problems_of_chapters, *problems, *read_valid_quiz(*extra)[1]]
+    return Course(numbered, [left_out_line(str(each)) for each in problems])
 
 
 def _listed(each: CourseLab, progress: Progress) -> ListedLab:

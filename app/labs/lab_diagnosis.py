@@ -79,12 +79,9 @@ def repair_of(lab: Lab, found: LabDiagnosis, directory: Path, knowledge: Knowled
     Raises:
         UserError: The fix cannot be made for these files, or makes nothing that could be applied.
     """
-    if lab.fix in knowledge.rules:
-        fix = _rule_fix(lab, found)
-    else:
-        fix = _cause_fix(lab, found, knowledge)
-        if fix and lab.edits:
-            fix = msgspec.structs.replace(fix, patches=_patches(lab.edits, script_of(lab, directory).parent))
+    fix = _rule_fix(lab, found, knowledge) if lab.fix in knowledge.rules else _cause_fix(lab, found, knowledge)
+    if fix and lab.edits:
+        fix = msgspec.structs.replace(fix, patches=_patches(lab.edits, script_of(lab, directory).parent))
     if fix is None or not (fix.patches or fix.files or fix.start or fix.environ):
         raise UserError(f"the fix {lab.fix} cannot be made for these files", "reset the lab, then run it again")
     return Repair(fix=fix, launch=fix.start or lab.launch, environ=fix.environ)
@@ -95,11 +92,15 @@ def _cause_fix(lab: Lab, found: LabDiagnosis, knowledge: Knowledge) -> Fix | Non
     return next((each for each in fixes if each.id == lab.fix), None)
 
 
-def _rule_fix(lab: Lab, found: LabDiagnosis) -> Fix | None:
-    """Return the patches of a rule of the review, one after the other where it has several findings in a file."""
-    finding = next((each for each in found.context.findings if each.rule == lab.fix and each.fix), None)
-    if finding is None or finding.fix is None or not finding.fix.edits:
+def _rule_fix(lab: Lab, found: LabDiagnosis, knowledge: Knowledge) -> Fix | None:
+    """Return the patch of a rule of the review; without one, its text, which the edits of the lab follow."""
+    finding = next((each for each in found.context.findings if each.rule == lab.fix), None)
+    if finding is None:
         return None
+    if finding.fix is None or not finding.fix.edits:
+        rule = knowledge.rules[lab.fix]
+        named = Fix(id=lab.fix, cause=lab.cause, title=rule.fix, safety=rule.safety, why_unsafe=rule.why_unsafe)
+        return named if lab.edits else None
     before = Path(finding.path).read_text(encoding="utf-8")
     patch = FilePatch(path=finding.path, before=before, after=apply_edits(before, finding.fix.edits))
     return Fix(

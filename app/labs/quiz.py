@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ...knowledge.chapters import COLUMNS
-from ...knowledge.quiz import QuizItem, read_quiz
+from ...knowledge.quiz import QuizItem, read_valid_quiz
 from ...knowledge.schema import Knowledge
 from ..logs.analyse import analyse_logs
 from ..logs.read import source_of_text
@@ -29,13 +29,9 @@ class Quiz:
     """The questions in their order, and which of them comes next."""
 
     def __init__(self, knowledge: Knowledge, extra: Sequence[Path] = ()) -> None:
-        """Read the questions.
-
-        Raises:
-            KnowledgeError: A question is not valid.
-        """
+        """Read the questions; invalid ones are left out."""
         self.knowledge = knowledge
-        self.items = read_quiz(*extra)
+        self.items, _ = read_valid_quiz(*extra)
 
     @property
     def answers(self) -> dict[str, str]:

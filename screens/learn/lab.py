@@ -120,7 +120,11 @@ class LabScreen(LookupMixin, WizardScreen):
 
     def _show(self, part: str) -> None:
         self._part = part
-        tabs = [Content.styled(f" {each} ", "reverse" if each == part else "$muted") for each in self._available()]
+        names = {} if self._entry.lab.launch else {"code": "log"}
+        tabs = [
+            Content.styled(f" {names.get(each, each)} ", "reverse" if each == part else "$muted")
+            for each in self._available()
+        ]
         self.query_one("#parts", Static).update(Content.assemble(*(piece for tab in tabs for piece in (tab, " "))))
         size = self.query_one("#part", VerticalScroll).size
         self.query_one("#shown", Static).update(part_content(part, self.session, self._printed, self._report, size))
@@ -130,7 +134,9 @@ class LabScreen(LookupMixin, WizardScreen):
         stage = self.session.stage
         if stage == "answer" and self._entry.lab.question:
             return f"{question_text(self.session)}  g: answer · h: a hint"
-        return NEXT_KEYS[stage]
+        if stage == "done" and self._entry.lab.question:
+            return "→: the reason"
+        return NEXT_KEYS[stage] if self._entry.lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         name = {"guess": "answer"}.get(action, action)

@@ -18,6 +18,7 @@ from ..shell.state import WizardState
 from .prompt import Prompt
 
 LEAVE = {"b": "back to the chapter"}
+RUNS = "the job runs; it takes some seconds until its processes print"
 EDIT, RESTORE = "Edit your copy", "Restore its files"
 
 
@@ -90,6 +91,7 @@ def _run(prompt: Prompt, session: LabSession) -> None:
     run_it = f"Run it: {session.lab.launch}"
     if _edit_or_restore(session, _choose(prompt, [run_it, EDIT, RESTORE])):
         return
+    prompt.show_progress(RUNS)
     if not asyncio.run(session.start(lambda line: _show_line(prompt, line))):
         prompt.write("", f"  {not_shown_text(session)}")
         return
@@ -147,6 +149,7 @@ def _repair(prompt: Prompt, session: LabSession) -> None:
 def _prove(prompt: Prompt, session: LabSession) -> None:
     if _edit_or_restore(session, _choose(prompt, ["Prove it: run the repaired job", EDIT, RESTORE])):
         return
+    prompt.show_progress(RUNS)
     proof = asyncio.run(session.prove(lambda line: _show_line(prompt, line)))
     prompt.write(
         "", f"  {prompt.status_sign('ok' if proof.outcome == 'proved' else 'fail')} {proof.outcome}: {proof.what}"

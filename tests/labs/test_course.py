@@ -1,0 +1,41 @@
+"""Chapters and labs with their numbers."""
+
+from ddpwizard.app.labs.course import read_course
+from ddpwizard.app.labs.progress import LabProgress, Progress
+from ddpwizard.knowledge.labs import read_labs
+from helpers.built_in_knowledge import built_in_knowledge
+
+COURSE = read_course(built_in_knowledge())
+
+
+def test_every_lab_has_a_number_and_counts_once() -> None:
+    assert {each.lab.id for each in COURSE.labs} == read_labs().keys()
+    assert len(COURSE.labs) == len(read_labs())
+    numbers = [each.number for chapter in COURSE.chapters for each in chapter.labs]
+    assert len(numbers) == len(set(numbers)) > len(COURSE.labs), "some labs are in two chapters"
+    for number in numbers:
+        found = COURSE.lab(number)
+        assert found and found.number == number == COURSE.number_of(number)
+
+
+def test_a_lab_is_found_by_its_id_and_by_its_cause() -> None:
+    throttled = COURSE.number_of("throttled-rank")
+    lab = COURSE.lab(throttled)
+    assert lab and lab.lab.cause == "rank-paused"
+    assert COURSE.number_of("hangs") == "7" and COURSE.number_of("no-such") == ""
+    assert throttled in [each.number for each in COURSE.labs_of("hangs")]
+
+
+def test_names_that_are_suggested_do_not_have_the_answers() -> None:
+    assert not built_in_knowledge().causes.keys() & set(COURSE.names())
+
+
+def test_repaired_labs_are_counted_once() -> None:
+    twice = next(
+        each.lab.id
+        for chapter in COURSE.chapters
+        for each in chapter.labs
+        if sum(other.lab.id == each.lab.id for found in COURSE.chapters for other in found.labs) > 1
+    )
+    assert COURSE.repaired(Progress(labs={twice: LabProgress(repaired=True)})) == 1
+    assert COURSE.repaired(Progress()) == 0
