@@ -13,6 +13,7 @@ from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import Place
 from ddpwizard.app.fixes.undo import ListedFix
 from ddpwizard.app.labs.course import ListedChapter
+from ddpwizard.app.labs.quiz import ListedQuestion
 from ddpwizard.app.plan.batch_scaling import BatchScaling
 from ddpwizard.app.plan.exact_memory import TrackedStrategy
 from ddpwizard.app.plan.strategies.scaling_curve import ScalePoint
@@ -282,15 +283,22 @@ class RuleDocument(Rule, frozen=True, kw_only=True):
     id: str  # type: ignore[misc]
 
 
+class ChapterLab(msgspec.Struct):
+    """A lab of a chapter by its number and title; its cause is the answer."""
+
+    number: str
+    title: str
+
+
 class ChapterDocument(msgspec.Struct):
-    """A chapter (``explain CHAPTER``); ``labs`` are ids of causes."""
+    """A chapter (``explain CHAPTER``)."""
 
     id: str
     order: int
     title: str
     summary: str
     pages: list[str]
-    labs: list[str]
+    labs: list[ChapterLab]
 
 
 class TermDocument(Term, frozen=True, kw_only=True):
@@ -314,9 +322,10 @@ class ExplainSearchDocument(msgspec.Struct):
 
 
 class LearnDocument(msgspec.Struct):
-    """The chapters and labs, with what is done."""
+    """The chapters, labs and questions of the quiz, with what is done."""
 
     chapters: list[ListedChapter]
+    quiz: list[ListedQuestion]
 
 
 class EntryProblem(msgspec.Struct):
