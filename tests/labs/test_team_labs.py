@@ -146,11 +146,11 @@ def test_learn_and_check_report_an_invalid_lab_and_an_invalid_chapter(tmp_path: 
     assert listed.returncode == 0 and "What a rank is" in listed.stdout
     warnings = listed.stderr.splitlines()
     assert len(warnings) == 2 and all("it is left out → ddpwizard kb check" in line for line in warnings)
-    assert "there is no such cause" in warnings[1]
+    assert "no cause 'no-such-cause'" in warnings[1]
     plain = ddpwizard("learn", "--plain", "--knowledge", str(tmp_path), stdin="q\n")
-    assert plain.returncode == 0 and "there is no such cause" in plain.stdout, plain.stderr
+    assert plain.returncode == 0 and "no cause 'no-such-cause'" in plain.stdout, plain.stderr
     checked = ddpwizard("kb", "check", str(tmp_path))
-    assert checked.returncode == 1 and "there is no such cause" in checked.stdout and "ours.yaml" in checked.stdout
+    assert checked.returncode == 1 and "no cause 'no-such-cause'" in checked.stdout and "ours.yaml" in checked.stdout
 
 
 @walk
@@ -161,7 +161,7 @@ async def test_screen_of_the_course_shows_why_a_lab_is_left_out(tmp_path: Path) 
     app = WizardApp(WizardState(Options(knowledge=(tmp_path,))), "learn")
     async with app.run_test(size=(200, 40)) as pilot:
         await until(pilot, lambda: "What a rank is" in frame(pilot))
-        await until(pilot, lambda: "there is no such cause" in frame(pilot))
+        await until(pilot, lambda: "no cause 'no-such-cause'" in frame(pilot))
 
 
 def test_built_in_labs_are_valid():
