@@ -10,7 +10,7 @@ KNOWLEDGE = built_in_knowledge()
 ROW = {
     "id": "x",
     "text": "Training on 4 GPUs hangs at some update, and there is no message.",
-    "cause": "per-rank-decision",
+    "cause": "dataloader-stall",
 }
 
 
