@@ -48,12 +48,16 @@ WITHOUT_PATCH = {
     "review_classifier",
     "rollout_collector",
     "row_parallel",
+    "run_config",
     "shard_files",
     "sharded_save",
     "shared_queue",
     "signal_error",
     "speech_batches",
     "two_stages",
+    "uneven_join",
+    "vocab_first",
+    "zero_resume",
 }
 
 

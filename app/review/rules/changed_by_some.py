@@ -69,8 +69,11 @@ def _owner(script: Script, target: ast.expr) -> ast.expr | None:
 
 
 def _of_parameters(over: ast.expr) -> ast.expr | None:
-    is_call = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute)
-    return over.func.value if is_call and over.func.attr == "parameters" else None
+    match over:
+        case ast.Call(func=ast.Attribute(value=module, attr="parameters")):
+            return module
+        case _:
+            return None
 
 
 def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
@@ -88,11 +91,9 @@ def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
         if isinstance(made, ast.Call) and script.names.qualified(made.func) in DDP_CLASSES:
             return None
     made = script.names.bindings(module)
-    for node in nodes_below(script.source.tree):
-        is_use = isinstance(node, ast.Call) and dotted_name(node.func) == name and made
-        if is_use and script.names.bindings(node.func) == made and not _is_of_some(script, node):
-            return node
-    return None
+    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    uses = (each for each in calls if dotted_name(each.func) == name and script.names.bindings(each.func) == made)
+    return next((each for each in uses if made and not _is_of_some(script, each)), None)
 
 
 def _is_of_some(script: Script, node: ast.AST) -> bool:

@@ -50,5 +50,8 @@ def _joins(script: Script, context: ast.expr) -> bool:
         return False
     if script.names.qualified(context.func).endswith("distributed.algorithms.join.Join"):
         return True
-    is_method = isinstance(context.func, ast.Attribute) and context.func.attr == "join" and not context.args
-    return is_method and not isinstance(context.func.value, ast.Constant)
+    match context.func:
+        case ast.Attribute(value=owner, attr="join"):
+            return not context.args and not isinstance(owner, ast.Constant)
+        case _:
+            return False

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.keys import BY_RANK, DIFFERS, parts
 from ...training_script.model.reach import ALL, Run
+from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
 
@@ -67,5 +68,5 @@ def _one_name(script: Script, run: Run) -> Iterator[Violation]:
                 )
 
 
-def _is_of_all(path: tuple, ranks: int) -> bool:
+def _is_of_all(path: list[Value], ranks: int) -> bool:
     return ranks == ALL and bool(path) and not path[0].key.spread & DIFFERS

@@ -1,6 +1,7 @@
 """DW203, DW205 and DW232: DistributedSamplers without an epoch, with one of each rank, or for other ranks."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
@@ -10,7 +11,7 @@ from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Instance, Value
-from ...training_script.nodes import node_at
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..epoch_loops import EpochLoop
@@ -21,6 +22,7 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
 
+CYCLES = re.compile(r"\bcycle\(")
 SHARDS = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 OTHER_RANKS = {
     "local": "the local rank is passed as the rank: each node takes the same parts",
@@ -121,6 +123,7 @@ def _has_slice_of_rank(key: Key) -> bool:
 def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
     """DW203: yield the samplers of a training loop of several epochs that always have the same epoch."""
     made = [(reach, fact) for reach, fact in run.of(*SAMPLER_CLASSES) if reach.several and _shuffles(fact, run)]
+    yield from _repeated(script, run, {fact.result.key for _, fact in made})
     if not made or not run.distributed or any(each.loops and _changes(fact) for each, fact in run.of(".set_epoch")):
         return
     own = script.source.text.count("set_epoch") - sum(1 for _ in run.of(".set_epoch"))
@@ -146,6 +149,29 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
                     0.8,
                     branch=loops[0][1][0].site.line if loops[0][1][0].site.path == script.source.path else None,
                     patch=partial(_set_epoch, script, fact, loops[0][1]) if script.is_here(reach) else None,
+                )
+
+
+def _repeated(script: Script, run: Run, shuffling: set[Key]) -> Iterator[Violation]:
+    """Yield the loaders that ``itertools.cycle`` goes through: it keeps the batches of the first epoch."""
+    if not shuffling or not run.distributed or not script.mentions(CYCLES):
+        return
+    loaders = {
+        loader.result.key
+        for _, loader in run.of(*LOADER_CLASSES)
+        if (given := argument(loader, 3, "sampler")) and given.key in shuffling
+    }
+    for node in nodes_below(script.source.tree):
+        if isinstance(node, ast.Call) and script.names.qualified(node.func) == "itertools.cycle" and node.args:
+            key = script.evaluated.value(node.args[0])
+            if key is not None and key in loaders:
+                yield Violation(
+                    line=node.lineno,
+                    column=node.col_offset + 1,
+                    end_line=node.end_lineno or node.lineno,
+                    message="cycle keeps the batches of the first epoch and gives them again: whatever epoch the "
+                    "sampler has, every epoch has the same order",
+                    confidence=0.8,
                 )
 
 

@@ -1,14 +1,16 @@
 """DW258: states of a sharded optimizer that are taken before the ranks have sent their parts."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 from ...training_script.model.reach import Run, alternatives
 from ...training_script.nodes import nodes_below
+from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
-ZERO = "torch.distributed.optim.ZeroRedundancyOptimizer"
+ZERO = "ZeroRedundancyOptimizer"
 NAME = re.compile(r"\bZeroRedundancyOptimizer\b")
 
 
@@ -23,8 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     made = {
         key
         for node in nodes_below(script.source.tree)
-        if (call := getattr(node, "func", None)) is not None
-        and script.names.qualified(call).endswith(ZERO.rpartition(".")[2])
+        if isinstance(node, ast.Call) and last_name(node.func) == ZERO
         if (key := script.evaluated.value(node)) is not None
     }
     for reach, fact in run.of(".state_dict"):

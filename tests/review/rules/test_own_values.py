@@ -210,7 +210,22 @@ def finish(trainer, path):
         {}
     {}
 """
+REPEATED = """
+sampler = DistributedSampler(inputs{})
+loader = DataLoader(TensorDataset(inputs, labels), batch_size=10, sampler=sampler)
+model, batches = DDP(nn.Linear(4, 2)), itertools.cycle(loader)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for number in range(len(loader)):
+        x, y = next(batches)
+        F.cross_entropy(model(x), y).backward()
+"""
 FOUND = {
+    "a loader that is cycled": (
+        "DW203",
+        REPEATED.format(""),
+        "model, batches = DDP(nn.Linear(4, 2)), itertools.cycle(loader)",
+    ),
     "parameters frozen behind the wrap": (
         "DW228",
         FROZEN.format("DDP", "", "model.module[0]", ""),
@@ -384,6 +399,7 @@ FOUND = {
     ),
 }
 SILENT = {
+    "a loader in one order that is cycled": ("DW203", REPEATED.format(", shuffle=False")),
     "parameters frozen before the wrap": (
         "DW228",
         FROZEN.format("nn.Sequential", "", "model[0]", "model = DDP(model)"),
