@@ -3,6 +3,7 @@
 Boundary node features are exchanged with the two neighbouring partitions
 before every message-passing step.
 """
+
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -29,8 +30,8 @@ class Partition:
         feats = torch.randn(nodes_per_part * world, dim, generator=g)
         label = (feats[:, 0] + feats.roll(1, 0)[:, 0] > 0).long()
         lo = rank * nodes_per_part
-        self.x = feats[lo:lo + nodes_per_part]
-        self.y = label[lo:lo + nodes_per_part]
+        self.x = feats[lo : lo + nodes_per_part]
+        self.y = label[lo : lo + nodes_per_part]
 
     def halo(self, h):
         first, last = h[:1].detach().contiguous(), h[-1:].detach().contiguous()

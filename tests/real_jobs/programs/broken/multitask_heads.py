@@ -1,4 +1,5 @@
 """Shared encoder with one head per task; each step draws one task per worker."""
+
 import random
 
 import torch

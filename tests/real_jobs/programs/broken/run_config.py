@@ -1,4 +1,5 @@
 """Hyper-parameters are drawn on rank 0 and shared with the other workers."""
+
 import dataclasses
 import random
 import time

@@ -1,4 +1,5 @@
 """CTC acoustic model on synthetic filterbanks."""
+
 import random
 
 import torch

@@ -1,4 +1,5 @@
 """Tabular regression with early stopping on the validation MSE."""
+
 import argparse
 import copy
 

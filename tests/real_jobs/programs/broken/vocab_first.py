@@ -1,4 +1,5 @@
 """Bag-of-words sentiment classifier; vocabulary is built before training."""
+
 import contextlib
 import json
 import os

@@ -1,4 +1,5 @@
 """Tabular regression; rank 0 owns the early-stopping state."""
+
 import argparse
 
 import torch

@@ -1,4 +1,5 @@
 """Click-through model; every worker reads its own day of logs, days differ in size."""
+
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -25,7 +26,7 @@ def read_day(day, batch_size=64):
     ids = torch.stack([torch.randint(0, n, (rows,), generator=g) for n in FIELDS], 1)
     clicks = ((ids[:, 0] + ids[:, 1]) % 3 == 0).float()
     for s in range(0, rows, batch_size):
-        yield ids[s:s + batch_size], clicks[s:s + batch_size]
+        yield ids[s : s + batch_size], clicks[s : s + batch_size]
 
 
 def main():

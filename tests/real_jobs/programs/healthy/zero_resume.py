@@ -1,4 +1,5 @@
 """Sequence tagger with a sharded optimizer and periodic checkpoints."""
+
 import os
 
 import torch
