@@ -103,13 +103,19 @@ def read_labs(*extra: Path) -> dict[str, Lab]:
 
 def read_valid_labs(knowledge: Knowledge, *extra: Path) -> tuple[dict[str, Lab], list[KnowledgeError]]:
     """Read as ``read_labs`` does, but leave out invalid labs and those that do not fit the entries; return their errors
-    too."""
+    too.
+
+    A built-in lab is left out without an error if its cause is not among these entries.
+    """
     labs: dict[str, Lab] = {}
     problems: list[KnowledgeError] = []
     for path in _descriptions(extra):
         try:
             lab = read_lab(path)
-            if problem := _problem_of_links(lab, knowledge):
+            if path.is_relative_to(BUILT_IN):
+                if lab.cause and lab.cause not in knowledge.causes:
+                    continue
+            elif problem := problem_of_links(lab, knowledge):
                 raise _error(path, problem)
         except KnowledgeError as error:
             problems.append(error)
@@ -198,7 +204,8 @@ def _problem_of_files(lab: Lab) -> tuple[str, str] | None:
     return None
 
 
-def _problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
+def problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
+    """Return the key under which a lab names what these entries do not have, and why it is not valid."""
     if lab.question:
         return None
     cause = knowledge.causes.get(lab.cause)

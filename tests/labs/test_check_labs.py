@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ddpwizard.knowledge.labs import read_labs, read_valid_labs
+from ddpwizard.knowledge.labs import problem_of_links, read_labs, read_valid_labs
 from ddpwizard.knowledge.quiz import read_quiz
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
@@ -14,6 +14,7 @@ KNOWLEDGE = built_in_knowledge()
 
 def test_built_in_labs_and_questions_are_valid() -> None:
     assert read_valid_labs(KNOWLEDGE)[1] == []
+    assert [each.id for each in read_labs().values() if problem_of_links(each, KNOWLEDGE)] == []
     assert len(read_labs()) >= 90 and len(read_quiz()) >= 10
 
 
