@@ -10,7 +10,7 @@ import pytest
 from ddpwizard import __version__
 from ddpwizard.assets.make_bundle import make_bundle, requirement_line
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.jobs
 NO_NETWORK = ["unshare", "--net"]
 LOG = "[rank0]: RuntimeError: The server socket has failed to listen. port: 29500, useIpv6: false, EADDRINUSE\n"
 
