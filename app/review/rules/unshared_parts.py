@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Reach, Run, argument, together
-from ...training_script.model.values import ClassRef, Instance
+from ...training_script.model.values import ClassRef, Instance, Value
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
@@ -59,7 +59,8 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
         given = argument(each.fact, 0, "x")
         later = {id(reach) for reach in run.reached[number + 1 :]}
         wrapped = any(
-            id(reach) in later and together(each, reach) and given and model.key is given.key for reach, model in wraps
+            id(reach) in later and together(each, reach) and given and _is_of(script, each.fact, given, model)
+            for reach, model in wraps
         )
         earlier = [fact for at, fact in seeds if id(at) not in later]
         if seeds and not (earlier and any(value.key.spread & BY_RANK for value in earlier[-1].values)):
@@ -73,6 +74,16 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
                 "ranks",
                 0.8,
             )
+
+
+def _is_of(script: Script, copy: Noted, given: Value, model: Value) -> bool:
+    """Return whether a copy is one of a model, or of a part of it."""
+    at = copy.node.args[0] if copy.node.args else None
+    while isinstance(at, ast.Attribute):
+        at = at.value
+        if script.evaluated.value(at) is model.key:
+            return True
+    return model.key is given.key
 
 
 def _optimizers(run: Run) -> Iterator[tuple[Reach, Noted]]:

@@ -22,7 +22,7 @@ from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Instance, Library, Record, Table, Value, is_elements
+from .values import Either, FunctionRef, Generated, Instance, Library, Mapped, Record, Table, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
@@ -341,8 +341,19 @@ class ExpressionEvaluator(OrderEvaluator):
     def _part_of_text(self, part: ast.expr) -> Key:
         if not isinstance(part, ast.FormattedValue):
             return self.evaluate(part).key
-        value = self.evaluate(part.value).key
+        shown = self.evaluate(part.value)
+        self.as_text(shown, part)
+        value = shown.key
         return self.keys.make("shown", value, ast.unparse(part.format_spec)) if part.format_spec else value
+
+    def as_text(self, value: Value, node: ast.expr) -> None:
+        """Follow the method by which an object of the program is shown as text."""
+        if not isinstance(value.obj, Instance):
+            return
+        found = value.obj.cls.find("__str__") or value.obj.cls.find("__repr__")
+        if found:
+            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+            self.call_function(function, [value], {}, self.site(node))
 
     def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
@@ -379,7 +390,9 @@ class ExpressionEvaluator(OrderEvaluator):
         self.env.clear()
         self.env.update(before)
         key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
-        return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
+        held = Mapped if isinstance(node, ast.DictComp) else Generated
+        obj = held(values[-1]) if isinstance(values[-1].obj, Instance) else None
+        return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED, obj)
 
     def _ListComp(self, node: ast.ListComp) -> Value:
         return self._over_elements(node)
