@@ -91,6 +91,82 @@ if rank == 0:
 dist.barrier()
 """
 )
+PREDICTIONS = (
+    START
+    + """
+def predict(model, data):
+    sampler = DistributedSampler(data, shuffle=False)
+    own = torch.cat([model(x).argmax(1) for x, _ in DataLoader(data, batch_size=8, sampler=sampler)])
+    parts = [torch.empty_like(own) for _ in range(world)]
+    dist.all_gather(parts, own)
+    return RESULT
+
+predictions = predict(DDP(nn.Linear(2, 2)), data)
+"""
+)
+BOTH = (
+    START
+    + """
+def collect(own, data):
+    parts = [torch.empty_like(own) for _ in range(world)]
+    dist.all_gather(parts, own)
+    return torch.cat(parts)[: len(data)]
+
+sampler = DistributedSampler(data, shuffle=False)
+model = DDP(nn.Linear(2, 2))
+batches = [(model(x), y) for x, y in DataLoader(data, sampler=sampler)]
+scores = collect(torch.cat([p for p, _ in batches]), data)
+labels = collect(torch.cat([y for _, y in batches]), data)
+print((scores.argmax(1) == labels).float().mean())
+"""
+)
+CLIPPED = (
+    START
+    + """
+def local(t):
+    return t.to_local()
+
+def clip(params, limit):
+    grads = [PART for p in params if p.grad is not None]
+    total = torch.stack([g.pow(2).sum() for g in grads]).sum()
+    SUM
+    norm = total.sqrt()
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for g in grads:
+        SCALED
+
+model = nn.Linear(8, 8)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(torch.ones(2, 8)).sum().backward()
+clip(model.parameters(), 1.0)
+optimizer.step()
+"""
+)
+WHITENED = (
+    START
+    + """
+class Running(BASE):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.var = torch.zeros(2), torch.ones(2)
+
+    def update(self, x):
+        mean = x.mean(0)
+        SUM
+        self.mean = 0.9 * self.mean + 0.1 * mean
+        self.var = 0.9 * self.var + 0.1 * (x - mean).pow(2).mean(0)
+
+    def __call__(self, x):
+        return USED
+
+torch.manual_seed(rank)
+model, norm = DDP(nn.Linear(2, 1)), Running()
+for x in data:
+    norm.update(x)
+    model(norm(x)).sum().backward()
+"""
+)
 BY_NAME = {"HELD": "{name: Meter() for name in names}", "TEXTS": "str(each) for each in self.held.values()"}
 PAIRS = {"HELD": "{name: Meter() for name in names}", "TEXTS": 'f"{name} {each}" for name, each in self.held.items()'}
 LISTED = {"HELD": "[Meter() for _ in names]", "TEXTS": "str(each) for each in self.held"}
@@ -139,6 +215,31 @@ FOUND = {
         filled(METERS, **LISTED, SUM="dist.all_reduce(t)", SHOWN="line = str(meters)"),
         "line = str(meters)",
     ),
+    "predictions one rank after another": (
+        "DW440",
+        filled(PREDICTIONS, RESULT="torch.cat(parts)[: len(data)]"),
+        "return torch.cat(parts)[: len(data)]",
+    ),
+    "predictions of lists one rank after another": (
+        "DW440",
+        filled(PREDICTIONS, RESULT="[p for part in parts for p in part][: len(data)]"),
+        "return [p for part in parts for p in part][: len(data)]",
+    ),
+    "gradients scaled by the norm of shards": (
+        "DW303",
+        filled(CLIPPED, PART="local(p.grad)", SUM="pass", SCALED="g.mul_(factor)"),
+        "total = torch.stack([g.pow(2).sum() for g in grads]).sum()",
+    ),
+    "gradients multiplied by the norm of shards": (
+        "DW303",
+        filled(CLIPPED, PART="p.grad.to_local()", SUM="pass", SCALED="g *= factor"),
+        "total = torch.stack([g.pow(2).sum() for g in grads]).sum()",
+    ),
+    "inputs whitened by what a rank has seen": (
+        "DW251",
+        filled(WHITENED, BASE="object", SUM="pass", USED="(x - self.mean) / self.var.sqrt()"),
+        "self.mean = 0.9 * self.mean + 0.1 * mean",
+    ),
 }
 RIGHT = {
     "a copy of a part behind DDP": (
@@ -167,6 +268,30 @@ RIGHT = {
             "if rank == 0:", 'line = f"{meters}"\nif rank == 0:'
         ),
     ),
+    "predictions of the ranks in turn": (
+        "DW440",
+        filled(PREDICTIONS, RESULT="torch.stack(parts, dim=1).flatten(0, 1)[: len(data)]"),
+    ),
+    "predictions without an order": ("DW440", filled(PREDICTIONS, RESULT="torch.cat(parts)")),
+    "predictions and labels in one order": ("DW440", BOTH),
+    "the norm of all shards": (
+        "DW303",
+        filled(CLIPPED, PART="local(p.grad)", SUM="dist.all_reduce(total)", SCALED="g.mul_(factor)"),
+    ),
+    "a norm that scales nothing": ("DW303", filled(CLIPPED, PART="local(p.grad)", SUM="pass", SCALED="print(factor)")),
+    "the norm of whole gradients": (
+        "DW303",
+        filled(CLIPPED, PART="p.grad.full_tensor()", SUM="pass", SCALED="g.mul_(factor)"),
+    ),
+    "a running mean of all ranks": (
+        "DW251",
+        filled(WHITENED, BASE="object", SUM="dist.all_reduce(mean)", USED="(x - self.mean) / self.var.sqrt()"),
+    ),
+    "a running mean that DDP sends": (
+        "DW251",
+        filled(WHITENED, BASE="nn.Module", SUM="pass", USED="(x - self.mean) / self.var.sqrt()"),
+    ),
+    "a running mean for a report": ("DW251", filled(WHITENED, BASE="object", SUM="pass", USED="x")),
 }
 
 
