@@ -14,7 +14,8 @@ from ...training_script.syntax import last_name
 from ..patches.call_arguments import ONE_ROOT, first_as_root, root_of_group, wait_for_end
 from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import at_node, violation_at
+from .early_uses import early_use
 
 PREFIX = "torch.distributed."
 # Place of the argument that names the one rank, and its name.
@@ -27,7 +28,7 @@ FROM_ONE = {
 TO_ONE = {"gather": (2, "dst"), "gather_object": (2, "dst"), "reduce": (1, "dst")}
 OF_ONE = FROM_ONE | TO_ONE
 FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
-BEGIN = ("isend", "irecv")
+BEGIN = ("isend", "irecv", "batch_isend_irecv")
 ONE_BY_ONE = [PREFIX + name for name in sorted(POINT_TO_POINT - {"batch_isend_irecv"})]
 RECEIVES = ("recv", "recv_object_list")
 OWN_TENSORS = "own-tensors"
@@ -127,7 +128,14 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"nothing waits for the end of this {name}: what is read next may be as before it",
                 0.85,
-                patch=partial(wait_for_end, script, fact.node, reach.ranks),
+                patch=partial(wait_for_end, script, fact.node, reach.ranks) if name != BEGIN[-1] else None,
+            )
+        elif begins and script.is_here(reach) and (use := early_use(script, fact.node, name)):
+            yield from violation_at(
+                script,
+                at_node(script, reach, use.at),
+                f"`{use.name}` is {use.what} before the end of this {name} (line {fact.site.line}) is waited for",
+                0.85,
             )
 
 

@@ -20,6 +20,7 @@ LISTS = {
     "scatter": (1, "scatter_list"),
 }
 SCATTERED = {"scatter": (1, "scatter_list"), "scatter_object_list": (1, "scatter_object_input_list")}
+GATHERED = {"all_gather": (0, "tensor_list"), "all_gather_object": (0, "object_list")}
 SIZES = (2, 3, 4, 8)  # of jobs for which a length is computed
 ASKS_SIZE = re.compile(r"get_world_size\(|WORLD_SIZE")
 # What starts or requires a number of ranks that is written out.
@@ -58,6 +59,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW417: yield the lists of objects that are not as long on the ranks that receive as on the one that sends."""
     yield from _check_roots(script, run)
     yield from _fixed_lengths(script, run)
+    yield from _empty(script, run)
     for reach, fact, name in of_all(run, {"broadcast_object_list": FROM_ONE["broadcast_object_list"]}):
         given = argument(fact, 0, "object_list")
         if given and reach.ranks == ALL and differ(given.key, length):
@@ -87,6 +89,19 @@ def _fixed_lengths(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"the list that {name} gets has {count} elements for any number of ranks: it needs one for each rank",
                 0.8,
+            )
+
+
+def _empty(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the empty lists for what all ranks gather, which is put into places that have to be there."""
+    for reach, fact, name in of_all(run, GATHERED):
+        given = argument(fact, *GATHERED[name])
+        if given and given.key.op == "sequence" and not given.key.args:
+            yield from violation_at(
+                script,
+                reach,
+                f"the list that {name} fills is empty: it needs a place for each rank, as in [None] * world_size",
+                0.9,
             )
 
 

@@ -44,6 +44,12 @@ def _leaves_out_none(test: ast.expr, target: ast.expr) -> bool:
     return ast.unparse(test) == f"{ast.unparse(target)} is not None"
 
 
+def _has_ranks_as_factor(number: Key) -> bool:
+    """Return whether a number is that of the ranks, or a product with it."""
+    product = number.op == "binary" and number.args[0] == "Mult"
+    return number.op == "world" or (product and any(map(_has_ranks_as_factor, number.args[1:])))
+
+
 def _is_text(key: Key) -> bool:
     return key.op == "constant" and isinstance(key.value, str)
 
@@ -244,7 +250,7 @@ class ExpressionEvaluator(OrderEvaluator):
         value = Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
         if op == "MatMult":
             return across(left, right, value)
-        if op == "Div" and right.key.op == "world" and "graph" in left.facts:
+        if op == "Div" and _has_ranks_as_factor(right.key) and "graph" in left.facts:
             return value._replace(facts=value.facts | {"divided"})
         return value._replace(facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
 
