@@ -138,6 +138,8 @@ def length(key: Key, rank: Member) -> int | None:
             return length(chosen, rank)
         case "appended", (held, _):
             return _computed(operator.add, length(held, rank), 1)
+        case "extended", (held, _, count):
+            return _computed(operator.add, length(held, rank), number(count, rank))
         case (("enumerate" | "rows"), (held, *_)):
             return length(held, rank)
         case "compare", (_, left, right):

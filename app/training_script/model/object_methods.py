@@ -113,8 +113,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             if target is not None and more is not None:
                 self.collect(target, owner, Value(self.keys.make(change, owner.key, values[0].key), obj=more))
                 return self.constant(None)
+            if name == "extend" and (count := self._even_length(values)):
+                values, change = [values[0], count], "extended"
             self.rebind(target, owner, values, change)
             return owner
+        if name == "unbind" and (not values or values[0].key is self.keys.constant(0)):
+            return Value(owner.key, owner.facts & CARRIED)  # the rows of a tensor
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
         if owner.facts & {"prepared"}:
@@ -123,6 +127,11 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if not owner.key.spread and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
         return self._opaque(owner, node, values, named)
+
+    def _even_length(self, values: Values) -> Value | None:
+        """Return the number of elements of the first of these values, if all ranks have as many."""
+        counts = {length(values[0].key, rank) for rank in PAIR} if values else {None}
+        return self.constant(counts.pop()) if len(counts) == 1 and None not in counts else None
 
     def _of_mapping(self, held: Value, node: ast.AST, *, pairs: bool) -> Value:
         """Return what a loop over a mapping gets: what it holds, or pairs of that and its name."""
