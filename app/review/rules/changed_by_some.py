@@ -4,6 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ...training_script.model.amounts import BATCH
+from ...training_script.model.collective_effects import SAME
+from ...training_script.model.keys import LOCAL, Key, parts
+from ...training_script.model.library_calls import RANDOM
 from ...training_script.model.reach import ALL, Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
@@ -22,7 +26,20 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     for reach, fact in run.of(".load_state_dict"):
         module = fact.node.func.value if isinstance(fact.node.func, ast.Attribute) else None
-        if module is None or reach.ranks == ALL or reach.unsure or not script.is_here(reach):
+        if module is None or not script.is_here(reach):
+            continue
+        own = next((each for each in reach.own_conditions if _is_of_data(each.test)), None)
+        if own and (use := _use_by_all(script, module)) and reach.loops:
+            yield from violation_at(
+                script,
+                reach,
+                f"data of each rank decide whether it loads this state (line {own.site.line}), and all ranks compute "
+                f"with the module (line {use.lineno}): its copies drift apart",
+                0.7,
+                branch=own.site.line,
+            )
+            continue
+        if reach.ranks == ALL or reach.unsure:
             continue
         if use := _use_by_all(script, module):
             yield from violation_at(
@@ -47,6 +64,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "others use what it began with",
                 confidence=0.75,
             )
+
+
+def _is_of_data(test: Key) -> bool:
+    """Return whether a condition is one on data of this rank, of which no collective has made one of all."""
+    others = any(part.op == "local" and part.args[0] not in (BATCH, RANDOM) for part in parts(test))
+    return bool(test.spread & LOCAL) and not others and not any(part.op in SAME for part in parts(test))
 
 
 def _owner(script: Script, target: ast.expr) -> ast.expr | None:

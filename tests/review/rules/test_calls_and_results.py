@@ -4,11 +4,12 @@ import pytest
 from helpers.review_snippets import lines
 
 START = """
+import copy
 import random
 from torch import nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, random_split
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 """
@@ -83,6 +84,74 @@ for step in range(200):
         model(torch.stack(buffer[:16])).sum().backward()
 """
 )
+TOTALS = (
+    START
+    + """
+def run(loader):
+    total = torch.zeros(1)
+    for epoch in range(3):
+        BEFORE
+        for x in loader:
+            total += x.mean()
+        dist.all_reduce(total)
+        print(total / world)
+        AFTER
+
+run(data)
+"""
+)
+RATES = (
+    START
+    + """
+model = DDP(nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+torch.manual_seed(rank)
+for step in range(9):
+    loss = model(torch.randn(4, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    value = loss.detach()
+    SHARE
+    if value.item() < 0.5:
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.5
+"""
+)
+TARGETS = (
+    START
+    + """
+model = DDP(nn.Linear(4, 2))
+target = copy.deepcopy(model.module)
+torch.manual_seed(rank)
+for step in range(9):
+    x = torch.randn(4, 4)
+    loss = (model(x) - target(x)).pow(2).mean()
+    loss.backward()
+    value = loss.detach()
+    SHARE
+    if TEST:
+        target.load_state_dict(model.module.state_dict())
+"""
+)
+SPLIT = (
+    START
+    + """
+parts = random_split(data, [80, 16], generator=torch.Generator().manual_seed(SEED))
+loader = DataLoader(parts[0], sampler=DistributedSampler(parts[0]))
+dist.barrier()
+"""
+)
+NORMED = (
+    START
+    + """
+net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
+if WHO:
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+model = DDP(net)
+model(torch.ones(8, 4)).sum().backward()
+"""
+)
+CONVERT = "net = nn.SyncBatchNorm.convert_sync_batchnorm(net)"
 
 
 def filled(code: str, **parts: str) -> str:
@@ -133,6 +202,23 @@ FOUND = {
         filled(FILLED_UP, SIZE="n = int(torch.randint(1, 9, (1,)))", ROWS=""),
         "if len(buffer) >= 64:",
     ),
+    "a total over all epochs that each sums up": (
+        "DW436",
+        filled(TOTALS, BEFORE="pass", AFTER="pass"),
+        "dist.all_reduce(total)",
+    ),
+    "a learning rate by the loss of a rank": ("DW252", filled(RATES, SHARE="pass"), 'group["lr"] *= 0.5'),
+    "a target that is renewed by the loss of a rank": (
+        "DW256",
+        filled(TARGETS, SHARE="pass", TEST="value.item() < 0.1"),
+        "target.load_state_dict(model.module.state_dict())",
+    ),
+    "a split by a generator of each rank": (
+        "DW227",
+        filled(SPLIT, SEED="rank"),
+        "parts = random_split(data, [80, 16], generator=torch.Generator().manual_seed(rank))",
+    ),
+    "synchronised layers of one rank": ("DW249", filled(NORMED, WHO="rank == 0"), CONVERT),
 }
 RIGHT = {
     "a sum that is read in time": ("DW415", SUMMED + "work.wait()\nmean = total / world"),
@@ -186,6 +272,21 @@ RIGHT = {
     "a loss divided by a number of rounds": ("DW235", filled(DIVIDED, NUMBER="(64 // world)")),
     "as many rows on each rank": ("DW406", filled(FILLED_UP, SIZE="n = 4", ROWS="")),
     "as many unbound rows on each rank": ("DW406", filled(FILLED_UP, SIZE="n = 4", ROWS=".unbind(0)")),
+    "a total that begins with each epoch": ("DW436", filled(TOTALS, BEFORE="total = torch.zeros(1)", AFTER="pass")),
+    "a total that each epoch empties": ("DW436", filled(TOTALS, BEFORE="pass", AFTER="total.zero_()")),
+    "a total that begins again behind each epoch": (
+        "DW436",
+        filled(TOTALS, BEFORE="pass", AFTER="total = torch.zeros(1)"),
+    ),
+    "a learning rate by the loss of all": ("DW252", filled(RATES, SHARE="dist.all_reduce(value)")),
+    "a target that is renewed by the loss of all": (
+        "DW256",
+        filled(TARGETS, SHARE="dist.all_reduce(value)", TEST="value.item() < 0.1"),
+    ),
+    "a target that is renewed every third step": ("DW256", filled(TARGETS, SHARE="pass", TEST="step % 3 == 0")),
+    "a split by one seed": ("DW227", filled(SPLIT, SEED="0")),
+    "synchronised layers of all ranks": ("DW249", filled(NORMED, WHO="world > 1")),
+    "a tensor times the rank": ("DW427", START + "t = torch.ones(3) * rank\ndist.broadcast(t, src=0)"),
 }
 
 
