@@ -49,6 +49,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "others use what it began with",
                 0.8,
             )
+    yield from _averages_of_some(script)
     for node in nodes_below(script.source.tree):
         match node:
             case ast.Call(func=ast.Attribute(value=target, attr=method)) if method in IN_PLACE:
@@ -64,6 +65,46 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "others use what it began with",
                 confidence=0.75,
             )
+
+
+def _averages_of_some(script: Script) -> Iterator[Violation]:
+    """Yield the calls by which only some ranks change the module that an object holds, as one for averages does."""
+    calls = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call)]
+    classes = {node.name: node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef)}
+    for node in calls:
+        if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
+            continue
+        made = [each for each in script.names.origins(node.func.value) if isinstance(each, ast.Call)]
+        cls = classes.get(dotted_name(made[0].func)) if len(made) == 1 else None
+        held = _changed_module(script, cls, node.func.attr) if cls and _is_of_some(script, node) else ""
+        name = f"{node.func.value.id}.{held}"
+        use = next((each for each in calls if dotted_name(each.func) == name and not _is_of_some(script, each)), None)
+        if held and use is not None and script.names.enclosing_function(use) is script.names.enclosing_function(node):
+            yield Violation(
+                line=node.lineno,
+                column=node.col_offset + 1,
+                end_line=node.end_lineno or node.lineno,
+                message=f"only some ranks change `{name}` here, and all of them compute with it (line {use.lineno}): "
+                "the others use what it began with",
+                confidence=0.75,
+            )
+
+
+def _changed_module(script: Script, cls: ast.ClassDef, method: str) -> str:
+    """Return the attribute with the module of which a method changes the parameters, "" if it changes none."""
+    function = next((each for each in cls.body if isinstance(each, FUNCTIONS) and each.name == method), None)
+    for node in ast.walk(function) if function else ():
+        match node:
+            case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in IN_PLACE:
+                while isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
+                    target = target.func.value  # p.mul_(0.9).add_(q)
+                module = _owner(script, target)
+                held = dotted_name(module) if module is not None else ""
+                if held.startswith("self."):
+                    return held.removeprefix("self.")
+            case _:
+                pass
+    return ""
 
 
 def _is_of_data(test: Key) -> bool:
