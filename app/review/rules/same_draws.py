@@ -10,9 +10,7 @@ from ...training_script.model.library_calls import GENERATORS, RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
 from ...training_script.nodes import node_at
-from ...training_script.syntax import contains_line
 from ...training_script.torch_classes import DDP_CLASSES
-from ..epoch_loops import loop_around
 from ..patches.call_arguments import seed_of_rank
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
@@ -22,7 +20,6 @@ from .replicas import SEED, where_given
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the seeds, set after DDP has wrapped a model, by which all ranks draw the same inputs."""
     yield from _of_generators(script, run)
-    yield from _of_torch_generator(script, run)
     if any(value.key.spread & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
         return
     wrapped, seed = False, None
@@ -63,43 +60,6 @@ def _of_generators(script: Script, run: Run) -> Iterator[Violation]:
                 0.75,
             )
             return
-
-
-def _of_torch_generator(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the inputs that all ranks draw in each round of a training from a generator of torch with one seed."""
-    if any("process_group" in fact.named or "device_mesh" in fact.named for _, fact in run.of(*DDP_CLASSES)):
-        return  # ranks that share a model need the same inputs
-    trained = [reach.loops for reach, _ in run.of(".backward")]
-    for reach, fact in run.of(WRAPPED_FORWARD):
-        given, node = (fact.values[0], fact.node.args[0]) if fact.values and fact.node.args else (None, None)
-        if given is None or node is None or not script.is_here(reach) or not reach.loops or not reach.several:
-            continue
-        drawn = [each for each in (node, *script.names.origins(node)) if isinstance(each, ast.Call)]
-        loop = loop_around(script, fact.node)
-        inside = any(loop is not None and contains_line(loop, each.lineno) for each in drawn)
-        if inside and reach.loops in trained and _is_from_seed(script, given.key):
-            yield from violation_at(
-                script,
-                reach,
-                "all ranks draw this input from a generator with the same seed: each computes the same as the others",
-                0.7,
-            )
-            return
-
-
-def _is_from_seed(script: Script, drawn: Key) -> bool:
-    """Return whether random numbers are drawn from a generator that has the same seed on all ranks."""
-    if drawn.op != "call" or drawn.args[0] not in RANDOM_TENSORS or not same_on_ranks(drawn):
-        return False
-    for part in drawn.args[1:]:
-        if isinstance(part, Key) and part.op == "at" and part.args[0] == script.source.path:
-            made = node_at(script.source.tree, part.args[1], part.args[2], ast.Call)
-            match made:
-                case ast.Call(func=ast.Attribute(value=ast.Call(func=cls), attr="manual_seed"), args=[_]):
-                    return script.names.qualified(cls) == "torch.Generator"
-                case _:
-                    pass
-    return False
 
 
 def _is_of_all(reach: Reach, seed: Noted) -> bool:

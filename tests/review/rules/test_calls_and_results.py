@@ -172,18 +172,6 @@ for x in data:
         print(average.model(x))
 """
 )
-DRAWN = (
-    START
-    + """
-model = DDP(nn.Linear(4, 4)GROUP)
-noise = torch.Generator().manual_seed(SEED)
-fixed = torch.randn(4, 4, generator=noise)
-for step in range(9):
-    z = torch.randn(4, 4, generator=noise)PART
-    loss = model(INPUT).sum()
-    AFTER
-"""
-)
 CONVERT = "net = nn.SyncBatchNorm.convert_sync_batchnorm(net)"
 
 
@@ -256,11 +244,6 @@ FOUND = {
         filled(AVERAGES, WHO="rank == 0", USER="True"),
         "average.update(model.module)",
     ),
-    "noise of one seed": (
-        "DW243",
-        filled(DRAWN, GROUP="", SEED="7", PART="", INPUT="z", AFTER="loss.backward()"),
-        "loss = model(z).sum()",
-    ),
     "synchronised layers of one rank": ("DW249", filled(NORMED, WHO="rank == 0"), CONVERT),
 }
 RIGHT = {
@@ -329,26 +312,6 @@ RIGHT = {
     "a target that is renewed every third step": ("DW256", filled(TARGETS, SHARE="pass", TEST="step % 3 == 0")),
     "an average that all ranks change": ("DW256", filled(AVERAGES, WHO="step", USER="True")),
     "an average of one rank": ("DW256", filled(AVERAGES, WHO="rank == 0", USER="rank == 0")),
-    "noise of a seed of each rank": (
-        "DW243",
-        filled(DRAWN, GROUP="", SEED="7 + rank", PART="", INPUT="z", AFTER="loss.backward()"),
-    ),
-    "a part of the noise of one seed": (
-        "DW243",
-        filled(DRAWN, GROUP="", SEED="7", PART="[rank::world]", INPUT="z", AFTER="loss.backward()"),
-    ),
-    "noise that nothing is trained with": (
-        "DW243",
-        filled(DRAWN, GROUP="", SEED="7", PART="", INPUT="z", AFTER="pass"),
-    ),
-    "noise from before the loop": (
-        "DW243",
-        filled(DRAWN, GROUP="", SEED="7", PART="", INPUT="fixed", AFTER="loss.backward()"),
-    ),
-    "noise for ranks that share a model": (
-        "DW243",
-        filled(DRAWN, GROUP=", process_group=group", SEED="7", PART="", INPUT="z", AFTER="loss.backward()"),
-    ),
     "a split by one seed": ("DW227", filled(SPLIT, SEED="0")),
     "synchronised layers of all ranks": ("DW249", filled(NORMED, WHO="world > 1")),
     "a tensor times the rank": ("DW427", START + "t = torch.ones(3) * rank\ndist.broadcast(t, src=0)"),
