@@ -51,11 +51,14 @@ def _cut(script: Script, datasets: set[Key]) -> Iterator[tuple[ast.Subscript, Ke
 
 def _joined(held: Key) -> Key | None:
     """Return the gathered parts that are put one behind the other."""
-    if (held.op == "call" and held.args[0] in JOINS and len(held.args) > 1) or (
-        held.op == "built" and held.args[0] == 2
-    ):
-        held = held.args[1]
-    return held if held.op == "filled" else None
+    match held.op, held.args:
+        case "call", (name, Key() as parts, *_) if name in JOINS:
+            pass
+        case "built", (2, Key() as parts, *_):  # of the parts, and of what is in each
+            pass
+        case _:
+            return None
+    return parts if parts.op == "filled" else None
 
 
 def _fills(gather: Reach, parts: Key) -> bool:

@@ -78,14 +78,14 @@ def _is_mean(node: ast.AST, given: set[str]) -> bool:
             return False
 
 
-def _normalises(cls: ast.ClassDef, mean: str) -> ast.AST | None:
+def _normalises(cls: ast.ClassDef, mean: str) -> ast.BinOp | None:
     """Return where a method takes the mean off, and divides by something else that the object keeps."""
     for node in ast.walk(cls):
         match node:
-            case ast.BinOp(left=ast.BinOp(op=ast.Sub(), right=taken), op=ast.Div(), right=by):
+            case ast.BinOp(left=ast.BinOp(op=ast.Sub(), right=taken), op=ast.Div(), right=by) as quotient:
                 kept = any(dotted_name(each).startswith("self.") for each in ast.walk(by) if isinstance(each, ast.expr))
                 if dotted_name(taken) == f"self.{mean}" and kept:
-                    return node
+                    return quotient
             case _:
                 pass
     return None

@@ -154,6 +154,9 @@ class NameEvaluator:
     def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
         raise NotImplementedError
 
+    def as_text(self, value: Value, node: ast.expr) -> None:
+        raise NotImplementedError
+
     def exit_program(self, call: ast.Call) -> None:
         raise NotImplementedError
 
