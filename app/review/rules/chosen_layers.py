@@ -25,7 +25,7 @@ def check_chosen(script: Script, run: Run) -> Iterator[Violation]:
         model = argument(fact, 0, "module")
         if ALLOWS_UNUSED & fact.named.keys() or model is None or not isinstance(model.obj, Instance):
             continue
-        layers = _chosen_layers(model.obj.cls)
+        layers = _chosen_layers(script, model.obj.cls)
         if layers and reach.several and _has_one_forward(run):
             yield from violation_at(
                 script,
@@ -37,8 +37,11 @@ def check_chosen(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _chosen_layers(cls: ClassRef) -> str:
-    """Return the attribute with layers of which the forward pass takes one by an argument; none if it reads others."""
+def _chosen_layers(script: Script, cls: ClassRef) -> str:
+    """Return the attribute with layers of which the forward pass takes one, and reads no others.
+
+    An argument or the rank says which.
+    """
     made, forward = cls.methods.get("__init__"), cls.methods.get("forward")
     if made is None or forward is None:
         return ""
@@ -48,7 +51,7 @@ def _chosen_layers(cls: ClassRef) -> str:
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call() as call):
                 uses = [node for node in walk(cls.node) if isinstance(node, ast.Attribute) and node.attr == name]
                 reads = [each for each in uses if isinstance(each.ctx, ast.Load)]
-                taken = [node for node in walk(forward) if _takes_by(node, name, given)]
+                taken = [node for node in walk(forward) if _takes_by(script, node, name, given)]
                 if last_name(call) in COLLECTIONS and taken and len(taken) == len(reads):
                     return name
             case _:
@@ -56,9 +59,13 @@ def _chosen_layers(cls: ClassRef) -> str:
     return ""
 
 
-def _takes_by(node: ast.AST, name: str, given: set[str]) -> bool:
-    """Return whether an expression takes an element of an attribute by an argument."""
+def _takes_by(script: Script, node: ast.AST, name: str, given: set[str]) -> bool:
+    """Return whether an expression takes an element of an attribute by an argument, or by the rank."""
     match node:
+        case ast.Subscript(value=ast.Attribute(attr=attr), slice=index) if attr == name and script.depends_on_rank(
+            index
+        ):
+            return True
         case ast.Subscript(value=ast.Attribute(attr=attr), slice=ast.Name(id=index)):
             return attr == name and index in given
     return False

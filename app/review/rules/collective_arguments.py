@@ -8,14 +8,14 @@ from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
-from ...training_script.model.lengths import PAIR, differ, length
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at
 from ...training_script.syntax import last_name
-from ..patches.call_arguments import ONE_ROOT, first_as_root, list_on_root, root_of_group, wait_for_end
+from ..patches.call_arguments import ONE_ROOT, first_as_root, root_of_group, wait_for_end
 from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import at_node, violation_at
+from .early_uses import early_use
 
 PREFIX = "torch.distributed."
 # Place of the argument that names the one rank, and its name.
@@ -27,14 +27,8 @@ FROM_ONE = {
 }
 TO_ONE = {"gather": (2, "dst"), "gather_object": (2, "dst"), "reduce": (1, "dst")}
 OF_ONE = FROM_ONE | TO_ONE
-# The list that only that rank may pass.
-LISTS = {
-    "gather": (1, "gather_list"),
-    "gather_object": (1, "object_gather_list"),
-    "scatter": (1, "scatter_list"),
-}
 FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
-BEGIN = ("isend", "irecv")
+BEGIN = ("isend", "irecv", "batch_isend_irecv")
 ONE_BY_ONE = [PREFIX + name for name in sorted(POINT_TO_POINT - {"batch_isend_irecv"})]
 RECEIVES = ("recv", "recv_object_list")
 OWN_TENSORS = "own-tensors"
@@ -56,11 +50,11 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 severity=None if script.is_here(reach) else "warning",
                 patch=partial(_first_member, script, fact, name, root.key.value) if script.is_here(reach) else None,
             )
-    for reach, fact, name in _of_all(run, OF_ONE):
+    for reach, fact, name in of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
         if root is None or not is_read(root.key):
             continue
-        named = {seen for rank in _ranks(reach) if (seen := run.keys.specialise(root.key, rank)).is_constant}
+        named = {seen for rank in ranks_of(reach) if (seen := run.keys.specialise(root.key, rank)).is_constant}
         if len(named) > 1:
             word = OF_ONE[name][1]
             yield from violation_at(
@@ -70,60 +64,6 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 0.9,
                 patch=partial(_one_root, script, fact, name, root.key) if script.is_here(reach) else None,
             )
-
-
-def check_list(script: Script, run: Run) -> Iterator[Violation]:
-    """DW417: yield the lists that ranks pass although only the root may, or that the root lacks."""
-    for reach, fact, name in _of_all(run, LISTS):
-        if {"**", f"group_{OF_ONE[name][1]}"} & fact.named.keys():
-            continue
-        given, root = argument(fact, *LISTS[name]), argument(fact, *OF_ONE[name])
-        if root and not is_read(root.key):
-            continue
-        for rank in _ranks(reach):
-            at = run.keys.specialise(root.key, rank) if root else run.keys.constant(0)
-            if not at.is_constant:
-                break
-            held = run.keys.specialise(given.key, rank) if given else run.keys.none
-            is_root = at.value == rank.rank
-            if (is_root and held is run.keys.none) or (not is_root and _is_full(held)):
-                word = LISTS[name][1]
-                problem = f"the root lacks {word}" if is_root else f"ranks other than the root pass {word}"
-                patch = None
-                if _has_counterpart(script, run, fact, passed=not is_root):
-                    break
-                if not is_root and script.is_here(reach):
-                    patch = partial(list_on_root, script, fact.node, word, LISTS[name][0], at.value)
-                yield from violation_at(script, reach, f"{problem}: {name} raises an error there", 0.9, patch=patch)
-                break
-
-
-def check_lengths(script: Script, run: Run) -> Iterator[Violation]:
-    """DW417: yield the lists of objects that are not as long on the ranks that receive as on the one that sends."""
-    yield from check_list(script, run)
-    for reach, fact, name in _of_all(run, {"broadcast_object_list": FROM_ONE["broadcast_object_list"]}):
-        given = argument(fact, 0, "object_list")
-        if given and reach.ranks == ALL and differ(given.key, length):
-            first, second = (length(given.key, rank) for rank in PAIR)
-            yield from violation_at(
-                script,
-                reach,
-                f"the list that {name} gets has {first} elements on rank 0, and {second} on another rank: all need the "
-                "same number",
-                0.9,
-            )
-
-
-def _has_counterpart(script: Script, run: Run, call: Noted, *, passed: bool) -> bool:
-    """Return whether other ranks make the call elsewhere: one of the two is in a function that other files call.
-
-    ``passed``: whether ``call`` passes the list of the root.
-    """
-    name = call.name.removeprefix(PREFIX)
-    runs = (other for other in script.runs if run.function or other.function)
-    calls = (fact for other in runs for _, fact in other.of(call.name) if fact.site != call.site)
-    given = (argument(fact, *LISTS[name]) for fact in calls)
-    return any((each is None or each.key is run.keys.none) == passed for each in given)
 
 
 def check_elements(script: Script, run: Run) -> Iterator[Violation]:
@@ -188,7 +128,14 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"nothing waits for the end of this {name}: what is read next may be as before it",
                 0.85,
-                patch=partial(wait_for_end, script, fact.node, reach.ranks),
+                patch=partial(wait_for_end, script, fact.node, reach.ranks) if name != BEGIN[-1] else None,
+            )
+        elif begins and script.is_here(reach) and (use := early_use(script, fact.node, name)):
+            yield from violation_at(
+                script,
+                at_node(script, reach, use.at),
+                f"`{use.name}` is {use.what} before the end of this {name} (line {fact.site.line}) is waited for",
+                0.85,
             )
 
 
@@ -213,7 +160,7 @@ def _is_kept(script: Script, name: ast.Name) -> bool:
     return isinstance(call, ast.Call) and last_name(call.func) == "append"
 
 
-def _of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach, Noted, str]]:
+def of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach, Noted, str]]:
     """Yield the calls that surely several ranks reach, in the group of all ranks."""
     for reach, fact in run.of(*(PREFIX + name for name in names)):
         name = fact.name.removeprefix(PREFIX)
@@ -222,16 +169,11 @@ def _of_all(run: Run, names: dict[str, tuple[int, str]]) -> Iterator[tuple[Reach
             yield reach, fact, name
 
 
-def _ranks(reach: Reach) -> list[Rank]:
+def ranks_of(reach: Reach) -> list[Rank]:
     return [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
 
 
-def _is_full(held: Key) -> bool:
-    """Return whether a value is surely a list with elements."""
-    return held.op == "built" or (held.op == "sequence" and bool(held.args)) or _multiplied(held) is not None
-
-
-def _multiplied(held: Key) -> Key | None:
+def multiplied(held: Key) -> Key | None:
     """Return the sequence that is repeated in ``[x] * n``."""
     if held.op != "binary" or held.args[0] != "Mult":
         return None
@@ -239,7 +181,7 @@ def _multiplied(held: Key) -> Key | None:
 
 
 def _repeats(held: Key) -> bool:
-    repeated = _multiplied(held)
+    repeated = multiplied(held)
     return repeated is not None and not all(each.is_constant for each in repeated.args)
 
 

@@ -10,12 +10,14 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
+SYNCHRONISES = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
 PREPARES = (".prepare", ".prepare_model", "deepspeed.initialize")
 SHARDS = ("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the assignments of layers that other ranks do not make, before all ranks wrap the model."""
+    yield from _synchronised_by_some(script, run)
     stores = list(run.of(f".{PART_OF_SOME}"))
     for reach, fact in stores:
         if fact.owner is None or reach.unsure or _all_make(stores, fact, fact.owner.key):
@@ -27,6 +29,25 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 script,
                 reach,
                 f"only some ranks put this layer into the model (`{name}`): the others train the model without it",
+                0.85,
+                branch=reach.own_conditions[-1].site.line if reach.own_conditions else None,
+            )
+
+
+def _synchronised_by_some(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the conversions to SyncBatchNorm that other ranks do not make, before all ranks wrap the model."""
+    converts = list(run.of(SYNCHRONISES))
+    of_ranks = 0
+    for reach, _ in converts:
+        of_ranks |= ALL if reach.unsure else reach.ranks
+    for reach, fact in converts if of_ranks != ALL else ():
+        wrapped = any(each.by_all and together(reach, each) for each, _ in run.of(*DDP_CLASSES))
+        if wrapped and fact.values:
+            yield from violation_at(
+                script,
+                reach,
+                "only some ranks make the BatchNorm layers of this model synchronised: in each forward pass they wait "
+                "for the others",
                 0.85,
                 branch=reach.own_conditions[-1].site.line if reach.own_conditions else None,
             )

@@ -59,7 +59,9 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
         unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
         if not reach.several or unpacked or _has_sampler(fact) or not data or "webdataset" in script.source.text:
             continue
+        inner = _batches_of_one_rank(fact)
         shuffled = (shuffle and _is_true(shuffle)) or bool(fact.named.keys() & {"sampler"})
+        shuffled = shuffled or (inner is not None and not str(inner.args[0]).endswith("SequentialSampler"))
         if not shuffled and (shuffle or not _steps(run)):
             continue
         if same_on_ranks(data.key) and not _shares_out(data) and any(iterates(key, fact.result.key) for key in trained):
@@ -72,7 +74,7 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
                 0.8 if shuffled else 0.6,
                 severity=None if shuffled else "warning",
                 patch=partial(_add_sampler, script, run, reach, fact)
-                if script.is_here(reach) and not prepares
+                if script.is_here(reach) and not prepares and inner is None
                 else None,
             )
 
@@ -177,7 +179,19 @@ def _has_sampler(fact: Noted) -> bool:
         return True
     if sampler and sampler.key.op == "call" and str(sampler.key.args[0]) in OF_ONE_RANK:
         return bool({"batch_sampler", "**"} & fact.named.keys())
+    if _batches_of_one_rank(fact):
+        return False
     return bool({"sampler", "batch_sampler", "**"} & fact.named.keys()) or len(fact.values) > 3
+
+
+def _batches_of_one_rank(fact: Noted) -> Key | None:
+    """Return the sampler that a loader gets its batches from, if it is one that knows nothing of other ranks."""
+    batches = fact.named.get("batch_sampler")
+    if batches is None or batches.key.op != "call" or not str(batches.key.args[0]).startswith("torch.utils.data."):
+        return None
+    inner = batches.key.args[1] if len(batches.key.args) > 1 else None
+    known = isinstance(inner, Key) and inner.op == "call" and str(inner.args[0]) in OF_ONE_RANK
+    return inner if known else None
 
 
 def _is_true(value: Value) -> bool:

@@ -25,6 +25,7 @@ IN_PLACE = {
     "reduce": "tensor",
     "all_gather_into_tensor": "output_tensor",
 }
+RECEIVED = {"broadcast_object_list": "object_list", "scatter_object_list": "scatter_object_output_list"}
 # Methods that return a tensor with a storage of its own.
 COPIES = {"float", "double", "half", "bfloat16", "long", "int", "to", "cuda", "cpu", "clone", "mean", "sum", "type"}
 ALWAYS_NEW = {"clone", "mean", "sum"}  # the others return the tensor itself where it is so already
@@ -37,6 +38,7 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
     """DW421: yield the collectives that write their result into a tensor nothing refers to, or nothing reads."""
     yield from unread_results.check(script, run)
     yield from _lost_quotients(script, run)
+    yield from _lost_objects(script, run)
     for reach, fact, name in _here(script, run, IN_PLACE):
         given = _argument(fact, 0, IN_PLACE[name])
         if not reach.several:
@@ -51,6 +53,22 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
                 f"`{script.source.one_line(given)}` is a new tensor: the result of {name} is in it, and lost with it",
                 0.85,
                 severity="warning" if isinstance(given, ast.Call) and last_name(given.func) not in ALWAYS_NEW else None,
+            )
+
+
+def _lost_objects(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the lists, made for the call alone, in which several ranks receive objects."""
+    for reach, fact, name in _here(script, run, RECEIVED):
+        given = _argument(fact, 0, RECEIVED[name])
+        held = given.elts if isinstance(given, ast.List) else []
+        named = next((each for each in held if isinstance(each, ast.Name | ast.Attribute)), None)
+        if named is not None and reach.several and _is_statement(script, fact.node):
+            yield from violation_at(
+                script,
+                reach,
+                f"{name} puts what it receives into this list, which nothing refers to: "
+                f"`{script.source.one_line(named)}` stays as it is",
+                0.85,
             )
 
 

@@ -9,7 +9,7 @@ from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.library_calls import RANDOM_TENSORS
 from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import FUNCTIONS, dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 
@@ -45,8 +45,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 given = [*node.args, *(each.value for each in node.keywords)]
             case ast.AugAssign(target=ast.Name() | ast.Attribute() as target, value=value):
                 given = [value]
-            case ast.Assign(targets=[ast.Subscript(value=group, slice=ast.Constant(value=name))], value=value):
-                if name in RATES and _is_of_groups(script, group) and _differs(script, value):
+            case (
+                ast.Assign(targets=[ast.Subscript(value=group, slice=ast.Constant(value=name))], value=value)
+                | ast.AugAssign(target=ast.Subscript(value=group, slice=ast.Constant(value=name)), value=value)
+            ):
+                own = _differs(script, value) or _is_chosen_here(script, node)
+                if own and name in RATES and _is_of_groups(script, group):
                     yield _violation(
                         node,
                         f"{name} is set by a value of this rank: the ranks take different steps with the same "
@@ -102,6 +106,17 @@ def _differs(script: Script, node: ast.expr) -> bool:
     if key is None or not key.spread & LOCAL:
         return False
     return not any(part.op in SAME for part in parts(key))
+
+
+def _is_chosen_here(script: Script, node: ast.AST) -> bool:
+    """Return whether a condition on data of this rank is around a node, in its function."""
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, FUNCTIONS):
+        parent = script.source.parents.get(at)
+        if isinstance(parent, ast.If) and at is not parent.test and _differs(script, parent.test):
+            return True
+        at = parent
+    return False
 
 
 def _draws(script: Script, node: ast.expr) -> bool:

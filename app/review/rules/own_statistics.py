@@ -11,6 +11,7 @@ from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
 from ..rule_context import Script, Violation
+from .running_norms import check_running
 
 REDUCED = {"mean", "std", "var", "median", "quantile", "min", "max", "amin", "amax", "std_mean", "var_mean"}
 STATISTIC = re.compile(r"\b(?:mean|std|var|median|quantile|min|max|amin|amax)\(|weight=|enumerate\(|\.fit\w*\(")
@@ -25,6 +26,7 @@ MESSAGE = (
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the means, weights and numberings that each rank computes of its own part and trains with."""
+    yield from check_running(script, run)
     if not run.distributed or not script.mentions(STATISTIC):
         return
     found: dict[int, tuple[ast.expr, str, str]] = {}

@@ -8,7 +8,8 @@ from functools import partial
 from ...training_script.model.collective_effects import OF_ONE_RANK
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
-from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
+from ...training_script.model.library_calls import RANDOM
+from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import ClassRef, Instance, Library, Value
@@ -74,6 +75,7 @@ def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_split(script: Script, run: Run) -> Iterator[Violation]:
     """DW227: yield the random splits of data for which each rank has a seed of its own."""
+    yield from _split_by_own_generators(script, run)
     seeds: Reach | None = None
     for each in run.reached:
         if each.name == SEED and isinstance(each.fact, Noted):
@@ -89,6 +91,21 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
                 "what one rank validates on, another trains on",
                 0.85,
                 patch=partial(split_by_one_seed, script, each.fact.node) if script.is_here(each) else None,
+            )
+
+
+def _split_by_own_generators(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the random splits by a generator that has a seed of each rank."""
+    for reach, fact in run.of(*SPLITS):
+        data, generator = argument(fact, 0, "dataset"), argument(fact, 2, "generator")
+        own = generator is not None and generator.key.op == "local" and generator.key.args[0] == RANDOM
+        if own and reach.several and data and same_on_ranks(data.key):
+            yield from violation_at(
+                script,
+                reach,
+                "each rank splits the data by a generator with a seed of its own: what one rank validates on, another "
+                "trains on",
+                0.85,
             )
 
 

@@ -37,15 +37,15 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
         is_local = not total.startswith("self.")
         if emptied or (is_local and round_ is None):
             continue
-        since = round_.lineno if is_local and round_ else 0
-        if any(name == total and since <= line < node.lineno for name, line in set_at):
-            continue  # it begins anew in each call, or in each round
         for call in nodes:
             if not isinstance(call, ast.Call) or call.lineno < node.lineno or not _is_sum(script, call):
                 continue
-            summed = dotted_name(call.args[0])
-            if not summed or loop_around(script, call) is not round_:
+            summed, repeated = dotted_name(call.args[0]), loop_around(script, call)
+            if not summed or repeated not in _loops_around(script, node) or (is_local and repeated is None):
                 continue
+            since = repeated.lineno if is_local and repeated else 0
+            if any(name == total and since <= line < node.lineno for name, line in set_at):
+                continue  # it begins anew in each call, or in each round
             made = next(
                 (value for (name, line), value in set_at.items() if name == summed and line < call.lineno), None
             )
@@ -61,6 +61,16 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
                     confidence=0.8,
                     related=[RelatedPlace(path=script.source.path, line=node.lineno, message="it is added to here")],
                 )
+
+
+def _loops_around(script: Script, node: ast.AST) -> list[ast.AST | None]:
+    """Return the loops around a node in its function, innermost first; None at the end for no loop of a method."""
+    found: list[ast.AST | None] = []
+    at = loop_around(script, node)
+    while at is not None:
+        found.append(at)
+        at = loop_around(script, at)
+    return found or [None]
 
 
 def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[ast.Assign, ast.expr]]:

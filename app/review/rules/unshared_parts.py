@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Reach, Run, argument, together
-from ...training_script.model.values import ClassRef, Instance
+from ...training_script.model.values import ClassRef, Instance, Value
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
@@ -15,6 +15,8 @@ from ..violations import in_function_of, violation_at
 from .replicas import GRADIENT, LAYER, SEED, SYNCHRONISES
 
 SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
+LOAD = ".load_state_dict"
+STATE_OF_MODEL = re.compile(r"\.load_state_dict\([\w.]+\.state_dict\(\)\)")
 COPY = ("copy.deepcopy", "copy.copy")
 
 READS_OR_WRITES = re.compile(r"\w*(?:load|save|resume|restore)\w*")  # functions that fill a model, or keep its state
@@ -47,19 +49,22 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
-    if not any(run.of(*COPY)) or script.mentions(SYNCHRONISES):
+    loads = [fact for _, fact in run.of(LOAD) if _state_of(fact) is not None]
+    text = STATE_OF_MODEL.sub("", script.source.text) if loads else script.source.text
+    if not (loads or any(run.of(*COPY))) or SYNCHRONISES.search(text):
         return
     seeds = list(run.of(SEED))
     if not seeds if script.mentions(SEEDS) else seeds:
         return
     wraps = [(reach, model) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
     for number, each in enumerate(run.reached):
-        if each.name not in COPY or not isinstance(each.fact, Noted) or not each.several:
+        if each.name not in (*COPY, LOAD) or not isinstance(each.fact, Noted) or not each.several:
             continue
-        given = argument(each.fact, 0, "x")
+        given = _copied(run, each.fact)
         later = {id(reach) for reach in run.reached[number + 1 :]}
         wrapped = any(
-            id(reach) in later and together(each, reach) and given and model.key is given.key for reach, model in wraps
+            id(reach) in later and together(each, reach) and given and _is_of(script, each.fact, given, model)
+            for reach, model in wraps
         )
         earlier = [fact for at, fact in seeds if id(at) not in later]
         if seeds and not (earlier and any(value.key.spread & BY_RANK for value in earlier[-1].values)):
@@ -73,6 +78,30 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
                 "ranks",
                 0.8,
             )
+
+
+def _copied(run: Run, fact: Noted) -> Value | None:
+    """Return the model that is copied, or of which another one loads the state."""
+    if fact.name != LOAD:
+        return argument(fact, 0, "x")
+    asked = _state_of(fact)
+    return next((each.owner for _, each in run.of(".state_dict") if each.node is asked), None)
+
+
+def _state_of(load: Noted) -> ast.Call | None:
+    """Return the call that gives the state of a model to another one: ``b.load_state_dict(a.state_dict())``."""
+    given = load.node.args[0] if load.node.args else None
+    return given if isinstance(given, ast.Call) and last_name(given.func) == "state_dict" else None
+
+
+def _is_of(script: Script, copy: Noted, given: Value, model: Value) -> bool:
+    """Return whether a copy is one of a model, or of a part of it."""
+    at = copy.node.args[0] if copy.node.args else None
+    while isinstance(at, ast.Attribute):
+        at = at.value
+        if script.evaluated.value(at) is model.key:
+            return True
+    return model.key is given.key
 
 
 def _optimizers(run: Run) -> Iterator[tuple[Reach, Noted]]:

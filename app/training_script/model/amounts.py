@@ -84,6 +84,8 @@ def lengthwise(keys: Keys, key: Key) -> Key:
         match key.op, key.args:
             case "appended", (before, *_):
                 return keys.make("appended", lengthwise(keys, before))
+            case "extended", (before, _, count):
+                return keys.make("extended", lengthwise(keys, before), count)
             case "built", (count, *rest):
                 return keys.make("built", count, *(lengthwise(keys, each) for each in rest[:count]))
             case "if", (test, then, other):
@@ -99,7 +101,7 @@ def lengthwise(keys: Keys, key: Key) -> Key:
 
 def is_of_batch(key: Key) -> bool:
     """Return whether a value is a batch of a loader or a part of one."""
-    while key.op in ("item", "element", "attribute", "changed", "appended", "next"):
+    while key.op in ("item", "element", "attribute", "changed", "appended", "extended", "next"):
         key = key.args[0]
     return key.op == "local" and key.args[0] == BATCH
 

@@ -39,6 +39,7 @@ from .values import (
 )
 
 AT_EXIT = "atexit.register"
+SHOWS = {"str", "repr", "print", "format"}
 MEASURES = {
     "norm",
     "vector_norm",
@@ -211,6 +212,8 @@ class CallEvaluator(ChoiceEvaluator):
         if started := self.started(node, values, named):
             return started
         if made_of is Library:
+            for value, shown in zip(values, node.args, strict=False) if obj.name in SHOWS else ():
+                self.as_text(value, shown)
             return _measured(self._library(obj.name, callee, node, values, named), obj.name)
         if made_of is Method:
             return _measured(self._method(obj, callee, node, values, named), obj.name)

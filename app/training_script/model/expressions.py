@@ -22,7 +22,7 @@ from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Instance, Library, Record, Table, Value, is_elements
+from .values import Either, FunctionRef, Generated, Instance, Library, Mapped, Record, Table, Value, is_elements
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
@@ -42,6 +42,12 @@ def is_mask(index: ast.expr) -> bool:
 def _leaves_out_none(test: ast.expr, target: ast.expr) -> bool:
     """Return whether a test of a comprehension only leaves out the elements that are None."""
     return ast.unparse(test) == f"{ast.unparse(target)} is not None"
+
+
+def _has_ranks_as_factor(number: Key) -> bool:
+    """Return whether a number is that of the ranks, or a product with it."""
+    product = number.op == "binary" and number.args[0] == "Mult"
+    return number.op == "world" or (product and any(map(_has_ranks_as_factor, number.args[1:])))
 
 
 def _is_text(key: Key) -> bool:
@@ -244,7 +250,7 @@ class ExpressionEvaluator(OrderEvaluator):
         value = Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
         if op == "MatMult":
             return across(left, right, value)
-        if op == "Div" and right.key.op == "world" and "graph" in left.facts:
+        if op == "Div" and _has_ranks_as_factor(right.key) and "graph" in left.facts:
             return value._replace(facts=value.facts | {"divided"})
         return value._replace(facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
 
@@ -341,8 +347,19 @@ class ExpressionEvaluator(OrderEvaluator):
     def _part_of_text(self, part: ast.expr) -> Key:
         if not isinstance(part, ast.FormattedValue):
             return self.evaluate(part).key
-        value = self.evaluate(part.value).key
+        shown = self.evaluate(part.value)
+        self.as_text(shown, part)
+        value = shown.key
         return self.keys.make("shown", value, ast.unparse(part.format_spec)) if part.format_spec else value
+
+    def as_text(self, value: Value, node: ast.expr) -> None:
+        """Follow the method by which an object of the program is shown as text."""
+        if not isinstance(value.obj, Instance):
+            return
+        found = value.obj.cls.find("__str__") or value.obj.cls.find("__repr__")
+        if found:
+            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+            self.call_function(function, [value], {}, self.site(node))
 
     def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
@@ -379,7 +396,9 @@ class ExpressionEvaluator(OrderEvaluator):
         self.env.clear()
         self.env.update(before)
         key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
-        return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED)
+        held = Mapped if isinstance(node, ast.DictComp) else Generated
+        obj = held(values[-1]) if isinstance(values[-1].obj, Instance) else None
+        return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED, obj)
 
     def _ListComp(self, node: ast.ListComp) -> Value:
         return self._over_elements(node)

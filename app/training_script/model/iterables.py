@@ -14,7 +14,7 @@ from .noted_calls import UNORDERED
 from .values import Generated, Instance, Value, is_elements
 
 # Sequences and mappings whose length may follow from data of one rank.
-COUNTED = {"range", "built", "changed", "appended", DISTINCT}
+COUNTED = {"range", "built", "changed", "appended", "extended", DISTINCT}
 UNORDERED_FACT = frozenset({"unordered"})
 MAPPING = frozenset({"mapping"})  # empty at first
 

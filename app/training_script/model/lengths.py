@@ -44,6 +44,13 @@ ELEMENTWISE = {"abs", "cos", "exp", "log", "neg", "pow", "relu", "round", "sigmo
 ELEMENTWISE |= {"softmax", "square", "cumsum", "unsqueeze", "squeeze", "add", "sub", "mul", "div", "where"}
 REDUCING = {"amax", "amin", "argmax", "argmin", "mean", "norm", "prod", "std", "sum"}
 KEEPING |= {f"torch.{name}" for name in ELEMENTWISE - {"unsqueeze", "squeeze", "where"}}
+LISTS = {
+    "sequence",
+    "elements",
+    "built",
+    "appended",
+    "extended",
+}  # which a product repeats; of a tensor it keeps the length
 JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
 LONGEST = 1 << 24
 
@@ -138,12 +145,16 @@ def length(key: Key, rank: Member) -> int | None:
             return length(chosen, rank)
         case "appended", (held, _):
             return _computed(operator.add, length(held, rank), 1)
+        case "extended", (held, _, count):
+            return _computed(operator.add, length(held, rank), number(count, rank))
         case (("enumerate" | "rows"), (held, *_)):
             return length(held, rank)
         case "compare", (_, left, right):
             return length(left, rank) or length(right, rank)
-        case "binary", ("Mult", left, right):
+        case "binary", ("Mult", Key(op=op) as left, right) if op in LISTS:
             return _computed(operator.mul, length(left, rank), number(right, rank))
+        case "binary", ("Mult", left, Key(op=op) as right) if op in LISTS:
+            return _computed(operator.mul, number(left, rank), length(right, rank))
         case "binary", (_, left, right):
             return length(left, rank) or length(right, rank)
         case "mapping", pairs:

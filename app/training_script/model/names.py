@@ -23,8 +23,10 @@ from .values import (
     ClassRef,
     Either,
     FunctionRef,
+    Generated,
     Instance,
     Library,
+    Mapped,
     Method,
     Module,
     Record,
@@ -150,6 +152,9 @@ class NameEvaluator:
         raise NotImplementedError
 
     def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
+        raise NotImplementedError
+
+    def as_text(self, value: Value, node: ast.expr) -> None:
         raise NotImplementedError
 
     def exit_program(self, call: ast.Call) -> None:
@@ -350,6 +355,8 @@ class NameEvaluator:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # which may be that of a rank
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
+        if isinstance(owner.obj, Mapped | Generated) and index.op != "slice":
+            return owner.obj.element
         if isinstance(owner.obj, Table):
             known = zip(owner.obj.names, owner.obj.held, strict=True)
             if found := next((value for name, value in known if name.key is index), None):

@@ -7,7 +7,7 @@ from ..syntax import dotted_name
 from .amounts import DISTINCT
 from .followed import with_more
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, TOUCHED
+from .keys import BY_RANK, TOUCHED, Key
 from .lengths import PAIR, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
@@ -24,7 +24,7 @@ from .library_calls import (
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
-from .values import NO_FACTS, Either, Instance, Method, Record, Table, Value
+from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Record, Table, Value
 
 SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
 OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
@@ -82,6 +82,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             self.shared.options |= dict.fromkeys(option_names(values, named), default)
         if name == "parse_args":
             return Value(self.keys.make("options", *self.place(node)))
+        if name == "sample" and len(values) == 2 and values[1].key.is_constant:
+            drawn = self._opaque(owner, node, values, named)
+            return drawn._replace(key=self._drawn(drawn.key, values[1].key, node))
         if name in ("chunk", "tensor_split") and values:
             return self._pieces(owner, values[0], node, equal=name == "chunk")
         if name in ("numel", "nelement", "size", "dim"):
@@ -94,6 +97,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(owner.key, facts, owner.obj if isinstance(owner.obj, Instance) else None)
         if name == "get" and values and values[0].key.is_constant and isinstance(values[0].key.value, str):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
+        if name in ("items", "values") and isinstance(owner.obj, Mapped) and not values:
+            return Value(owner.key, obj=Generated(self._of_mapping(owner.obj.element, node, pairs=name == "items")))
         if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:
             fields = owner.obj.fields
             parts = tuple([Value(each.key, obj=(self.constant(text), each)) for text, each in fields.items()])
@@ -108,8 +113,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             if target is not None and more is not None:
                 self.collect(target, owner, Value(self.keys.make(change, owner.key, values[0].key), obj=more))
                 return self.constant(None)
+            if name == "extend" and (count := self._even_length(values)):
+                values, change = [values[0], count], "extended"
             self.rebind(target, owner, values, change)
             return owner
+        if name == "unbind" and (not values or values[0].key is self.keys.constant(0)):
+            return Value(owner.key, owner.facts & CARRIED)  # the rows of a tensor
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
         if owner.facts & {"prepared"}:
@@ -118,6 +127,21 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if not owner.key.spread and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
         return self._opaque(owner, node, values, named)
+
+    def _even_length(self, values: Values) -> Value | None:
+        """Return the number of elements of the first of these values, if all ranks have as many."""
+        counts = {length(values[0].key, rank) for rank in PAIR} if values else {None}
+        return self.constant(counts.pop()) if len(counts) == 1 and None not in counts else None
+
+    def _of_mapping(self, held: Value, node: ast.AST, *, pairs: bool) -> Value:
+        """Return what a loop over a mapping gets: what it holds, or pairs of that and its name."""
+        name = self.unknown(node)
+        return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held)) if pairs else held
+
+    def _drawn(self, drawn: Key, count: Key, node: ast.AST) -> Key:
+        """Return so many members of a population: a sequence of that length if the number is written out."""
+        known = type(count.value) is int and drawn.op != "local"
+        return self.keys.make("elements", count.value, *self.place(node), spread=drawn.spread) if known else drawn
 
     def _pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
         """Return a tensor in so many pieces."""

@@ -202,7 +202,7 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def bind(self, target: ast.expr, value: Value) -> None:
         if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
-            value = value._replace(facts=value.facts | OWN_GROUP)
+            value = _as_own(value)
         match target:
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
@@ -329,6 +329,14 @@ class StatementEvaluator(ExpressionEvaluator):
         self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True
+
+
+def _as_own(value: Value) -> Value:
+    """Return a group that only some ranks have, or a sequence that holds it, as one of these ranks' own."""
+    if "members" not in value.facts:
+        return value
+    held = tuple(map(_as_own, value.obj)) if is_elements(value.obj) else value.obj
+    return value._replace(facts=value.facts | OWN_GROUP, obj=held)
 
 
 def _is_name(key: Key) -> bool:

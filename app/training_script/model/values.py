@@ -200,6 +200,12 @@ class Generated(NamedTuple):
     element: Value
 
 
+class Mapped(NamedTuple):
+    """A mapping whose names are not known. ``element``: what it holds under each."""
+
+    element: Value
+
+
 class Super(NamedTuple):
     """The classes above a method of an object (``super()``)."""
 

@@ -1,0 +1,85 @@
+"""DW415: tensors that are read or changed while a call that only began still reads or writes them."""
+
+import ast
+from typing import NamedTuple
+
+from ...training_script.nodes import walk
+from ...training_script.syntax import LOOPS
+from ..rule_context import Script
+
+WRITES = {"all_reduce", "broadcast", "reduce", "irecv", "all_gather_into_tensor"}  # into their first argument
+READS_OF_SHAPE = {"shape", "dtype", "device", "numel", "size", "ndim"}
+
+
+class EarlyUse(NamedTuple):
+    """A use of a tensor before the call is done. ``what``: read or changed."""
+
+    at: ast.expr
+    name: str
+    what: str
+
+
+def early_use(script: Script, call: ast.Call, name: str) -> EarlyUse | None:
+    """Return the first use between the beginning of a call and the wait for its end, in the same block.
+
+    What a call writes must not be read, and what it reads must not be changed.
+    """
+    stmt = script.source.statement_of(call)
+    match stmt:
+        case ast.Assign(targets=[ast.Name(id=handle)], value=ast.Call() as made) if made is call:
+            pass
+        case _:
+            return None
+    if not call.args or not isinstance(tensor := call.args[0], ast.Name):
+        return None
+    block = script.source.block_of(stmt)
+    later = block[block.index(stmt) + 1 :]
+    end = next((place for place, each in enumerate(later) if _waits(each, handle)), None)
+    if end is None or any(_names(each, handle) for each in later[:end]):
+        return None
+    for each in later[:end]:
+        if isinstance(each, (*LOOPS, ast.If, ast.Try, ast.With)) or _binds(each, tensor.id):
+            return None
+        found = next((node for node in walk(each) if _uses(script, node, tensor.id, reads=name in WRITES)), None)
+        if isinstance(found, ast.expr):
+            return EarlyUse(found, tensor.id, "read" if name in WRITES else "changed")
+    return None
+
+
+def _waits(stmt: ast.stmt, handle: str) -> bool:
+    """Return whether a statement waits for the end of a call itself, and not under a condition."""
+    match stmt:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="wait"))):
+            return name == handle
+        case _:
+            return False
+
+
+def _names(stmt: ast.stmt, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in walk(stmt))
+
+
+def _binds(stmt: ast.stmt, name: str) -> bool:
+    """Return whether a statement gives a name to another tensor."""
+    bound = stmt.targets if isinstance(stmt, ast.Assign) else []
+    return any(isinstance(node, ast.Name) and node.id == name for target in bound for node in walk(target))
+
+
+def _uses(script: Script, node: ast.AST, tensor: str, *, reads: bool) -> bool:
+    """Return whether an expression reads what a tensor holds, or changes it in place."""
+    match node:
+        case ast.Name(id=name) if name == tensor:
+            parent = script.source.parents.get(node)
+            match parent:
+                case ast.AugAssign(target=target) if target is node:
+                    return True
+                case ast.Attribute(attr=attr):
+                    called = isinstance(script.source.parents.get(parent), ast.Call)
+                    changes = called and attr.endswith("_") and not attr.endswith("__")
+                    return changes or (reads and attr not in READS_OF_SHAPE)
+                case ast.BinOp() | ast.Compare():
+                    return reads
+                case _:
+                    return False
+        case _:
+            return False
