@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.collectives import collective_name
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, LOOPS
+from ...training_script.syntax import LOOPS, nodes_of_body
 from ..rule_context import Script, Violation
 
 JOIN = re.compile(r"\bJoin\(|\.join\(")
@@ -21,8 +21,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if not isinstance(node, ast.With) or not any(_joins(script, each.context_expr) for each in node.items):
             continue
         for loop in (each for stmt in node.body for each in ast.walk(stmt) if isinstance(each, LOOPS)):
-            for call in _calls(loop):
-                if name := collective_name(call, script.names):
+            for call in nodes_of_body(loop):
+                if isinstance(call, ast.Call) and (name := collective_name(call, script.names)):
                     yield Violation(
                         line=call.lineno,
                         column=call.col_offset + 1,
@@ -31,17 +31,6 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                         f"this {name} waits for it",
                         confidence=0.85,
                     )
-
-
-def _calls(loop: ast.AST) -> Iterator[ast.Call]:
-    pending = [*ast.iter_child_nodes(loop)]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, FUNCTIONS):
-            continue
-        if isinstance(each, ast.Call):
-            yield each
-        pending += ast.iter_child_nodes(each)
 
 
 def _joins(script: Script, context: ast.expr) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, dotted_name
+from ...training_script.syntax import FUNCTIONS, dotted_name, nodes_of_body
 from ..rule_context import Script, Violation
 
 FIRST = ".is_global_zero"
@@ -22,8 +22,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if not isinstance(node, ast.If) or not dotted_name(node.test).endswith(FIRST):
             continue
         trainer = dotted_name(node.test).removesuffix(FIRST)
-        for stmt in node.body:
-            for call in _calls(stmt):
+        for stmt in (each for each in node.body if not isinstance(each, FUNCTIONS)):
+            for call in (each for each in nodes_of_body(stmt) if isinstance(each, ast.Call)):
                 owner, _, name = dotted_name(call.func).rpartition(".")
                 waits = name in OF_ALL if owner == trainer else owner == f"{trainer}.strategy" and name in OF_STRATEGY
                 if waits:
@@ -36,14 +36,3 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                         confidence=0.85,
                         branch=node.lineno,
                     )
-
-
-def _calls(stmt: ast.stmt) -> Iterator[ast.Call]:
-    pending: list[ast.AST] = [stmt]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, FUNCTIONS):
-            continue
-        if isinstance(each, ast.Call):
-            yield each
-        pending += ast.iter_child_nodes(each)
