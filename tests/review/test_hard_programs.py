@@ -87,6 +87,9 @@ PROGRAMS = {
         "def f(x):\n" + "".join(f"    if x == {n}:\n        return 1\n" for n in range(1000)) + "f(rank)\n" + BUG,
         rules=FOUND,
     ),
+    "a set of 200 texts": Hard(
+        f"x = {{{', '.join(map(repr, map(str, range(200))))}}}\ny = {{*x, 'b'}}\n{BUG}", rules=FOUND
+    ),
     "a variable that doubles": Hard("b = rank\n" + "b = b * b\n" * 1000 + "if b:\n    dist.barrier()\n"),
     "a string of a megabyte": Hard(f"x = '{'a' * 1_000_000}'\n{BUG}", rules=FOUND),
     "half a character": Hard("x = '\\ud800'\n" + BUG, rules=FOUND),

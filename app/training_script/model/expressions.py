@@ -285,7 +285,7 @@ class ExpressionEvaluator(OrderEvaluator):
     def _Set(self, node: ast.Set) -> Value:
         value = self._sequence(node, node.elts)
         # The hash of a text is another one in each process, and so is the order of several.
-        texts = len(node.elts) > 1 and all(map(_is_text, value.key.args)) and value.key.op == "sequence"
+        texts = value.key.op == "sequence" and len(node.elts) > 1 and all(map(_is_text, value.key.args))
         return value._replace(facts=value.facts | UNORDERED_FACT, obj=None) if texts else value
 
     def _Dict(self, node: ast.Dict) -> Value:
