@@ -1,14 +1,15 @@
 """The kind of a line or a paste: a script, a log, a question about a term, or a description."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
 from ..errors import UserError
 from ..system.files import expand_user
 
 Kind = Literal["script", "log", "term", "text"]
-PATH_CHARACTERS = 500
+PATH_CHARACTERS = 500  # of a line with blanks
+FILE_ENDINGS = {".log", ".out", ".err", ".txt", ".gz", ".py", ".ipynb", ".sh", ".sbatch", ".slurm"}
 PYTHON_HEAD = re.compile(rb"#![^\n]{0,200}python")
 NOT_A_LOG = {".sh": "a shell script", ".sbatch": "a batch script", ".slurm": "a batch script"}
 TERM = re.compile(
@@ -46,9 +47,9 @@ def is_text(argument: str) -> bool:
 
 
 def _path(line: str) -> str:
-    if "\n" in line or len(line) > PATH_CHARACTERS:
+    looks_like_one = len(line.split()) == 1 and ("/" in line or PurePath(line).suffix.lower() in FILE_ENDINGS)
+    if "\n" in line or (len(line) > PATH_CHARACTERS and not looks_like_one):
         return ""
-    looks_like_one = " " not in line and "/" in line
     try:
         path = expand_user(line)
         return str(path) if looks_like_one or path.exists() else ""

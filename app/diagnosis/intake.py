@@ -80,6 +80,12 @@ def add_to_case(
         UserError, InspectionError: As ``read_sources``.
     """
     found = read_sources(sources, case.knowledge, progress, of_job=of_job)
+    take_result(case, found)
+    return found
+
+
+def take_result(case: Case, found: IntakeResult) -> None:
+    """Add what was read to the case, and to its session."""
     case.add(found.evidence)
     if case.session:
         rows = [
@@ -89,7 +95,6 @@ def add_to_case(
         case.session.append_all("text", rows)
         if found.timeline:
             case.session.append("timeline", **msgspec.to_builtins(found.timeline))
-    return found
 
 
 def _errors(sources: Sequence[LogInput], analysis: LogAnalysis) -> dict[str, list[tuple[str, str]]]:

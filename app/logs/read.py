@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 import msgspec
 
 from ..errors import InspectionError, UserError
+from ..system.files import files_below
 from ..text.terminal import split_at_sequence, strip_sequences_bytes
 from .path_hints import PathHint, path_hints
 
@@ -144,9 +145,9 @@ def _files(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        found = sorted(p for p in path.rglob("*") if is_log_name(p.name) and p.is_file() and not _is_binary(_head(p)))
+        found = [file for file in files_below(path) if is_log_name(file.name) and not _is_binary(_head(file))]
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}", "check the path and its permissions") from error
+        raise UserError(f"{error.filename or path}: {error.strerror}", "check the path and its permissions") from error
     if not found:
         raise UserError(
             f"{path}: no log in the directory", "pass the directory to which the job writes its logs, or files"

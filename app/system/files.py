@@ -11,6 +11,7 @@ from typing import BinaryIO
 from ..errors import UserError
 
 CHUNK_BYTES = 1 << 20
+MOST_FILES = 100_000  # of a directory with logs or dumps
 
 
 def content_digest(content: bytes) -> str:
@@ -29,6 +30,27 @@ def expand_user(given: str) -> Path:
     except RuntimeError as error:
         user = given.partition("/")[0]
         raise UserError(f"{given}: no home directory is known for {user}", "write the path without ~") from error
+
+
+def files_below(directory: Path) -> list[Path]:
+    """Return the files in a directory and below it, sorted; hidden directories and links to directories are left out.
+
+    Raises:
+        OSError: The directory cannot be read.
+        UserError: There are more than ``MOST_FILES`` files.
+    """
+    found: list[Path] = []
+
+    def fail_at_the_top(error: OSError) -> None:
+        if error.filename == str(directory):
+            raise error
+
+    for folder, folders, names in os.walk(directory, onerror=fail_at_the_top):
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        found += [path for name in names if (path := Path(folder, name)).is_file()]
+        if len(found) > MOST_FILES:
+            raise UserError(f"{directory}: more than {MOST_FILES:,} files", "pass the directory of one job")
+    return sorted(found)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from ..widgets.base import BaseWidget
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.line_input import LineInput
+from .given_text import GivenTextMixin
 from .status_cells import machine_line, most_important, status_cell, status_cells
 
 NOTE_COLUMN = 34
@@ -71,7 +72,7 @@ class StatusCells(BaseWidget):
         return CELLS
 
 
-class HomeScreen(WizardScreen):
+class HomeScreen(GivenTextMixin):
     """The first screen: the machine at a glance and the list of symptoms and tasks."""
 
     CSS_PATH = Path(__file__).with_name("home.tcss")
@@ -208,6 +209,8 @@ class HomeScreen(WizardScreen):
         return super().cancel_running()
 
     def _show_running(self) -> None:
+        if self.reading:
+            return
         what = "sampling the ranks of your jobs" if self._chosen else "inspecting this machine"
         running = Content.assemble(("● ", "$accent"), (what, "$muted"))
         self.show_status(running if self._pending else next(iter(self.state.warnings), ""))
@@ -264,27 +267,14 @@ class HomeScreen(WizardScreen):
     @on(Input.Submitted)
     async def _described(self, event: Input.Submitted) -> None:
         if event.value.strip():
-            await self._take(event.value)
+            await self.take(event.value, "your words", new_case=True)
             event.input.clear()
+            if self.reading:
+                self.query_one("#wrong").focus()  # there escape cancels
 
     @on(LineInput.PastedLines)
     async def _pasted(self, event: LineInput.PastedLines) -> None:
-        await self._take(event.text)
-
-    async def _take(self, given: str) -> None:
-        from ...app.diagnosis.given_text import classify_given
-        from ..shell.take_text import take_text
-
-        try:
-            what = classify_given(given)
-            if what.kind == "term":
-                await self.wizard.open("browse", words=what.value)
-                return
-            self.state.begin()
-            line = take_text(self.state, what, "your words")
-            await self.wizard.open("diagnosis", status=line)
-        except UserError as error:
-            self.wizard.show_error(error)
+        await self.take(event.text, "your words", new_case=True)
 
     def action_write(self) -> None:
         """Enter the line of text, complete a path in it, or leave it."""
@@ -311,6 +301,8 @@ class HomeScreen(WizardScreen):
         await self.wizard.open("browse", searching=True)
 
     async def action_back(self) -> None:
+        if self.cancel_reading():
+            self.show_status("Cancelled.")
         self.query_one("#wrong").focus()
 
 

@@ -14,10 +14,11 @@ from ...app.diagnosis.given_text import classify_given
 from ...app.errors import UserError
 from ...app.system.path_completion import complete_path
 from ...app.system.paths import relative_to_cwd
-from ..shell.base import WizardScreen
-from ..shell.take_text import take_text
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content
+from .given_text import GivenTextMixin
+
+ORIGIN = "pasted text"
 
 
 class PasteArea(TextArea):
@@ -46,7 +47,7 @@ class PasteArea(TextArea):
             return True  # reading it reports the problem
 
 
-class PasteScreen(WizardScreen):
+class PasteScreen(GivenTextMixin):
     """A text area; ctrl+d reads it into the case."""
 
     CSS_PATH = Path(__file__).with_name("paste.tcss")
@@ -82,7 +83,7 @@ class PasteScreen(WizardScreen):
             self.query_one(name).display = bool(logs)
 
     async def action_read(self) -> None:
-        await self._take(self.query_one(TextArea).text)
+        await self.take(self.query_one(TextArea).text, ORIGIN)
 
     @on(PasteArea.PathEntered)
     async def _path_entered(self) -> None:
@@ -90,19 +91,7 @@ class PasteScreen(WizardScreen):
 
     @on(Choices.Picked, "#recent")
     async def _recent_picked(self, event: Choices.Picked) -> None:
-        await self._take(event.id)
-
-    async def _take(self, text: str) -> None:
-        try:
-            given = classify_given(text)
-            if given.kind == "term":
-                await self.wizard.open("browse", words=given.value)
-                return
-            line = take_text(self.state, given, "pasted text")
-        except UserError as error:
-            self.wizard.show_error(error)
-            return
-        await self.wizard.open("diagnosis", status=line)
+        await self.take(event.id, ORIGIN)
 
     async def action_ask(self) -> None:
         await self.wizard.open("step")

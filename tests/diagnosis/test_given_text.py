@@ -19,3 +19,8 @@ def test_text_has_several_words_and_names_no_file(tmp_path: Path) -> None:
     assert is_text("RuntimeError: no space left in /dev/shm")
     assert not is_text(str(tmp_path / "my run.log"))
     assert not is_text("no-such.log") and not is_text("-")
+
+
+@pytest.mark.parametrize("path", ["nosuch.log", "nosuch.py", "/no/such/" + "x" * 3000])
+def test_path_of_no_file_is_a_path(path: str) -> None:
+    assert classify_given(path).value == path

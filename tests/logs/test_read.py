@@ -11,6 +11,7 @@ from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.logs import read
 from ddpwizard.app.logs.analyse import analyse_logs
 from ddpwizard.app.logs.read import clean_text, find_sources, read_chunks
+from ddpwizard.app.system import files
 from helpers.log_reading_knowledge import KNOWLEDGE
 
 
@@ -134,3 +135,25 @@ def test_compressed_binaries_are_refused(tmp_path: Path):
     path.write_bytes(gzip.compress(b"\0\1\2\3" * 100))
     with pytest.raises(UserError, match="binary"):
         texts(path)
+
+
+def test_hidden_directories_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".cache").mkdir()
+    for path in (tmp_path / ".cache" / "old.log", tmp_path / "job.log"):
+        path.write_text("x\n")
+    assert [Path(source.path).name for source in find_sources([str(tmp_path)])] == ["job.log"]
+
+
+def test_directory_with_very_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_FILES", 2)
+    for number in range(3):
+        (tmp_path / f"{number}.log").write_text("x\n")
+    with pytest.raises(UserError, match="more than 2 files"):
+        find_sources([str(tmp_path)])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")
+def test_directory_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir(mode=0)
+    with pytest.raises(UserError, match="Permission denied"):
+        find_sources([str(tmp_path / "private")])

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...errors import UserError
 from ...system.cgroup_memory import available_memory_bytes
+from ...system.files import files_below
 from ...system.subprocesses import run_process
 from ..types import RankRecord
 from .file_reader import MOST_BYTES, LoadedFile, rank_in_name
@@ -99,7 +101,7 @@ def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
     for path in paths:
         try:
             if path.is_dir():
-                inside = [each for each in path.rglob("*") if each.is_file() and not each.name.startswith(".")]
+                inside = [each for each in files_below(path) if not each.name.startswith(".")]
                 files += [each for each in inside if each.suffix.lower() not in NO_DUMPS]
             elif path.is_file():
                 files.append(path)
@@ -107,6 +109,8 @@ def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
                 problems.append(f"{path}: no such file or directory")
         except OSError as error:
             problems.append(f"{path}: {error.strerror}")
+        except UserError as error:
+            problems.append(error.message)
     return sorted(dict.fromkeys(files)), problems
 
 
