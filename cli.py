@@ -76,9 +76,10 @@ def group(ctx: click.Context, demo: bool, **given: Any) -> None:
     if ctx.invoked_subcommand is None:
         from pathlib import Path
 
-        from .app.commands.common import ScreenRequested
+        from .app.commands.common import ScreenRequested, can_print_unicode
         from .app.options import Options
 
+        given["ascii"] = given["ascii"] or not can_print_unicode()
         given["knowledge"] = tuple(Path(path) for path in given["knowledge"])
         raise ScreenRequested("demo" if demo else "home", Options(**given))
 

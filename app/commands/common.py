@@ -30,7 +30,7 @@ def common_options(command: F) -> F:
     @functools.wraps(command)
     def with_options(*args: Any, **kwargs: Any) -> Any:
         given = _merged({name: kwargs.pop(name) for name in Options.__struct_fields__})
-        given["ascii"] = given["ascii"] or not _unicode_output()
+        given["ascii"] = given["ascii"] or not can_print_unicode()
         if given["ascii"]:
             from ..text.ascii import ascii_output
 
@@ -75,7 +75,8 @@ def _merged(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value or before.get(name, value) for name, value in given.items()} | {"knowledge": directories}
 
 
-def _unicode_output() -> bool:
+def can_print_unicode() -> bool:
+    """Return whether the encoding of standard output has every character."""
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") in (
         "utf8",
         "utf16",

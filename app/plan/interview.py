@@ -26,9 +26,9 @@ QUESTIONS = {
 }
 ADAPTERS = {"lora": "16", "lora_target": "all-linear"}
 TRAINED = {
-    "all weights: the most freedom, the most memory": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
+    "all weights": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
     "small adapters on fixed weights (LoRA)": ADAPTERS | {"quant": form_fields.SIXTEEN_BIT},
-    "adapters on weights in 4 bit (QLoRA): the least memory": ADAPTERS | {"quant": "nf4"},
+    "small adapters on fixed weights in 4 bit (QLoRA)": ADAPTERS | {"quant": "nf4"},
 }
 LENGTHS = {
     "a question and its answer, 512 tokens": {"seq_len": "512"},
@@ -76,12 +76,12 @@ def gpus_text(values: Values) -> str:
 
 
 def trained_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
-    """Return what can be trained, with the memory and speed of each on the given GPUs."""
+    """Return what can be trained, with the best strategy for each, its memory and its speed on the given GPUs."""
     return [_answer(label, fields, values, machine) for label, fields in TRAINED.items()]
 
 
 def length_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
-    """Return the lengths of texts, with the memory and speed of each."""
+    """Return the lengths of texts, with the best strategy for each, its memory and its speed."""
     return [_answer(label, fields, values, machine) for label, fields in LENGTHS.items()]
 
 
@@ -152,7 +152,8 @@ def start_command(row: PlanRow, directory: str) -> str:
 def _answer(label: str, fields: Values, values: Values, machine: form_fields.FormMachine) -> Choice:
     try:
         request = form_fields.request_from_form({**values, **fields}, machine)
-        return Choice(label, _figure(plan_answer.make_answer(request).rows[0]), fields)
+        best = plan_answer.make_answer(request).rows[0]
+        return Choice(label, f"{summary.strategy_label(best)}: {_figure(best)}", fields)
     except UserError as error:
         return Choice(label, error.message, fields)
 

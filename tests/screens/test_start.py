@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from ddpwizard.screens import start
+from helpers.pseudo_terminal import Terminal
 
 FORBIDDEN = (
     "networkx",
@@ -90,3 +91,11 @@ def test_has_screen(
     monkeypatch.setattr(sys, "__stdin__", Tty(stdin))
     monkeypatch.setattr(sys, "__stderr__", Tty(stderr))
     assert start.has_screen(environ) is screen
+
+
+def test_output_that_cannot_print_every_character_gets_ascii() -> None:
+    wizard = [sys.executable, "-m", "ddpwizard", "--python", sys._base_executable]  # type: ignore[attr-defined]
+    with Terminal(wizard, env={"PYTHONIOENCODING": "latin-1"}) as terminal:
+        terminal.wait_for("What is wrong?")
+        assert "\\u" not in terminal.text
+        assert terminal.text.isascii()
