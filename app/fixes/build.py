@@ -1,26 +1,23 @@
 """Build the fixes of a cause for a case: patches by the rules of the review, the rest by generators."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
 from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
-from ..errors import UserError
 from ..hardware.machine import Machine, machine_from_snapshot
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
 from ..launchers.rewrite import find_free_port
 from ..launchers.types import GeneratedFix
-from ..review.types import ReviewFinding
 from . import code_templates
 from .call_options import patch_calls
 from .facts import CaseFacts, FixContext
 from .planner_link import planner_command
 from .recipes.table import OF_CODE, load_recipe
 from .recipes.types import RecipeResult
-from .types import FilePatch, Fix, Place
+from .rule_patches import changes_condition, condition_of_job, further_rules, patch_by_rule
+from .types import Fix, Place
 from .user_code import rename_variables
 
 SHOWN_PLACES = 5
@@ -59,7 +56,8 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
     """
     facts = CaseFacts(context)
     machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
-    built = [(spec, *_build(cause, spec, facts, machine, knowledge)) for spec in cause.fixes]
+    specs = [*cause.fixes, *further_rules(cause, facts, knowledge)]
+    built = [(spec, *_build(cause, spec, facts, machine, knowledge)) for spec in specs]
     return [fix for _, fix, _ in sorted(built, key=lambda each: _preference(*each, facts))]
 
 
@@ -68,15 +66,17 @@ def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tupl
 
     Those that fit what was seen come first, and with them every patch and every fix made from the user's lines that
     does not contradict it; what contradicts it comes last. An example or what only shows the fault comes after the
-    rest, a patch that cannot be made after that.
+    rest, a patch that cannot be made after that. Before all is a patch of the condition that parted the ranks.
     """
     order = _order(spec, facts)
     if spec.generator and not (spec.text or fix.commands or fix.files or fix.patches):
         order = max(order, 2)  # its generator lacks facts
     if spec.diagnostic:
         return order, 3
+    if fix.patches and order == 1:
+        return 0, 0 if condition_of_job(facts) and changes_condition(fix.patches, facts) else 1
     if fix.patches:
-        return (0, 1) if order == 1 else (order, 0)
+        return order, 0
     if is_own:
         return (order if order == 3 else 0), 1
     return (max(order, 2) if spec.kind == "patch" else order), (3 if spec.kind == "code" else 2)
@@ -121,14 +121,14 @@ def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
 def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> tuple[Fix, bool]:
     """Return a fix, and whether a recipe made it from the user's own lines."""
     if spec.rule:
-        fix = _rule_patch(cause, spec, facts, knowledge)
+        fix = patch_by_rule(cause, spec, facts, knowledge)
     elif spec.generator:
         fix = _generated(cause, spec, machine, facts.target)
     else:
         fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
     against = next((id_ for id_ in spec.unless if id_ in facts.holds), "")
     made = _made_by(spec.recipe, facts) if spec.recipe else RecipeResult()
-    if not fix.patches or (made.patches and not _changes_condition(fix, facts)):
+    if not fix.patches or (made.patches and not changes_condition(fix.patches, facts)):
         set_, set_places = patch_calls(spec.set, facts)
         patches = set_ or made.patches
         made = msgspec.structs.replace(made, places=[*made.places, *set_places])
@@ -172,23 +172,6 @@ def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, f
     return [place for place in found if once.get((place.path, place.line)) is place][:SHOWN_PLACES]
 
 
-def _changes_condition(fix: Fix, facts: CaseFacts) -> bool:
-    """Return whether the patches of a fix change the condition that parted the ranks of the job, if one is known."""
-    report = facts.context.report
-    place = facts.place(report.verdict.branch or "") if report else None
-    if place is None:
-        return True
-    return any(
-        Path(patch.path).absolute() == Path(place.path).absolute()
-        and _count_lines(patch.after, place.text) < _count_lines(patch.before, place.text)
-        for patch in fix.patches
-    )
-
-
-def _count_lines(text: str, line: str) -> int:
-    return sum(each.strip() == line for each in text.splitlines())
-
-
 def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str]) -> Fix:
     made = GeneratedFix(text="")
     if spec.generator in GENERATORS:
@@ -206,57 +189,3 @@ def _generated(cause: Cause, spec: FixSpec, machine: Machine, target: list[str])
         files=made.files,
         environ=made.environ,
     )
-
-
-def _nothing_to_patch(scripts: Sequence[str]) -> str:
-    if not scripts:
-        return "The script is not known: ddpwizard review SCRIPT shows the place and the patch."
-    return f"No place in {', '.join(scripts)} can be patched automatically; fix it by hand."
-
-
-def _rule_patch(cause: Cause, spec: FixSpec, facts: CaseFacts, knowledge: Knowledge) -> Fix:
-    patches: list[FilePatch] = []
-    repaired: list[ReviewFinding] = []
-    by_hand: list[str] = []
-    paths = _scripts(spec.rule, facts)
-    for path in paths:
-        from ..review.file_review import findings_in  # loads the rules, which only patches need
-        from ..review.review import apply_patches
-        from ..training_script.source import read_source
-
-        try:
-            before = read_source(Path(path))[1]
-            review = partial(findings_in, path=path, knowledge=knowledge, rules={spec.rule})
-            after, done = apply_patches(before, review, {"safe", "unsafe"})
-            left = review(after)
-        except UserError as error:
-            by_hand.append(str(error))
-            continue
-        if done:
-            patches.append(FilePatch(path=path, before=before, after=after))
-            repaired += done
-        by_hand += [f"{finding.path}:{finding.line}: {finding.message}" for finding in left]
-    if not patches and not by_hand:
-        by_hand.append(_nothing_to_patch(paths))
-    made = [finding.fix for finding in repaired if finding.fix]
-    unsafe = next((fix for fix in made if fix.safety == "unsafe"), None)
-    return Fix(
-        id=spec.id,
-        cause=cause.id,
-        title=spec.title,
-        safety="display" if not patches else "unsafe" if unsafe else "safe",
-        why_unsafe=(unsafe.why_unsafe or spec.why_unsafe) if unsafe else "",
-        text="\n".join(by_hand),
-        patches=patches,
-    )
-
-
-def _scripts(rule: str, facts: CaseFacts) -> list[str]:
-    """Return the files to patch: those of the review's findings, or else the script and the files of the case."""
-    context = facts.context
-    found = [finding.path for finding in context.findings if finding.rule == rule]
-    candidates = found or [*([context.script] if context.script else []), *(file.path for file in facts.files)]
-    once: dict[Path, str] = {}
-    for path in candidates:
-        once.setdefault(Path(path).absolute(), path)
-    return list(once.values())

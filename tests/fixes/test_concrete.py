@@ -19,6 +19,7 @@ from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSam
 from ddpwizard.knowledge.templates import fill_template
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.machines import snapshot
+from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
 
@@ -66,6 +67,26 @@ def main(dataset):
             out.backward()
             opt.step()
         torch.save(net.state_dict(), "last.pt")
+"""
+
+
+EARLY_RETURN = """\
+import os
+import torch
+import torch.distributed as dist
+
+def save(model):
+    if os.environ["RANK"] != "0":
+        return
+    torch.save(model.module.state_dict(), "last.pt")
+    dist.barrier()
+
+def main():
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    save(model)
+
+main()
 """
 
 
@@ -151,6 +172,23 @@ class TestRecipes:
             "    if rank == 0:",
         ]
         assert fix.again == "torchrun --nproc-per-node 2 train.py --lr 1"
+
+    def test_a_rank_that_leaves_early_is_patched_by_the_rule_for_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "train.py"
+        path.write_text(EARLY_RETURN)
+        report = nested_report(tmp_path, EARLY_RETURN)
+        (seen,) = report.observed.seen
+        stack = [StackFrame("save", str(path), 9), StackFrame("main", str(path), 14)]
+        seen = replace(seen, samples=[replace(seen.samples[0], stack=stack)])
+        verdict = replace(report.verdict, culprits=[1], collective="barrier", where=f"{path}:9", branch=f"{path}:6")
+        report = replace(report, verdict=verdict, observed=replace(report.observed, seen=[seen]))
+        found = fixes("rank-conditional-collective", FixContext(report=report))
+        assert next(iter(found)) == "dw404"
+        assert changed(found["dw404"]) == [
+            'if os.environ["RANK"] == "0":',
+            'torch.save(model.module.state_dict(), "last.pt")',
+        ]
+        assert "only rank 0 does" in found["move-out"].text
 
     def move_out(self, tmp_path: Path, text: str, called_at: int = 13) -> str:
         (tmp_path / "train.py").write_text(text)

@@ -23,7 +23,8 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
     branch = facts.place(report.verdict.branch or "", "the condition") if report else None
     if report is None or branch is None:
         return RecipeResult()
-    frames = _frames_through(report, branch)
+    through = _frames_through(report, branch)
+    frames = next(iter(through.values()), [])
     files = ScriptFiles(_texts(facts, report))
     inner = next((at for at, frame in enumerate(frames) if _guard(files, branch, frame)), -1)
     if inner < 0:
@@ -34,7 +35,7 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
     collective = report.verdict.collective or "the collective"
     calls = [_place(each, files) for each in frames[inner + 1 :]]
     chain = f" It calls {collective} at {calls[-1].shown}." if calls else ""
-    ranks = rank_ranges(report.verdict.culprits) if report.verdict.culprits else ""
+    ranks = rank_ranges(through)
     guard = _guard(files, branch, frame)
     called = frames[inner + 1].function.rpartition(".")[2] if calls else collective
     narrowed = _without_rank(guard, branch, frame, called, file) if guard else None
@@ -147,16 +148,16 @@ def _example(file: LineQueries, guard: Guard, line: int) -> str:
     return "\n".join([f"if {' and '.join(map(ast.unparse, shared))}:", *(f"    {each}" for each in lines)])
 
 
-def _frames_through(report: JobReport, branch: Place) -> list[StackFrame]:
-    """Return the user's frames, outermost first, of the first rank that went through the condition."""
-    culprits = set(report.verdict.culprits)
-    ordered = sorted(report.observed.seen, key=lambda each: each.process.rank not in culprits)
-    for seen in ordered:
-        for sample in reversed(seen.samples):
-            frames = user_frames(sample.stack)
-            if any(_guard(ScriptFiles(report.sources), branch, frame) for frame in frames):
-                return frames
-    return []
+def _frames_through(report: JobReport, branch: Place) -> dict[int, list[StackFrame]]:
+    """Return the user's frames, outermost first, of each rank that went through the condition."""
+    files = ScriptFiles(report.sources)
+    found: dict[int, list[StackFrame]] = {}
+    for seen in report.observed.seen:
+        stacks = (user_frames(sample.stack) for sample in reversed(seen.samples))
+        frames = next((each for each in stacks if any(_guard(files, branch, frame) for frame in each)), None)
+        if frames and seen.process.rank is not None:
+            found[seen.process.rank] = frames
+    return found
 
 
 def _guard(files: ScriptFiles, branch: Place, frame: StackFrame) -> Guard | None:
