@@ -288,9 +288,10 @@ class FixScreen(WizardScreen):
         if kind == "probe":
             self._start_proof(fix, None)
         elif kind == "command":
+            files = "with this fix in a copy of the files" if fix.patches else "with the files as they are now"
             question = AskLineDialog(
                 "Which command starts it?",
-                details=f"The command is started in {self._flow().directory}, with the files as they are now.",
+                details=f"The command is started in {self._flow().directory}, {files}.",
                 value=fix.start or fix.again,
                 placeholder="torchrun --nproc-per-node=2 train.py",
             )
