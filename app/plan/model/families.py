@@ -11,7 +11,7 @@ import msgspec
 from ..types import BlockLayout
 from .hf_fields import Config, first_nonzero
 
-TABLE = Path(__file__).parents[3] / "assets" / "plan" / "families.json"
+TABLES = Path(__file__).parents[3] / "assets" / "plan"
 Switch = dict[str, bool]  # a field of the config and its default; "": always
 
 
@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     outer_norms: int = 1  # before and after the blocks
 
 
-FAMILIES = msgspec.json.decode(TABLE.read_bytes(), type=dict[str, Family])
+FAMILIES = msgspec.json.decode((TABLES / "families.json").read_bytes(), type=dict[str, Family])
 # By the name that transformers' classes begin with, in lower case: ``qwen3moe`` for ``Qwen3MoeConfig``.
 OF_CLASS_NAME = {name.replace("_", ""): name for name, family in FAMILIES.items() if not family.is_part}
 LLAMA_LIKE = Family()
