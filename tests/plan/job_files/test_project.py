@@ -100,6 +100,9 @@ def test_every_project_passes_ruff(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-3000:]
 
 
+DIRECTIVE = r"#\? (?:if )?(?!include |part \w+$)(.+)$"
+
+
 def test_templates_use_known_tags_only() -> None:
     known = {"zero", "view", "offload", "hybrid", "stage3", "cpu-adam", "mixed", "autocast", "pure", "scaler"}
     known |= {"accumulate", "compile", "full", "selective-op", "selective-layer", *optimizer_snippets.OPTIMIZERS}
@@ -111,7 +114,7 @@ def test_templates_use_known_tags_only() -> None:
     names += ["ddp_setup", "fsdp2_setup"]
     for name in names:
         text = (TEMPLATES / f"{name}.py.in").read_text()
-        tags = set(re.split(r"[ |]", " ".join(re.findall(r"#\? (?:if )?(?!include |part \w+$)(.+)$", text, re.MULTILINE))))
+        tags = set(re.split(r"[ |]", " ".join(re.findall(DIRECTIVE, text, re.MULTILINE))))
         assert {tag.removeprefix("!") for tag in tags} - {"end"} <= known
 
 
