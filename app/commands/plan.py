@@ -196,7 +196,7 @@ def _request(given: str | None, values: Mapping[str, Any], options: Options) -> 
         return detect_machine(target_python(options))
 
     build = model_source.build_in_child(lambda: target_python(options), print_progress)
-    return request.request_from_options(values, build, detect)
+    return request.resolve_request(values, build, detect)
 
 
 def _module(resolved: PlanRequest, batch: str | None, options: Options) -> exact_memory.ModuleSource:

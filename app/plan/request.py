@@ -1,7 +1,7 @@
 """Resolve what is asked of the planner to one complete request.
 
-The command line, a specification file and the planner's form are three readers. Each turns its input into a mapping of
-given values; ``resolve_request`` alone decides on the model, the machine, the defaults and the assumptions.
+The command line, a specification file and the planner's form give a mapping of values; ``resolve_request`` alone
+decides on the model, the machine, the defaults and the assumptions.
 
 The keys of the mapping are the names of the options of ``ddpwizard plan``; a key that is missing or None is not given.
 Four keys have no option: ``train`` (``TrainingOptions`` that are set already), ``strategy``, ``gpu_memory_gib`` and
@@ -55,16 +55,6 @@ class PlanRequest(NamedTuple):
 def option_name(name: str) -> str:
     """Return the option of the command line for a given value."""
     return f"--{name.replace('_', '-')}"
-
-
-def request_from_options(options: Mapping[str, Any], build: BuildModel, detect: Callable[[], Machine]) -> PlanRequest:
-    """Read a request from the options of the command line.
-
-    Raises:
-        UserError: An option makes no sense, or contradicts another.
-        InspectionError: The child that builds the user's own model gave no answer.
-    """
-    return resolve_request(options, build, detect)
 
 
 def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:

@@ -13,10 +13,10 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.strategies.search import layouts_to_try
-from ddpwizard.app.plan.strategies.search import plan_candidates as rows
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.timing.step_time import communication_bytes
 from ddpwizard.app.plan.types import Candidate, Model, Strategy, TrainingOptions, TrainingSetup
+from helpers.planned import plan_candidates as rows
 
 LLAMA = {"params": 6.738e9, "layers": 32, "hidden": 4096, "heads": 32, "intermediate": 11008, "vocab": 32000}
 BOX = {"gpus": 8, "gpu": "H100", "gpu_memory_gib": 79.1}

@@ -32,17 +32,16 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     headroom = throughput_headroom(found, setting, context)
     if headroom > HELD_BACK and found.binds == "arithmetic":
         found = msgspec.structs.replace(found, binds="GPU memory")
-    why = _why(found, setting, context.host_bytes)
+    why, changes = _why(found, setting, context.host_bytes), []
     if dominated_by:
         lever = f"{dominated_by} is no slower and needs no more memory"
-        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
-    if at and setting.layout.splits_model:
+    elif at and setting.layout.splits_model:
         lever = "needs a mesh and a plan for the modules of your model"
-        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
-    changes = worthwhile_changes(found, setting, context)
-    lever = best_what_if(found, setting, changes, context)
-    if not at and _wants_more(found):
-        lever = f"{lever}. {beyond_sharding.split_advice(setting).removesuffix('.')}"
+    else:
+        changes = worthwhile_changes(found, setting, context)
+        lever = best_what_if(found, setting, changes, context)
+        if not at and _wants_more(found):
+            lever = f"{lever}. {beyond_sharding.split_advice(setting).removesuffix('.')}"
     return PlanRow(msgspec.structs.replace(found, changes=changes, why=why, lever=lever), setting)
 
 

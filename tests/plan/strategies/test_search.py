@@ -19,7 +19,6 @@ from ddpwizard.app.plan.strategies.search import (
     context_of,
     effort,
     layouts_to_try,
-    plan_candidates,
     planning_assumptions,
     replan_with_tracked,
 )
@@ -28,6 +27,7 @@ from ddpwizard.app.plan.strategies.what_if import what_if_text
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Model, PlanRow, Strategy, TrainingOptions, TrainingSetup, WhatIfResult
 from ddpwizard.app.text.units import GIB
+from helpers.planned import plan_candidates
 from hypothesis import given
 from hypothesis import strategies as st
 
