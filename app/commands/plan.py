@@ -14,7 +14,7 @@ import msgspec
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
-from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec
+from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
 from ..plan.job_directory import ensure_new_files, unwritable_error
 from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
@@ -133,6 +133,9 @@ def command(
     compared = _track(found.rows, module) if module else {}
     found = plan_answer.with_tracked(found, compared)
     rows, assumed = found.rows, plan_answer.assumptions(found)
+    more_gpus = ""
+    if strategy is None and plan_answer.wants_more(rows[0]):
+        more_gpus = str(summary.summary_lines(plan_answer.add_scaling(found))[-1])
     points = scaling_curve.scaling_points(resolved) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         between = gbps_text(resolved.links.inter_gbps)
@@ -161,6 +164,7 @@ def command(
         body |= {"batch": msgspec.to_builtins(batch)} if batch else {}
         body |= {"curve": msgspec.to_builtins(points)} if curve else {}
         body |= {"exact": msgspec.to_builtins(list(compared.values()))} if compared else {}
+        body |= {"more_gpus": more_gpus} if more_gpus else {}
         print_json(public_document("plan", None, body))
     else:
         more = [
@@ -168,7 +172,7 @@ def command(
             *(scaling_curve.draw_curve(points, options.ascii) if curve else []),
         ]
         more += exact_memory.render_comparison(list(compared.values())) if compared else []
-        for line in [*render_table(whole, candidates, assumed, options.ascii), *more]:
+        for line in [*render_table(whole, candidates, assumed, options.ascii, more_gpus), *more]:
             for part in _wrap(line):
                 print_line(part)
     if compared and all(each.problem for each in compared.values()):

@@ -204,6 +204,13 @@ class TestCommand:
         program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
         return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
 
+    def test_names_the_gpus_that_are_enough_only_if_these_are_not(self) -> None:
+        large = ("--model", "Llama-3.1-405B", "--gpu", "H100", "--json", "--gpus")
+        few, many = (json.loads(self.run(*large, count).stdout) for count in ("8", "1024"))
+        assert few["more_gpus"].startswith("With 8 more GPUs: what fits is too slow; ")
+        assert "GPUs are enough (" in few["more_gpus"]
+        assert "more_gpus" not in many
+
     def test_help_lists_options_in_groups(self) -> None:
         shown = self.run("--help").stdout
         groups = {}
