@@ -234,6 +234,7 @@ class PlanDocument(msgspec.Struct):
     candidates: list[Candidate]
     batch: BatchScaling | UnsetType = UNSET
     curve: list[ScalePoint] | UnsetType = UNSET
+    more_gpus: str | UnsetType = UNSET  # if nothing works on the given GPUs
     exact: list[TrackedStrategy] | UnsetType = UNSET
 
 
