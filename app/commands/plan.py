@@ -146,8 +146,8 @@ def command(
     elif write and (problem := unwritable_error(rows[0])):
         print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     elif write:
+        from ..plan.job_files.manifest import read_package_versions
         from ..plan.job_files.own_script import plan_job_files
-        from ..plan.job_files.package_versions import read_package_versions
 
         versions = read_package_versions(target_python(options))
         made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)

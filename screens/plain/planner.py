@@ -9,8 +9,8 @@ from typing import TypeVar
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import form_fields, interview, job_directory, plan_answer, summary
+from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
-from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import write_job_files
 from ...app.plan.request import PlanRequest
 from ...app.plan.strategies.table import render_table

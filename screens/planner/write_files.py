@@ -17,8 +17,8 @@ from textual.widgets import Input, Static
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import interview, job_directory
+from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
-from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import write_job_files
 from ...app.plan.timing.communication import Links
 from ...app.plan.types import PlanRow

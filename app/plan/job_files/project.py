@@ -14,8 +14,9 @@ from ...launchers import deepspeed
 from ...text.templates import render_template, template_functions
 from ...text.units import gib_text
 from ..batch_scaling import BatchScaling
-from ..types import TrainingSetup
-from . import header, model_shape, optimizer_snippets
+from ..model.parameter_counts import is_encoder_decoder
+from ..types import Model, TrainingSetup
+from . import header, optimizer_snippets
 from .accumulation import Accumulation
 
 SCRIPT, ACCELERATE_SCRIPT = "train.py", "train_accelerate.py"
@@ -24,6 +25,9 @@ FROM_RESUME = ("_random_state", "_set_random_state", "_write")  # of the templat
 STEPS = 1000  # as in the templates
 WARM_UP_STEPS = 100  # without a reference run
 WIDTH = 120  # of a line
+HIDDEN, HEAD_DIM, VOCAB = 2048, 128, 32000  # of a model that is known by its parameters only
+BLOCK_WEIGHTS = 12  # per layer, times the square of the width
+GATED = ("swiglu", "geglu", "gated-gelu")
 RANK_ALPHA = 8  # PEFT's default, independent of the rank
 LAYERS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}  # as in Llama and similar models
 
@@ -101,7 +105,7 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "stateful": options.stateful_loader,
     }
     held = {name for name, is_held in tags.items() if is_held} | optimizer_snippets.optimizer_tags(setting, kind)
-    return held | model_shape.shape_tags(setting.model)
+    return held | _shape_tags(setting.model)
 
 
 def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectOptions) -> Mapping[str, str]:
@@ -110,7 +114,7 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
     share = options.batch.warm_up_share if options.batch else 0.0
     functions = template_functions("resume.py.in", set(), FROM_RESUME)
     blocks, root = _shard_arguments(setting, tags)
-    return model_shape.shape_values(setting.model) | {
+    return _shape_values(setting.model) | {
         "TITLE": header.strategy_title(setting),
         "MADE_FOR": f" for {header.run_summary(setting)}",
         "NEEDS": header.requirements(setting, kind),
@@ -203,3 +207,34 @@ def _target_modules(setting: TrainingSetup) -> str:
     if names in (["all"], ["all-linear"], ["all_linear"]):
         return '"all-linear"'
     return msgspec.json.encode([LAYERS.get(name, name) for name in names]).decode().replace(",", ", ")
+
+
+def _shape_tags(model: Model) -> set[str]:
+    """Return the tags of the model's template."""
+    tags = {"experts": bool(model.experts), "tied": model.tied, "gated": model.mlp in (None, *GATED)}
+    return {name for name, is_held in tags.items() if is_held}
+
+
+def _shape_values(model: Model) -> dict[str, str]:
+    """Return the values of the model's template."""
+    hidden = model.hidden or HIDDEN
+    heads = model.heads or max(1, hidden // HEAD_DIM)
+    values = {
+        "VOCAB": model.vocab or VOCAB,
+        "HIDDEN": hidden,
+        "LAYERS": model.layers or max(1, round(model.params / (BLOCK_WEIGHTS * hidden**2))),
+        "HEADS": heads,
+        "KV_HEADS": model.kv_heads or heads,
+        "HEAD_DIM": model.head_dim or hidden // heads,
+        "INTERMEDIATE": model.intermediate or 4 * hidden,
+        "EXPERTS": model.experts or 0,
+        "EXPERTS_PER_TOKEN": model.experts_per_token or 1,
+    }
+    return {name: str(value) for name, value in values.items()} | {"STAND_IN": _stand_in(model)}
+
+
+def _stand_in(model: Model) -> str:
+    """Return which model of the plan the decoder replaces, or "" if it has the sizes of the plan's own."""
+    if model.kind in ("encoder", "vision") or is_encoder_decoder(model):
+        return f" It takes the place of the plan's {model.kind or 'encoder-decoder'}."
+    return "" if model.layers and model.hidden else " Of the plan's model only the number of parameters is known."
