@@ -2,7 +2,7 @@
 
 ``  #? tag`` at the end of a line, or ``#? if tag`` and ``#? end`` around several lines, keeps them only if the tag is
 set (``!tag``: only if it is not; ``a|b``: either; several words: all of them). ``{{NAME}}`` is replaced by its value.
-``#? include NAME`` stands for the lines of ``shared.py.in`` from ``#? part NAME`` to the next part.
+``#? include NAME`` inserts the lines of ``shared.py.in`` from ``#? part NAME`` to the next part.
 """
 
 import ast
