@@ -253,7 +253,7 @@ class Conflict(msgspec.Struct):
 
 
 class AgreementDocument(msgspec.Struct):
-    """The contradictions between the files of a job (``plan --check``)."""
+    """The contradictions between the files of a job (``review --launch-files``)."""
 
     files: list[JobFile]
     conflicts: list[Conflict]
@@ -468,7 +468,7 @@ class PublicDocument(NamedTuple):
 
 
 DOCUMENTS = {
-    "agreement": PublicDocument("plan --check", AgreementDocument),
+    "agreement": PublicDocument("review --launch-files", AgreementDocument),
     "cause": PublicDocument("explain CAUSE", Cause),
     "chapter": PublicDocument("explain CHAPTER", ChapterDocument),
     "completion": PublicDocument("completion", CompletionDocument),

@@ -20,7 +20,6 @@ from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
 from ..plan.strategies.table import render_table, rows_of_strategy
-from ..plan.train_options import was_given
 from ..plan.types import PlanRow
 from ..system.files import read_regular_file
 from ..text.json_output import print_json, public_document
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 @output_option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
 @output_option("--strategy", metavar="NAME", help="Show only this strategy, such as FSDP2 or ZeRO-3.")
 @output_option("--write", metavar="DIR", help="Write the job files of the best strategy: launch script, configs, code.")
-@output_option(
-    "--check", multiple=True, metavar="PATH", help="Only check that the files of a job agree: a directory or files."
-)
 @output_option("--exact", is_flag=True, help="Also train the module on fake tensors and track its peak memory.")
 @output_option(
     "--batch",
@@ -77,7 +73,6 @@ def command(
     strategy: str | None,
     write: str | None,
     script: str,
-    check: tuple[str, ...],
     exact: bool,
     batch_from: str | None,
     options: Options,
@@ -102,16 +97,6 @@ def command(
        "train": {"dtype": "bf16", "micro_batch": 1, "seq_len": 4096},
        "gpus": 8, "nodes": 1, "gpu": "H100"}
     """
-    if check:
-        from .plan_check import check_files
-
-        others = [name for name in ("spec", *values) if was_given({"spec": given, **values}, name)]
-        if others:
-            raise UserError(
-                f"{request.option_name(others[0])} cannot be combined with --check",
-                "leave it out: --check reads files only",
-            )
-        return check_files(check, options)
     if batch_from and not exact:
         raise UserError("--batch without --exact", "leave it out, or add --exact; --micro-batch sets the batch size")
     if (keep_global_batch or lr is not None) and reference_gpus is None:

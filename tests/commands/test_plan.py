@@ -221,7 +221,7 @@ class TestCommand:
             ("Model:", ("--model NAME", "--spec FILE", "--script FILE", "--params N")),
             ("Training:", ("--dtype", "--seq-len N", "--lora R", "--reference-gpus N")),
             ("Machine:", ("--gpus N", "--gpu-memory GB", "--machine NAME", "--machine-snapshot FILE")),
-            ("Output:", ("--curve", "--write DIR", "--check PATH", "--exact")),
+            ("Output:", ("--curve", "--write DIR", "--exact")),
             ("General:", ("--python", "--plain")),
         ):
             for option in options:
