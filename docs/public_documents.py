@@ -234,6 +234,7 @@ class PlanDocument(msgspec.Struct):
     candidates: list[Candidate]
     batch: BatchScaling | UnsetType = UNSET
     curve: list[ScalePoint] | UnsetType = UNSET
+    more_gpus: str | UnsetType = UNSET  # if nothing works on the given GPUs
     exact: list[TrackedStrategy] | UnsetType = UNSET
 
 
@@ -252,7 +253,7 @@ class Conflict(msgspec.Struct):
 
 
 class AgreementDocument(msgspec.Struct):
-    """The contradictions between the files of a job (``plan --check``)."""
+    """The contradictions between the files of a job (``review --launch-files``)."""
 
     files: list[JobFile]
     conflicts: list[Conflict]
@@ -467,7 +468,7 @@ class PublicDocument(NamedTuple):
 
 
 DOCUMENTS = {
-    "agreement": PublicDocument("plan --check", AgreementDocument),
+    "agreement": PublicDocument("review --launch-files", AgreementDocument),
     "cause": PublicDocument("explain CAUSE", Cause),
     "chapter": PublicDocument("explain CHAPTER", ChapterDocument),
     "completion": PublicDocument("completion", CompletionDocument),

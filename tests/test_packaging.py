@@ -31,7 +31,7 @@ def shipped() -> set[str]:
     return {
         path
         for path in tracked
-        if (path.endswith(kinds) or path.startswith(("assets/templates/", "assets/web/")))
+        if (path.endswith(kinds) or path.startswith(("assets/plan/", "assets/templates/", "assets/web/")))
         and not path.startswith(("tests/", "docs/", "knowledge/reports/"))
         and path not in scripts
         and (ROOT / path).exists()

@@ -14,13 +14,12 @@ import msgspec
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
-from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec
+from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
 from ..plan.job_directory import ensure_new_files, unwritable_error
 from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
 from ..plan.strategies.table import render_table, rows_of_strategy
-from ..plan.train_options import was_given
 from ..plan.types import PlanRow
 from ..system.files import read_regular_file
 from ..text.json_output import print_json, public_document
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 @output_option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
 @output_option("--strategy", metavar="NAME", help="Show only this strategy, such as FSDP2 or ZeRO-3.")
 @output_option("--write", metavar="DIR", help="Write the job files of the best strategy: launch script, configs, code.")
-@output_option(
-    "--check", multiple=True, metavar="PATH", help="Only check that the files of a job agree: a directory or files."
-)
 @output_option("--exact", is_flag=True, help="Also train the module on fake tensors and track its peak memory.")
 @output_option(
     "--batch",
@@ -77,7 +73,6 @@ def command(
     strategy: str | None,
     write: str | None,
     script: str,
-    check: tuple[str, ...],
     exact: bool,
     batch_from: str | None,
     options: Options,
@@ -102,16 +97,6 @@ def command(
        "train": {"dtype": "bf16", "micro_batch": 1, "seq_len": 4096},
        "gpus": 8, "nodes": 1, "gpu": "H100"}
     """
-    if check:
-        from .plan_check import check_files
-
-        others = [name for name in ("spec", *values) if was_given({"spec": given, **values}, name)]
-        if others:
-            raise UserError(
-                f"{request.option_name(others[0])} cannot be combined with --check",
-                "leave it out: --check reads files only",
-            )
-        return check_files(check, options)
     if batch_from and not exact:
         raise UserError("--batch without --exact", "leave it out, or add --exact; --micro-batch sets the batch size")
     if (keep_global_batch or lr is not None) and reference_gpus is None:
@@ -133,6 +118,9 @@ def command(
     compared = _track(found.rows, module) if module else {}
     found = plan_answer.with_tracked(found, compared)
     rows, assumed = found.rows, plan_answer.assumptions(found)
+    more_gpus = ""
+    if strategy is None and plan_answer.wants_more(rows[0]):
+        more_gpus = str(summary.summary_lines(plan_answer.add_scaling(found))[-1])
     points = scaling_curve.scaling_points(resolved) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         between = gbps_text(resolved.links.inter_gbps)
@@ -143,8 +131,8 @@ def command(
     elif write and (problem := unwritable_error(rows[0])):
         print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     elif write:
+        from ..plan.job_files.manifest import read_package_versions
         from ..plan.job_files.own_script import plan_job_files
-        from ..plan.job_files.package_versions import read_package_versions
 
         versions = read_package_versions(target_python(options))
         made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)
@@ -161,6 +149,7 @@ def command(
         body |= {"batch": msgspec.to_builtins(batch)} if batch else {}
         body |= {"curve": msgspec.to_builtins(points)} if curve else {}
         body |= {"exact": msgspec.to_builtins(list(compared.values()))} if compared else {}
+        body |= {"more_gpus": more_gpus} if more_gpus else {}
         print_json(public_document("plan", None, body))
     else:
         more = [
@@ -168,7 +157,7 @@ def command(
             *(scaling_curve.draw_curve(points, options.ascii) if curve else []),
         ]
         more += exact_memory.render_comparison(list(compared.values())) if compared else []
-        for line in [*render_table(whole, candidates, assumed, options.ascii), *more]:
+        for line in [*render_table(whole, candidates, assumed, options.ascii, more_gpus), *more]:
             for part in _wrap(line):
                 print_line(part)
     if compared and all(each.problem for each in compared.values()):
@@ -196,7 +185,7 @@ def _request(given: str | None, values: Mapping[str, Any], options: Options) -> 
         return detect_machine(target_python(options))
 
     build = model_source.build_in_child(lambda: target_python(options), print_progress)
-    return request.request_from_options(values, build, detect)
+    return request.resolve_request(values, build, detect)
 
 
 def _module(resolved: PlanRequest, batch: str | None, options: Options) -> exact_memory.ModuleSource:

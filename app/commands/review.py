@@ -77,8 +77,13 @@ class _Request(msgspec.Struct, kw_only=True):
     type=click.Choice([*TARGETS]),
     help="Migrate a script instead: show the change; --fix writes it.",
 )
+@click.option(
+    "--launch-files",
+    is_flag=True,
+    help="Review the files that start a job instead: configurations, scripts and manifests that contradict each other.",
+)
 @common_options
-def command(list_rules: bool, target: str | None, options: Options, **given: Any) -> int:
+def command(list_rules: bool, target: str | None, launch_files: bool, options: Options, **given: Any) -> int:
     """Find distributed-training bugs in scripts and notebooks. A directory means every .py and .ipynb file below it.
 
     Files that .gitignore or exclude in [tool.ddpwizard.review] of pyproject.toml leave out are not reviewed. A comment
@@ -92,6 +97,7 @@ def command(list_rules: bool, target: str | None, options: Options, **given: Any
       ddpwizard review src/ --fix --unsafe-fixes
       ddpwizard review . --exclude 'tests/' --statistics
       ddpwizard review --to ddp train.py --fix
+      ddpwizard review --launch-files job/
     """
     request = _Request(options=options, **given)
     knowledge = knowledge_for(options)
@@ -104,6 +110,14 @@ def command(list_rules: bool, target: str | None, options: Options, **given: Any
         if unused := [name for name, value in (other | {"--statistics": request.statistics}).items() if value]:
             raise UserError(f"{unused[0]} does not go with --to", f"leave {unused[0]} out")
         return run_migration(request.paths, target, knowledge, options, diff=request.diff, fix=request.fix)
+    if launch_files:
+        from .review_launch_files import review_launch_files
+
+        if any(value for name, value in given.items() if name != "paths"):
+            raise UserError("--launch-files goes with PATH and --json only", "leave the other options out")
+        if not request.paths:
+            raise UserError("Missing argument 'PATH…'", "give the files of one job, or their directory")
+        return review_launch_files(request.paths, options)
     _check(request, knowledge)
     files, skipped = _find(request, knowledge)
     reviewed: list[ReviewedFile] = []

@@ -26,7 +26,7 @@ def render_setup(name: str, machine: Machine, title: str, tags: set[str], values
         "LEARNING_RATE": "0.01",
         "OPTIMIZER_TYPE": "torch.optim.Optimizer",
         "OPTIMIZER_DOC": "AdamW.",
-        "OPTIMIZER": "return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)",
+        "OPTIMIZER": "torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)",
     }
     return render_template(f"{name}.in", tags, example | values)
 

@@ -95,7 +95,7 @@ def strategy_answers(rows: Sequence[PlanRow]) -> list[tuple[int, str]]:
             continue
         seen.add(row.candidate.strategy)
         reason = _figure(row) if not found else why_not(row, rows[0])
-        found.append((at, f"{summary.strategy_label(row)}: {reason}"))
+        found.append((at, f"{row.candidate.full_name}: {reason}"))
     return found
 
 

@@ -11,9 +11,9 @@ import msgspec
 from ..errors import UserError
 from ..system.files import expand_user
 from ..text.suggestions import did_you_mean
-from .model import catalog, from_code, from_script, hf_config
+from .model import catalog, checkpoint, from_code, from_script, hf_config
 from .model.from_code import NONE, Arguments
-from .model_locator import LocatedModel, locate_checkpoint, locate_config, model_at_path
+from .model.safetensors_header import INDEX
 from .types import Model
 
 SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
@@ -59,9 +59,9 @@ def resolve_model(given: Mapping[str, Any], build: BuildModel) -> ModelSource:
         return ModelSource(given["model"], [])
     shape = {name: given[name] for name in SHAPE if given.get(name) is not None}
     if given.get("config") is not None:
-        found = _from_located(locate_config(expand_user(given["config"])))
+        found = _from_config(expand_user(given["config"]))
     elif given.get("checkpoint") is not None:
-        found = _from_located(locate_checkpoint(expand_user(given["checkpoint"])))
+        found = _from_checkpoint(expand_user(given["checkpoint"]))
     elif given.get("model") is not None:
         found = model_by_name(given["model"], build)
     elif "params" in shape:
@@ -79,28 +79,21 @@ def _check(shape: Mapping[str, Any]) -> None:
 
 
 def model_by_name(name: str, build: BuildModel, directory: Path | None = None) -> ModelSource:
-    """Return the model of a well-known name, of a path, or of a function of the user's own (with a colon).
+    """Return the model of a function of the user's own (with a colon), of a path, or of a well-known name.
 
     Raises:
         UserError: It is none of these.
     """
     here = directory or Path.cwd()
-    return build(name, here, NONE, "") if is_factory(name) else catalog_or_path(name, here)
-
-
-def catalog_or_path(name: str, directory: Path = Path()) -> ModelSource:
-    """Return the model of a well-known name, or of a path; a path that exists comes first.
-
-    Raises:
-        UserError: It is neither.
-    """
+    if is_factory(name):
+        return build(name, here, NONE, "")
     try:
-        path = directory / expand_user(name)
+        path = here / expand_user(name)
         exists = bool(name.strip()) and path.exists()
     except (OSError, ValueError):
         raise UserError(f"model {name[:MOST_LETTERS]!r} is no name and no path", WAYS) from None
     if exists:
-        return _from_located(model_at_path(path))
+        return _at_path(path)
     if found := catalog.find_known_model(name):
         of_tokens = found.kind in (None, "decoder", "encoder")
         return ModelSource(found, [], config=json.dumps(catalog.CONFIGS[found.name]) if of_tokens else "")
@@ -153,8 +146,31 @@ async def build_from_factory(spec: str, directory: Path, interpreter: str, argum
     )
 
 
-def _from_located(found: LocatedModel) -> ModelSource:
-    return ModelSource(found.model, found.notes, config=str(found.config) if found.config else "")
+def _at_path(path: Path) -> ModelSource:
+    """Return the model at a path: a config, a checkpoint, or a directory with one of them."""
+    try:
+        weights = path.name.endswith((".safetensors", ".index.json"))
+        if path.is_dir():
+            weights = (path / INDEX).exists() or next(path.glob("*.safetensors"), None) is not None
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"cannot read {str(path)!r}", "name a config.json, a checkpoint, or a directory of one"
+        ) from error
+    if path.suffix == ".py":
+        raise UserError(
+            f"{path} is Python", f"--script {path}, or what builds the model: --model {path.stem}:build_model"
+        )
+    return _from_checkpoint(path) if weights else _from_config(path)
+
+
+def _from_config(path: Path) -> ModelSource:
+    return ModelSource(*hf_config.read_config(path), config=str(path))
+
+
+def _from_checkpoint(path: Path) -> ModelSource:
+    """Return the model of a checkpoint; a config next to it can build the module."""
+    config = (path if path.is_dir() else path.parent) / "config.json"
+    return ModelSource(*checkpoint.read_checkpoint(path), config=str(config) if config.exists() else "")
 
 
 def _from_script(script: str, build: BuildModel) -> ModelSource:

@@ -48,6 +48,11 @@ def works(row: PlanRow) -> bool:
     return row.candidate.fits is not False and row.candidate.in_practice
 
 
+def wants_more(row: PlanRow) -> bool:
+    """Return whether the GPUs are too few for the best strategy: it does not work, or only with all on a drive."""
+    return not works(row) or row.candidate.binds == "NVMe"
+
+
 def _enough(request: PlanRequest) -> PlanRow | None:
     """Return the best strategy on twice, four times … as many full nodes, the first that works."""
     gpus = request.per_node * max(1, with_more_gpus(request).nodes)

@@ -1,7 +1,7 @@
 """Resolve what is asked of the planner to one complete request.
 
-The command line, a specification file and the planner's form are three readers. Each turns its input into a mapping of
-given values; ``resolve_request`` alone decides on the model, the machine, the defaults and the assumptions.
+The command line, a specification file and the planner's form give a mapping of values; ``resolve_request`` alone
+decides on the model, the machine, the defaults and the assumptions.
 
 The keys of the mapping are the names of the options of ``ddpwizard plan``; a key that is missing or None is not given.
 Four keys have no option: ``train`` (``TrainingOptions`` that are set already), ``strategy``, ``gpu_memory_gib`` and
@@ -16,20 +16,17 @@ import msgspec
 from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
 from ..hardware.machine import Machine
-from . import model_source, spec, train_options
+from . import model_source, spec
 from .machine import resolve
 from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
 from .rank_share import check_split
 from .timing.communication import Links
+from .train_options import train_from_values, was_given
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
 
 SEQ_LEN_PAIRS = 512  # of encoder-decoders, as T5 was trained (arXiv 1910.10683)
-# Options whose values a specification file has keys for.
-IN_SPEC = (
-    *("model", "config", "checkpoint", *model_source.SHAPE, "gpus", "nodes", "gpu", "gpu_memory", "machine"),
-    *("machine_snapshot", *train_options.PLAIN_OPTIONS, "lora", "lora_target", "frozen", "global_batch"),
-)
+NEXT_TO_SPEC = ("host_memory", "intra_gbps", "inter_gbps", "script")  # options that a specification has no keys for
 
 
 class PlanRequest(NamedTuple):
@@ -57,27 +54,17 @@ def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def request_from_options(options: Mapping[str, Any], build: BuildModel, detect: Callable[[], Machine]) -> PlanRequest:
-    """Read a request from the options of the command line.
-
-    Raises:
-        UserError: An option makes no sense, or contradicts another.
-        InspectionError: The child that builds the user's own model gave no answer.
-    """
-    return resolve_request(options, build, detect)
-
-
 def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
     """Read a request from a specification file; only links and host memory may be given as options in addition.
 
     Raises:
         UserError: The text is no specification, or an option sets what belongs in it.
     """
-    repeated = [option_name(name) for name in IN_SPEC if train_options.was_given(options, name)]
+    repeated = [option_name(name) for name in options if name not in NEXT_TO_SPEC and was_given(options, name)]
     if repeated:
         raise UserError(f"{', '.join(repeated)} cannot be combined with --spec", "set it in the specification")
     setting = spec.parse_spec(text)
-    given = {name: options.get(name) for name in ("host_memory", "intra_gbps", "inter_gbps")} | {
+    given = {name: options.get(name) for name in NEXT_TO_SPEC} | {
         "model": setting.model,
         "train": setting.train,
         "strategy": setting.strategy,
@@ -111,7 +98,7 @@ def resolve_request(
     """
     source = model_source.resolve_model(given, build)
     machine = resolve.resolve_machine(given, detect)
-    train, batch_notes = train_options.train_from_values(given, source.model, machine.gpus, source.frozen)
+    train, batch_notes = train_from_values(given, source.model, machine.gpus, source.frozen)
     train = train if source.keeps_logits else msgspec.structs.replace(train, keeps_logits=False)
     stated = train
     compares = given.get("strategy") is None

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
@@ -13,12 +14,8 @@ from .types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 
 LIMIT_BYTES = 1_000_000
 MIXED = {"bf16": "bf16-mixed", "fp16": "fp16-mixed"}
-SIZES = (
-    *("shard_size", "reduce_bucket_size", "allgather_bucket_size"),
-    *("tensor", "pipeline", "context", "expert"),
-)
-SHAPE = ("params", "layers", "hidden", "heads", "kv_heads", "intermediate", "vocab")
-MORE_SHAPE = ("head_dim", "experts", "experts_per_token", "active_params", "positions")
+# Numbers that may be 0, or are checked by themselves.
+ZERO_OR_CHECKED = ("images", "frozen", "dropout", "stage", "expert_layers", "reshard_after_forward")
 # Default sequence lengths: long texts for decoders, short pairs of texts for T5 and similar models.
 SEQ_LEN, SEQ_LEN_PAIRS, SEQ_LEN_ENCODER = 2048, 64, 512
 RANK = 16  # default rank of adapters on a quantized base
@@ -129,7 +126,7 @@ def check_setting(setting: TrainingSetup) -> None:
         UserError: A number is not positive, or the heads do not divide the hidden size.
     """
     for name, value in _numbers(setting):
-        if value is not None and not 0 < value < 1e16:
+        if not 0 < value < 1e16:
             raise UserError(f"{name} is {value:g}", "give a positive number of a sensible size")
     model = setting.model
     divides = not (model.hidden and model.heads and model.hidden % model.heads)
@@ -244,15 +241,17 @@ def _model(model: Model, assumed: list[str]) -> Model:
     return model
 
 
-def _numbers(setting: TrainingSetup) -> list[tuple[str, float | None]]:
-    model, train, strategy = setting.model, setting.train, setting.layout
-    return [
-        *((f"strategy.{name}", getattr(strategy, name)) for name in SIZES),
-        ("train.lora.r", train.lora.r if train.lora else None),
-        ("model.largest_layer", model.largest_layer),
-        *((f"model.{name}", getattr(model, name)) for name in (*SHAPE, *MORE_SHAPE)),
-        *((f"train.{name}", getattr(train, name)) for name in ("micro_batch", "seq_len", "grad_accum", "target_len")),
-        ("gpus", setting.gpus),
-        ("nodes", setting.nodes),
-        ("gpu_memory_gib", setting.gpu_memory_gib),
-    ]
+def _numbers(setting: TrainingSetup) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a setting that have to be positive, by the names of a specification."""
+    parts = {
+        "model": setting.model,
+        "train": setting.train,
+        "train.lora": setting.train.lora,
+        "strategy": setting.strategy,
+    }
+    found = [(f"{part}.", struct) for part, struct in parts.items() if struct]
+    for where, struct in (*found, ("", setting)):
+        for name in struct.__struct_fields__:
+            value = getattr(struct, name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and name not in ZERO_OR_CHECKED:
+                yield where + name, value

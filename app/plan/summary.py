@@ -32,11 +32,6 @@ def is_pending(found: PlanAnswer) -> bool:
     return found.more is None and not why_no_scaling(found.request)
 
 
-def tokens_per_s(row: PlanRow) -> float | None:
-    """Return the tokens per second over all GPUs."""
-    return row.candidate.tokens_per_s
-
-
 def summary_lines(found: PlanAnswer) -> list[SummaryLine]:
     """Return the three answers; the third is "…" until it is computed."""
     more_gpus = found.request.more_gpus
@@ -51,24 +46,25 @@ def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     """Return how many strategies fit, or the nearest one if none does, in full and in a shorter sentence."""
     model = rows[0].setting.model
     names = {row.candidate.strategy for row in rows}
-    fitting = [row for row in rows if row.candidate.fits is True and row.candidate.in_practice]
-    tight = {row.candidate.strategy for row in rows if row.candidate.fits == "tight" and row.candidate.in_practice}
+    practical = [row.candidate for row in rows if row.candidate.in_practice]
+    fits = {each.strategy for each in practical if each.fits is True}
+    just = [each for each in practical if each.fits == "tight"]
+    tight = {each.strategy for each in just}
     slow = next((row for row in rows if row.candidate.fits is not False and not row.candidate.in_practice), None)
     if not has_known_shape(model):
         least = gib_text(rows[0].candidate.device_used_bytes_per_gpu)
         return (
-            f"not known without layers and hidden size; {strategy_label(rows[0])} needs {least} and more.",
+            f"not known without layers and hidden size; {rows[0].candidate.full_name} needs {least} and more.",
             "not known without layers and hidden size.",
         )
     loss = "" if includes_loss(model) else " without the loss (no vocab given)"
-    if fitting:
-        fits = {row.candidate.strategy for row in fitting}
+    if fits:
         only_just = f" ({len(tight - fits)} more only just)" if tight - fits else ""
         return f"{len(fits)} of {len(names)} strategies{loss}{only_just}.", f"{len(fits)} of {len(names)}{only_just}."
     if tight:
-        nearest = strategy_label(
-            next(row for row in rows if row.candidate.fits == "tight" and row.candidate.in_practice)
-        )
+        nearest = next(
+            row for row in rows if row.candidate.fits == "tight" and row.candidate.in_practice
+        ).candidate.full_name
         return (
             f"{len(tight)} of {len(names)} strategies{loss}, only just: {nearest}.",
             f"{len(tight)} of {len(names)}{loss}, only just: {nearest}.",
@@ -76,10 +72,10 @@ def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     if slow:
         step = f"{seconds_text(slow.candidate.step_seconds)} a step"
         return (
-            f"none of {len(names)} strategies is fast enough; {strategy_label(slow)} fits and takes {step}.",
+            f"none of {len(names)} strategies is fast enough; {slow.candidate.full_name} fits and takes {step}.",
             f"none of {len(names)} is fast enough; {slow.candidate.strategy}: {step}.",
         )
-    nearest, shortage = strategy_label(rows[0]), shortage_text(rows[0])
+    nearest, shortage = rows[0].candidate.full_name, shortage_text(rows[0])
     return (
         f"none of {len(names)} strategies; closest is {nearest}, {shortage}.",
         f"none of {len(names)}; closest {nearest}, {shortage}.",
@@ -123,18 +119,18 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     best = next(row for row in simple if _step_s(row) <= ALIKE * min(map(_step_s, simple)))
     memory = _memory_text(best)
     shorter = (
-        f"{strategy_label(best)}{memory}, {speed_text(best)}.",
-        f"{strategy_label(best)}, {speed_text(best)}.",
-        f"{strategy_label(best)}, {seconds_text(_step_s(best))} a step.",
-        f"{strategy_label(best)}.",
+        f"{best.candidate.full_name}{memory}, {speed_text(best)}.",
+        f"{best.candidate.full_name}, {speed_text(best)}.",
+        f"{best.candidate.full_name}, {seconds_text(_step_s(best))} a step.",
+        f"{best.candidate.full_name}.",
     )
     ahead = _step_s(best) / _step_s(first) - 1
     if seconds_text(_step_s(best)) == seconds_text(_step_s(first)):
         return shorter
-    label = f"{strategy_label(best)}{memory}, {speed_text(best)}"
+    label = f"{best.candidate.full_name}{memory}, {speed_text(best)}"
     return (
-        f"{label} ({strategy_label(first)} is {percent_text(ahead)} faster, but less simple).",
-        f"{label} ({strategy_label(first)}: {percent_text(ahead)} faster).",
+        f"{label} ({first.candidate.full_name} is {percent_text(ahead)} faster, but less simple).",
+        f"{label} ({first.candidate.full_name}: {percent_text(ahead)} faster).",
         *shorter,
     )
 
@@ -162,13 +158,13 @@ def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
         return ("…",)
     if not works(best):
         return _no_gain(best, found.enough)
-    rate, rate_now = tokens_per_s(best), tokens_per_s(now)
+    rate, rate_now = best.candidate.tokens_per_s, now.candidate.tokens_per_s
     if not rate:
         return ("no time is known.",)
     times = f"{ratio_text(rate / rate_now)} × as fast" if works(now) and rate_now else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
-        f"{speed_text(best)}, {times} ({where}, {strategy_label(best)}).",
+        f"{speed_text(best)}, {times} ({where}, {best.candidate.full_name}).",
         f"{times}, {round_to_three_digits(rate):,.0f} tokens/s ({where}).",
         f"{times}, {round_to_three_digits(rate):,.0f} tokens/s.",
         f"{times}.",
@@ -180,18 +176,18 @@ def _no_gain(best: PlanRow, enough: PlanRow | None) -> tuple[str, ...]:
     nothing = "nothing fits either" if best.candidate.fits is False else "what fits is too slow"
     shortage = shortage_text(best) if best.candidate.fits is False else speed_text(best)
     if enough is None:
-        return f"{nothing}; {strategy_label(best)}, {shortage}.", f"{nothing}; {shortage}.", f"{nothing}."
+        return f"{nothing}; {best.candidate.full_name}, {shortage}.", f"{nothing}; {shortage}.", f"{nothing}."
     answer = f"{nothing}; {enough.setting.gpus:,} GPUs are enough"
     return (
-        f"{answer} ({strategy_label(enough)}, {speed_text(enough)}).",
-        f"{answer} ({strategy_label(enough)}).",
+        f"{answer} ({enough.candidate.full_name}, {speed_text(enough)}).",
+        f"{answer} ({enough.candidate.full_name}).",
         f"{answer}.",
     )
 
 
 def speed_text(row: PlanRow) -> str:
     """Return the speed of a strategy as ``0.43 s a step, 76,300 tokens/s``."""
-    rate = tokens_per_s(row)
+    rate = row.candidate.tokens_per_s
     return f"{seconds_text(row.candidate.step_seconds)} a step, {round_to_three_digits(rate or 0.0):,.0f} tokens/s"
 
 
@@ -199,11 +195,6 @@ def shortage_text(row: PlanRow) -> str:
     """Return how much memory is missing for a strategy."""
     over_bytes = row.candidate.device_used_bytes_per_gpu - (row.setting.gpu_memory_gib or 0.0) * GIB
     return f"{gib_text(over_bytes)} too much" if over_bytes > 0 else "too much for the host"
-
-
-def strategy_label(row: PlanRow) -> str:
-    """Return the name of a strategy, with its recomputation."""
-    return row.candidate.full_name
 
 
 def _where(setting: TrainingSetup, links: Links) -> str:

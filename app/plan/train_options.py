@@ -9,22 +9,7 @@ from ..errors import UserError
 from . import spec
 from .types import Lora, Model, TrainingOptions
 
-PLAIN_OPTIONS = (
-    *("dtype", "optimizer", "optimizer_impl", "micro_batch", "seq_len", "grad_accum", "act_ckpt", "attention"),
-    *(
-        "target_len",
-        "images",
-        "loss",
-        "quant",
-        "alloc",
-        "compile",
-        "fp8",
-        "optimizer_in_bwd",
-        "act_offload",
-        "reference_model",
-        "packed",
-    ),
-)
+PLAIN_OPTIONS = tuple(name for name in TrainingOptions.__struct_fields__ if name not in ("lora", "frozen"))
 MOST_BATCH = 10**9
 MOST_PERCENT = 100  # a bare number up to it is ambiguous: a percentage or a count
 

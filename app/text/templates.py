@@ -2,22 +2,31 @@
 
 ``  #? tag`` at the end of a line, or ``#? if tag`` and ``#? end`` around several lines, keeps them only if the tag is
 set (``!tag``: only if it is not; ``a|b``: either; several words: all of them). ``{{NAME}}`` is replaced by its value.
+``#? include NAME`` inserts the lines of ``shared.py.in`` from ``#? part NAME`` to the next part.
 """
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 TEMPLATES = Path(__file__).parents[2] / "assets" / "templates"
+PART = re.compile(r"^#\? part ", re.MULTILINE)
+INCLUDE = re.compile(r"^#\? include (\w+)\n", re.MULTILINE)
 
 
 def render_template(name: str, tags: Collection[str], values: Mapping[str, str]) -> str:
     """Return the template ``name`` with the lines that ``tags`` select and its placeholders filled in."""
-    template = (TEMPLATES / name).read_text(encoding="utf-8")
+    template = INCLUDE.sub(_shared_part, (TEMPLATES / name).read_text(encoding="utf-8"))
     made = "\n".join(select_template_lines(template, set(tags))) + "\n"
     for key, value in values.items():
         made = made.replace("{{" + key + "}}", value)
     return made
+
+
+def _shared_part(include: re.Match[str]) -> str:
+    parts = PART.split((TEMPLATES / "shared.py.in").read_text(encoding="utf-8"))
+    return next(lines for name, _, lines in (part.partition("\n") for part in parts) if name == include[1])
 
 
 def template_functions(name: str, tags: Collection[str], names: Collection[str]) -> list[str]:

@@ -2,14 +2,15 @@
 answers, formulas, comparison and files as on the screen."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import form_fields, interview, job_directory, plan_answer, summary
+from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
-from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import write_job_files
 from ...app.plan.request import PlanRequest
 from ...app.plan.strategies.table import render_table
@@ -42,7 +43,8 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
         prompt.write("", "Five questions. Enter accepts the value in brackets; h home · q quit.")
         usual = values["model"] or _default(values, machine, "model")
         values["model"] = _asked(prompt, interview.QUESTIONS["model"], usual, form_fields.check_model)
-        values |= _gpus(prompt, values, machine)
+        fields = partial(interview.parse_gpus, values=values, machine=machine)
+        values |= fields(_asked(prompt, interview.QUESTIONS["gpus"], interview.gpus_text(values), fields))
         values |= _chosen(prompt, interview.QUESTIONS["trained"], interview.trained_answers(values, machine), 0)
         values |= _chosen(
             prompt, interview.QUESTIONS["length"], interview.length_answers(values, machine), interview.USUAL_LENGTH
@@ -57,30 +59,26 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
             return
 
 
-def _gpus(prompt: Prompt, values: dict[str, str], machine: form_fields.FormMachine) -> dict[str, str]:
-    """Ask for the GPUs, and return the fields that the answer sets."""
-
-    def fields(value: str) -> dict[str, str]:
-        return interview.parse_gpus(value, values, machine)
-
-    return fields(_asked(prompt, interview.QUESTIONS["gpus"], interview.gpus_text(values), fields))
-
-
 def _chosen(prompt: Prompt, question: str, answers: list[interview.Choice], usual: int) -> dict[str, str]:
     """Ask for one of several answers, or for a number of tokens, and return the fields that it sets."""
     prompt.write("", question, *(f"  {number:>2}  {answer}" for number, answer in enumerate(answers, 1)))
     sets_length = "seq_len" in answers[0].fields
 
     def fields(value: str) -> dict[str, str]:
-        number = parse_count(value) or 0
-        if 1 <= number <= len(answers):
-            return dict(answers[number - 1].fields)
-        if not sets_length:
-            raise UserError(f"{value}: no such answer", f"a number from 1 to {len(answers)}")
-        return {"seq_len": str(form_fields.parse_field_number("seq_len", value))}
+        if sets_length and not 1 <= (parse_count(value) or 0) <= len(answers):
+            return {"seq_len": str(form_fields.parse_field_number("seq_len", value))}
+        return dict(answers[_place(value, len(answers))].fields)
 
     hint = "Number, or tokens" if sets_length else "Number"
     return fields(_asked(prompt, hint, str(usual + 1), fields))
+
+
+def _place(value: str, count: int, what: str = "answer") -> int:
+    """Return the place in a list that a number from 1 names."""
+    number = parse_count(value) or 0
+    if not 1 <= number <= count:
+        raise UserError(f"{value}: no such {what}", f"a number from 1 to {count}")
+    return number - 1
 
 
 def _default(values: dict[str, str], machine: form_fields.FormMachine, name: str) -> str:
@@ -102,7 +100,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
     prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
     _say_three(prompt, found)
     _choose_strategy(state, prompt, found.rows, found.request.links)
-    names = [summary.strategy_label(row) for row in found.rows]
+    names = [row.candidate.full_name for row in found.rows]
     prompt.write("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
     while True:
         given = _choice(prompt, len(names))
@@ -138,14 +136,8 @@ def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], li
     prompt.write(
         "", interview.QUESTIONS["strategy"], *(f"  {number:>2}  {text}" for number, (_, text) in enumerate(answers, 1))
     )
-
-    def place(value: str) -> int:
-        number = parse_count(value) or 0
-        if not 1 <= number <= len(answers):
-            raise UserError(f"{value}: no such answer", f"a number from 1 to {len(answers)}")
-        return answers[number - 1][0]
-
-    row = rows[place(_asked(prompt, "Number", "1", place))]
+    given = _asked(prompt, "Number", "1", lambda value: _place(value, len(answers)))
+    row = rows[answers[_place(given, len(answers))][0]]
     if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
         return
@@ -169,13 +161,8 @@ def _say_three(prompt: Prompt, found: plan_answer.PlanAnswer) -> None:
 
 
 def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
-    def numbered(value: str) -> int:
-        number = parse_count(value) or 0
-        if not 0 < number <= len(rows):
-            raise UserError(f"{value}: no such row", f"a number from 1 to {len(rows)}")
-        return number
-
-    return rows[int(_asked(prompt, f"{which} (number)", "1", numbered)) - 1]
+    given = _asked(prompt, f"{which} (number)", "1", lambda value: _place(value, len(rows), "row"))
+    return rows[_place(given, len(rows), "row")]
 
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links | None) -> None:

@@ -65,7 +65,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
     def heading(self) -> tuple[str, str]:
         row = self._rows[self._at]
         gpus = row.setting.gpus
-        title = f"{summary.strategy_label(row)} on {gpus} GPU{'s' * (gpus > 1)}"
+        title = f"{row.candidate.full_name} on {gpus} GPU{'s' * (gpus > 1)}"
         return title, f"{self._at + 1} of {len(self._rows)}, esc leaves"
 
     def page(self, width: int) -> Content:
@@ -97,7 +97,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
             self.wizard.show_error(error)
             return
         self.show_status(f"esc cancels it; 20 s for 7 B parameters. Importing {source.imports}")
-        self.begin(f"tracking {summary.strategy_label(row)}", exact_memory.LIMIT_S, self._track(self._at, row, source))
+        self.begin(f"tracking {row.candidate.full_name}", exact_memory.LIMIT_S, self._track(self._at, row, source))
 
     async def _track(self, at: int, row: PlanRow, source: exact_memory.ModuleSource) -> None:
         self.post_message(self.TrackingDone(at, await exact_memory.track_candidate(row, source)))
@@ -110,7 +110,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
             self.show_status("")
             self.show_from_top()
         else:
-            self.show_status(f"{summary.strategy_label(self._rows[event.at])} is tracked: its page shows it.")
+            self.show_status(f"{self._rows[event.at].candidate.full_name} is tracked: its page shows it.")
 
 
 def strategy_details(
@@ -137,7 +137,7 @@ def strategy_details(
     shown += _parts(row, width, ascii_only)
     shown += [Content(""), safe_content("Time of a step, estimated", "bold")]
     shown += [line for sentence in _time(row) for line in wrap_lines(sentence, width)]
-    compared = (f"Compared with {summary.strategy_label(best)}", [interview.why_not(row, best)]) if best else ("", [])
+    compared = (f"Compared with {best.candidate.full_name}", [interview.why_not(row, best)]) if best else ("", [])
     parts = (
         compared,
         ("Why", [found.why, found.lever]),

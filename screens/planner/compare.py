@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from ...app.plan import summary
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import Candidate, PlanRow
@@ -72,7 +71,7 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
     for letter, row in (("1", first), ("2", second)):
         memory = (row.setting.gpu_memory_gib or 1) * GIB
         bar = memory_bars.memory_bar(row.candidate.breakdown, memory, PAIR_BAR_WIDTH, ascii_only)
-        name = f"{letter}  {summary.strategy_label(row)}"
+        name = f"{letter}  {row.candidate.full_name}"
         room = width - PAIR_BAR_WIDTH - 1
         if len(name) <= room:
             shown.append(Content.assemble(safe_content(f"{name:<{room}} ", "bold"), *bar))
@@ -88,7 +87,7 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
     if moment != other:
         shown += [line.stylize("$muted") for line in wrap_lines(OTHER_MOMENTS, width)]
     for letter, row in (("1", first), ("2", second)):
-        shown += [Content(""), safe_content(f"{letter}  Changes for {summary.strategy_label(row)}", "bold")]
+        shown += [Content(""), safe_content(f"{letter}  Changes for {row.candidate.full_name}", "bold")]
         shown += [line for change in required_changes(row.setting) for line in indent_lines(change, width)]
     return join_lines(*shown)
 

@@ -2,7 +2,6 @@
 
 from textual.content import Content
 
-from ...app.plan import summary
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import PlanRow
 from ...app.text.units import GIB, percent_text, seconds_text
@@ -91,7 +90,7 @@ def row_ids(rows: list[PlanRow]) -> list[str]:
     """Return an id for each row that does not depend on the order."""
     ids: list[str] = []
     for row in rows:
-        base = summary.strategy_label(row)
+        base = row.candidate.full_name
         ids.append(base if base not in ids else f"{base} {sum(id_.startswith(base) for id_ in ids) + 1}")
     return ids
 

@@ -16,9 +16,9 @@ from textual.widgets import Input, Static
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import interview, job_directory, summary
+from ...app.plan import interview, job_directory
+from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
-from ...app.plan.job_files.package_versions import read_package_versions
 from ...app.plan.job_files.write import write_job_files
 from ...app.plan.timing.communication import Links
 from ...app.plan.types import PlanRow
@@ -79,7 +79,7 @@ class PlanWriteScreen(WizardScreen):
         yield Static(id="preview")
 
     def on_mount(self) -> None:
-        self.show_header(f"Write the files for {summary.strategy_label(self._row)}", "esc goes back")
+        self.show_header(f"Write the files for {self._row.candidate.full_name}", "esc goes back")
         self._make()
         self.run_worker(self._read_versions(), group="versions", exclusive=True)
 
@@ -177,8 +177,7 @@ class PlanWriteScreen(WizardScreen):
             return
         place = relative_to_cwd(str(where.absolute()))
         wrote = (
-            f"Wrote {len(self._made)} files for {summary.strategy_label(self._row)} into "
-            f"{HERE if place == '.' else place}."
+            f"Wrote {len(self._made)} files for {self._row.candidate.full_name} into {HERE if place == '.' else place}."
         )
         self.dismiss(" ".join([wrote, *(f"{as_sentence(note)}." for note in self._notes[:1])]))
 

@@ -141,9 +141,9 @@ def planned() -> list[Bar]:
     """A plan of all strategies, in the process, nothing looked up: the slowest of three questions. Without torch."""
     from ddpwizard.app.plan import spec
     from ddpwizard.app.plan.model import catalog
-    from ddpwizard.app.plan.strategies.search import plan_candidates
     from ddpwizard.app.plan.timing.communication import Links
     from ddpwizard.app.plan.types import TrainingOptions, TrainingSetup
+    from helpers.planned import plan_candidates
 
     def median_ms(name: str, gpus: int) -> float:
         train, nodes = TrainingOptions(seq_len=8192), spec.nodes_for(gpus)

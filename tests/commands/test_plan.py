@@ -13,10 +13,10 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.strategies.search import layouts_to_try
-from ddpwizard.app.plan.strategies.search import plan_candidates as rows
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.timing.step_time import communication_bytes
 from ddpwizard.app.plan.types import Candidate, Model, Strategy, TrainingOptions, TrainingSetup
+from helpers.planned import plan_candidates as rows
 
 LLAMA = {"params": 6.738e9, "layers": 32, "hidden": 4096, "heads": 32, "intermediate": 11008, "vocab": 32000}
 BOX = {"gpus": 8, "gpu": "H100", "gpu_memory_gib": 79.1}
@@ -204,6 +204,13 @@ class TestCommand:
         program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
         return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
 
+    def test_names_the_gpus_that_are_enough_only_if_these_are_not(self) -> None:
+        large = ("--model", "Llama-3.1-405B", "--gpu", "H100", "--json", "--gpus")
+        few, many = (json.loads(self.run(*large, count).stdout) for count in ("8", "1024"))
+        assert few["more_gpus"].startswith("With 8 more GPUs: what fits is too slow; ")
+        assert "GPUs are enough (" in few["more_gpus"]
+        assert "more_gpus" not in many
+
     def test_help_lists_options_in_groups(self) -> None:
         shown = self.run("--help").stdout
         groups = {}
@@ -214,7 +221,7 @@ class TestCommand:
             ("Model:", ("--model NAME", "--spec FILE", "--script FILE", "--params N")),
             ("Training:", ("--dtype", "--seq-len N", "--lora R", "--reference-gpus N")),
             ("Machine:", ("--gpus N", "--gpu-memory GB", "--machine NAME", "--machine-snapshot FILE")),
-            ("Output:", ("--curve", "--write DIR", "--check PATH", "--exact")),
+            ("Output:", ("--curve", "--write DIR", "--exact")),
             ("General:", ("--python", "--plain")),
         ):
             for option in options:

@@ -74,7 +74,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 PLAN = ["plan", "--model", "gpt2", "--gpus", "4", "--gpu", "H100"]
 PRINTED: list[tuple[str, list[str]]] = [
-    ("agreement", ["plan", "--check", "ds_config.json", "--check", "start.sh"]),
+    ("agreement", ["review", "--launch-files", "ds_config.json", "start.sh"]),
     ("cause", ["explain", "port-in-use"]),
     ("chapter", ["explain", "ranks"]),
     ("completion", ["completion", "fish"]),

@@ -11,10 +11,10 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import exact_memory, spec
 from ddpwizard.app.plan.memory.peak import estimate_candidate
-from ddpwizard.app.plan.strategies.search import plan_candidates
 from ddpwizard.app.plan.types import Candidate, Model, PlanRow, Strategy, TrainingOptions, TrainingSetup
 from ddpwizard.app.text.units import GIB
 from helpers.command import ddpwizard
+from helpers.planned import plan_candidates
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 BLOCK = 2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 176

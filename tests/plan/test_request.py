@@ -12,15 +12,15 @@ import pytest
 from ddpwizard.app.plan import form_fields, plan_answer
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.model import catalog
-from ddpwizard.app.plan.request import PlanRequest, request_from_options, request_from_spec
-from ddpwizard.app.plan.strategies.search import plan_candidates
+from ddpwizard.app.plan.request import PlanRequest, request_from_spec, resolve_request
 from ddpwizard.app.plan.timing.compute import matmul_flops
+from helpers.planned import plan_candidates
 
 OPTIONS = {"gpus": 8, "gpu": "H100", "script": "train.py"}
 
 
 def asked(**given: Any) -> PlanRequest:
-    return request_from_options(OPTIONS | given, build_nothing, detect_nothing)
+    return resolve_request(OPTIONS | given, build_nothing, detect_nothing)
 
 
 def build_nothing(*_: object) -> Any:

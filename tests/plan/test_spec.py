@@ -11,11 +11,11 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.batch_scaling import describe_scaling, scale_batch
 from ddpwizard.app.plan.memory.peak import SPARE, peak_parts_text
-from ddpwizard.app.plan.strategies.search import plan_candidates
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Model, TrainingOptions, TrainingSetup
 from ddpwizard.app.system.files import expand_user, read_regular_file
 from ddpwizard.app.text.units import GIB
+from helpers.planned import plan_candidates
 
 LLAMA = Model(params=8.03e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14336, vocab=128256)
 LINKS = Links(370, 90)

@@ -32,14 +32,9 @@ def weigh_accumulation(setting: TrainingSetup, links: Links | None = None) -> Ac
     bytes_more = gib_text(max(0.0, model_states(kept).total - model_states(reduced).total))
     whole_s, kept_s = (step_time(each, gpu_of(each), links).step_s if links else 0.0 for each in (reduced, kept))
     saved_s = whole_s - kept_s
+    pays = bool(whole_s) and saved_s > LEAST_SHARE * whole_s and estimate_candidate(kept).fits is True
+    if strategy.sync_each_batch is False or (strategy.sync_each_batch is None and pays):
+        faster = "" if strategy.sync_each_batch is False else f", about {saved_s:.2g} s of {whole_s:.2g} s saved"
+        return Accumulation(True, f"Reduced with the last micro-batch only: {bytes_more} more on each GPU{faster}.")
     time = f" and save about {saved_s:.2g} s of a step of {whole_s:.2g} s" if whole_s else ""
-    if strategy.sync_each_batch is False:
-        return Accumulation(True, f"Reduced with the last micro-batch only: {bytes_more} more on each GPU.")
-    fits = estimate_candidate(kept).fits is True
-    if strategy.sync_each_batch is None and fits and whole_s and saved_s > LEAST_SHARE * whole_s:
-        return Accumulation(
-            True,
-            f"Reduced with the last micro-batch only: {bytes_more} more on each GPU, about {saved_s:.2g} s of "
-            f"{whole_s:.2g} s saved.",
-        )
     return Accumulation(False, f"Each micro-batch reduces its gradients: else they would take {bytes_more} more{time}.")

@@ -22,24 +22,23 @@ def learning_rate_line(setting: TrainingSetup, batch: BatchScaling | None) -> st
     return f"{rate:g}  # {batch.lr:g} of the reference run, scaled to this batch{warm_up}"
 
 
+TITLES = {
+    "hsdp": "Hybrid sharding with FSDP2: each group of ranks shards a copy of the model.",
+    "fsdp2": "FSDP2: parameters, gradients and optimizer states are sharded over all ranks.",
+    "zero-optimizer": "DDP with a sharded optimizer.",
+    "single": "One GPU.",
+    "ddp": "DDP: a copy of the model on each GPU.",
+}
+
+
 def strategy_title(setting: TrainingSetup) -> str:
     """Return the first line, which names what the strategy does."""
     strategy = setting.layout
-    match strategy.kind:
-        case "hsdp":
-            return "Hybrid sharding with FSDP2: each group of ranks shards a copy of the model."
-        case "fsdp2" if strategy.reshard_after_forward is False:
-            return "FSDP2 that keeps the weights gathered between forward and backward pass."
-        case "fsdp2":
-            return "FSDP2: parameters, gradients and optimizer states are sharded over all ranks."
-        case "zero-optimizer":
-            return "DDP with a sharded optimizer."
-        case "deepspeed":
-            return f"DeepSpeed with ZeRO stage {strategy.stage or 0}."
-        case "single":
-            return "One GPU."
-        case _:
-            return "DDP: a copy of the model on each GPU."
+    if strategy.kind == "deepspeed":
+        return f"DeepSpeed with ZeRO stage {strategy.stage or 0}."
+    if strategy.kind == "fsdp2" and strategy.reshard_after_forward is False:
+        return "FSDP2 that keeps the weights gathered between forward and backward pass."
+    return TITLES[strategy.kind]
 
 
 def run_summary(setting: TrainingSetup) -> str:

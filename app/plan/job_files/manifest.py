@@ -1,18 +1,34 @@
-"""The manifest of a run: the values that make it comparable with another run."""
+"""The manifest of a run: the values that make it comparable with another run, and the versions of its packages."""
 
+import asyncio
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from .... import __version__
 from ...launchers.deepspeed import GRADIENT_CLIPPING
 from ...review.launch_files.read_files import SCHEMA
+from ...system.subprocesses import run_process
 from ..batch_scaling import BatchScaling, scaled_learning_rate
 from ..types import TrainingSetup
 from .optimizer_snippets import steps_in_backward
 
 FILE = "manifest.json"
 PACKAGES = ("torch", "torchdata", "accelerate", "deepspeed", "transformers")
+LIMIT_S = 20.0
+READ_VERSIONS = """
+import json, sys
+from importlib import metadata
+found = {"python": ".".join(map(str, sys.version_info[:3]))}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except Exception:
+        found[name] = None
+print(json.dumps(found))
+"""
 
 
 def render_manifest(
@@ -67,3 +83,13 @@ def learning_rate(setting: TrainingSetup, batch: BatchScaling | None) -> float |
         else None
     )
     return None if found is None else float(f"{found:.6g}")
+
+
+def read_package_versions(python: Path | str) -> dict[str, str | None]:
+    """Return the versions of python and PACKAGES, read from metadata; {} if the interpreter does not answer."""
+    outcome = asyncio.run(run_process([str(python), "-c", READ_VERSIONS, *PACKAGES], limit_s=LIMIT_S))
+    try:
+        found = json.loads(outcome.log.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return {}
+    return {str(name): value if isinstance(value, str) else None for name, value in found.items()}

@@ -1,5 +1,6 @@
-"""The optimizer of a setup script: its choice, its class definitions, and the lines that create it."""
+"""The optimizer of a setup script: its choice, and the expression that creates it."""
 
+from collections.abc import Set
 from typing import NamedTuple
 
 from ..types import TrainingOptions, TrainingSetup
@@ -29,47 +30,6 @@ OPTIMIZERS = {
     "lion": OptimizerCode("Lion", "Lion"),
     "muon": OptimizerCode("torch.optim.Muon", "Muon (torch 2.9 or newer)", ', adjust_lr_fn="match_rms_adamw"'),
 }
-LION = '''\
-class Lion(torch.optim.Optimizer):
-    """Lion (arXiv 2302.06675), which steps by the sign of the averaged gradient, its only state.
-
-    Use a learning rate of a third to a tenth of AdamW's.
-    """
-
-    def __init__(self, parameters, lr: float, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0):
-        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:
-        for group in self.param_groups:
-            of_step, of_mean = group["betas"]
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["mean"] = torch.zeros_like(parameter)
-                direction = state["mean"].lerp(parameter.grad, 1 - of_step).sign_()
-                parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
-                state["mean"].lerp_(parameter.grad, 1 - of_mean)
-'''
-PAIR = """\
-in_blocks = [weight for module in model.modules() if isinstance(module, Block) for weight in module.parameters()]
-    matrices = dict.fromkeys(weight for weight in in_blocks if weight.ndim == 2 and weight.requires_grad)
-    others = [weight for weight in model.parameters() if weight.requires_grad and weight not in matrices]
-    muon = {muon}
-    return [muon, {adamw}]"""
-IN_BACKWARD = """\
-trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizers = {{parameter: {made} for parameter in trained}}
-
-    def step(parameter: torch.nn.Parameter) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    for parameter in optimizers:
-        parameter.register_post_accumulate_grad_hook(step)
-    return list(optimizers.values())"""
 
 
 def choose_optimizer(train: TrainingOptions, kind: str) -> str:
@@ -109,27 +69,19 @@ def steps_in_backward(train: TrainingOptions, kind: str) -> bool:
     return train.optimizer_in_bwd and kind == "fsdp2" and once and choose_optimizer(train, kind) != "muon"
 
 
-def optimizer_classes(has: set[str]) -> str:
-    """Return the class that the script defines for its optimizer."""
-    return LION if "own-lion" in has else ""
-
-
-def optimizer_lines(train: TrainingOptions, kind: str, has: set[str]) -> str:
-    """Return the body of the function that creates the optimizer."""
+def optimizer_values(train: TrainingOptions, kind: str, has: Set[str]) -> dict[str, str]:
+    """Return the values of the templates: what creates the optimizer, AdamW next to Muon, and the description."""
     optimizer = choose_optimizer(train, kind)
-    if "pair" in has:
-        return PAIR.format(
-            muon=_constructor("muon", "list(matrices)", train, has), adamw=_constructor("adamw", "others", train, has)
-        )
-    if "in-backward" in has:
-        return IN_BACKWARD.format(made=_constructor(optimizer, "[parameter]", train, has))
-    if train.lora or train.frozen:
-        trained = "trained = [weight for weight in model.parameters() if weight.requires_grad]\n    "
-        return f"{trained}return {_constructor(optimizer, 'trained', train, has)}"
-    return f"return {_constructor(optimizer, 'model.parameters()', train, has)}"
+    trained = "trained" if has & {"part"} else "model.parameters()"
+    parameters = "list(matrices)" if "pair" in has else "[parameter]" if "in-backward" in has else trained
+    return {
+        "OPTIMIZER": _constructor(optimizer, parameters, train, has),
+        "ADAMW": _constructor("adamw", "others", train, has),
+        "OPTIMIZER_DOC": optimizer_docstring(train, kind, has),
+    }
 
 
-def _constructor(optimizer: str, parameters: str, train: TrainingOptions, has: set[str]) -> str:
+def _constructor(optimizer: str, parameters: str, train: TrainingOptions, has: Set[str]) -> str:
     name, _, options = OPTIMIZERS[optimizer]
     if has & {"cpu-adam", "cpu-lion"}:
         mode = ", adamw_mode=False" if optimizer == "adam" else ""
@@ -144,7 +96,7 @@ def _constructor(optimizer: str, parameters: str, train: TrainingOptions, has: s
     return f"ZeroRedundancyOptimizer({within})"
 
 
-def optimizer_docstring(train: TrainingOptions, kind: str, has: set[str]) -> str:
+def optimizer_docstring(train: TrainingOptions, kind: str, has: Set[str]) -> str:
     """Return the docstring of ``make_optimizer``."""
     words = OPTIMIZERS[choose_optimizer(train, kind)].words
     if has & {"cpu-adam", "cpu-lion"}:

@@ -4,7 +4,8 @@ The files are rendered from ``assets/templates``. A part of the plan that no tem
 (``unwritable.refuse_unwritable``), so the files do what the plan counted.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -13,10 +14,10 @@ from ...launchers import deepspeed
 from ...text.templates import render_template, template_functions
 from ...text.units import gib_text
 from ..batch_scaling import BatchScaling
-from ..types import TrainingSetup
-from . import header, lora_snippets, model_shape, optimizer_snippets
+from ..model.parameter_counts import is_encoder_decoder
+from ..types import Model, TrainingSetup
+from . import header, optimizer_snippets
 from .accumulation import Accumulation
-from .checkpointing_snippets import RECOMPUTE
 
 SCRIPT, ACCELERATE_SCRIPT = "train.py", "train_accelerate.py"
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -24,6 +25,11 @@ FROM_RESUME = ("_random_state", "_set_random_state", "_write")  # of the templat
 STEPS = 1000  # as in the templates
 WARM_UP_STEPS = 100  # without a reference run
 WIDTH = 120  # of a line
+HIDDEN, HEAD_DIM, VOCAB = 2048, 128, 32000  # of a model that is known by its parameters only
+BLOCK_WEIGHTS = 12  # per layer, times the square of the width
+GATED = ("swiglu", "geglu", "gated-gelu")
+RANK_ALPHA = 8  # PEFT's default, independent of the rank
+LAYERS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}  # as in Llama and similar models
 
 
 class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +59,8 @@ def render_accelerate_script(setting: TrainingSetup, options: ProjectOptions) ->
     """Render the program for ``accelerate launch``, which uses the same model and data."""
     kind = template_kind(setting)
     tags = _tags(setting, kind, options)
+    if kind == "fsdp2":  # Accelerate shards and recomputes by its file
+        tags -= {"block", "full", "selective-layer", "selective-op"}
     return render_template("accelerate_train.py.in", tags, _values(setting, kind, tags, options))
 
 
@@ -84,12 +92,12 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "accumulate": (train.grad_accum or 1) > 1,
         "unreduced": options.accumulation.unreduced,
         "zero-stage": kind == "deepspeed",
-        "recomputes": recomputes and kind != "fsdp2",  # Accelerate shards and recomputes by its file
         "numbered": options.accumulation.unreduced or strategy.replicates,  # micro-batches
         "compile": train.compile,
         train.act_ckpt or "none": True,
         "act-offload": train.act_offload,
         "lora": train.lora is not None,
+        "cast": train.dtype in ("bf16", "fp16"),  # of frozen weights, as in the plan; PEFT keeps its own in float32
         "frozen": bool(train.frozen),
         "part": train.lora is not None or bool(train.frozen),
         "chunked": train.loss == "chunked",
@@ -97,16 +105,16 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "stateful": options.stateful_loader,
     }
     held = {name for name, is_held in tags.items() if is_held} | optimizer_snippets.optimizer_tags(setting, kind)
-    return held | model_shape.shape_tags(setting.model)
+    return held | _shape_tags(setting.model)
 
 
-def _values(setting: TrainingSetup, kind: str, tags: Collection[str], options: ProjectOptions) -> Mapping[str, str]:
+def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectOptions) -> Mapping[str, str]:
     train, strategy, machine = setting.train, setting.layout, options.machine
     width, _, _ = (train.dtype or "fp32").partition("-")
     share = options.batch.warm_up_share if options.batch else 0.0
     functions = template_functions("resume.py.in", set(), FROM_RESUME)
     blocks, root = _shard_arguments(setting, tags)
-    return model_shape.shape_values(setting.model) | {
+    return _shape_values(setting.model) | {
         "TITLE": header.strategy_title(setting),
         "MADE_FOR": f" for {header.run_summary(setting)}",
         "NEEDS": header.requirements(setting, kind),
@@ -130,25 +138,23 @@ def _values(setting: TrainingSetup, kind: str, tags: Collection[str], options: P
         "OF_ROOT": ", ".join(root),
         "SHARD_SIZE": str(strategy.shard_size or machine.ranks),
         "BUILT_BYTES": gib_text(4 * setting.model.params),
-        "RECOMPUTE": RECOMPUTE.get(train.act_ckpt or "", ""),
-        "ADAPT": lora_snippets.render_adapter_function(setting),
-        "ADAPTED": lora_snippets.render_target_modules(setting),
-        "OPTIMIZER": optimizer_snippets.optimizer_lines(train, kind, set(tags)),
-        "OPTIMIZER_CLASS": optimizer_snippets.optimizer_classes(set(tags)),
-        "OPTIMIZER_DOC": optimizer_snippets.optimizer_docstring(train, kind, set(tags)),
+        "RANK": str(train.lora.r) if train.lora else "",
+        "ALPHA": f"{(train.lora and train.lora.alpha) or RANK_ALPHA:g}",
+        "ADAPTED": _target_modules(setting),
+        **optimizer_snippets.optimizer_values(train, kind, tags),
     }
 
 
-def _used_functions(kind: str, tags: Collection[str]) -> list[str]:
+def _used_functions(kind: str, tags: Set[str]) -> list[str]:
     """Return the names that ``train.py`` imports from ``parallel.py``."""
     makes = "make_optimizers" if "pair" in tags else "step_in_backward" if "in-backward" in tags else "make_optimizer"
     names = ["finish", makes, "save", "set_up", "shard" if kind == "fsdp2" else "wrap"]
     names += ["adapt"] if "lora" in tags else []
-    names += ["recompute"] if {"full", "selective-layer", "selective-op"} & set(tags) else []
+    names += ["recompute"] if {"full", "selective-layer", "selective-op"} & tags else []
     return sorted(names)
 
 
-def _checkpoint_arguments(tags: Collection[str]) -> list[str]:
+def _checkpoint_arguments(tags: Set[str]) -> list[str]:
     """Return the arguments of ``Checkpoints``: ZeroRedundancyOptimizer's states are saved by the rank that has them."""
     several = "several" in tags
     if "zero" in tags:
@@ -163,7 +169,7 @@ def _checkpoint_arguments(tags: Collection[str]) -> list[str]:
     return ["CHECKPOINTS", "model", optimizers, *keywords, "batches=batches", *unpacked]
 
 
-def _shard_arguments(setting: TrainingSetup, tags: Collection[str]) -> tuple[list[str], list[str]]:
+def _shard_arguments(setting: TrainingSetup, tags: Set[str]) -> tuple[list[str], list[str]]:
     """Return the arguments of ``fully_shard`` for a block and for the root."""
     common = ["mesh=mesh"]
     common += ["mp_policy=precision"] if "mixed" in tags else []
@@ -186,9 +192,49 @@ def _call(name: str, arguments: Sequence[str], indent: str, used: int = 0) -> st
     return f"{name}(\n{lines}{indent})"
 
 
-def _forward_contexts(tags: Collection[str]) -> str:
+def _forward_contexts(tags: Set[str]) -> str:
     """Return the context managers of the forward pass."""
     contexts = ["torch.autocast(tokens.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
     if "act-offload" in tags:
         contexts.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")
     return ", ".join(contexts)
+
+
+def _target_modules(setting: TrainingSetup) -> str:
+    """Return the constant that names the layers of the plan."""
+    lora = setting.train.lora
+    names: list[str] = re.findall(r"[\w.-]+", (lora and lora.target) or "q,v")
+    if names in (["all"], ["all-linear"], ["all_linear"]):
+        return '"all-linear"'
+    return msgspec.json.encode([LAYERS.get(name, name) for name in names]).decode().replace(",", ", ")
+
+
+def _shape_tags(model: Model) -> set[str]:
+    """Return the tags of the model's template."""
+    tags = {"experts": bool(model.experts), "tied": model.tied, "gated": model.mlp in (None, *GATED)}
+    return {name for name, is_held in tags.items() if is_held}
+
+
+def _shape_values(model: Model) -> dict[str, str]:
+    """Return the values of the model's template."""
+    hidden = model.hidden or HIDDEN
+    heads = model.heads or max(1, hidden // HEAD_DIM)
+    values = {
+        "VOCAB": model.vocab or VOCAB,
+        "HIDDEN": hidden,
+        "LAYERS": model.layers or max(1, round(model.params / (BLOCK_WEIGHTS * hidden**2))),
+        "HEADS": heads,
+        "KV_HEADS": model.kv_heads or heads,
+        "HEAD_DIM": model.head_dim or hidden // heads,
+        "INTERMEDIATE": model.intermediate or 4 * hidden,
+        "EXPERTS": model.experts or 0,
+        "EXPERTS_PER_TOKEN": model.experts_per_token or 1,
+    }
+    return {name: str(value) for name, value in values.items()} | {"STAND_IN": _stand_in(model)}
+
+
+def _stand_in(model: Model) -> str:
+    """Return which model of the plan the decoder replaces, or "" if it has the sizes of the plan's own."""
+    if model.kind in ("encoder", "vision") or is_encoder_decoder(model):
+        return f" It takes the place of the plan's {model.kind or 'encoder-decoder'}."
+    return "" if model.layers and model.hidden else " Of the plan's model only the number of parameters is known."

@@ -38,14 +38,6 @@ class ClusterShape(NamedTuple):
     full_node_gpus: int = spec.PER_NODE
 
 
-class MeasuredLinks(NamedTuple):
-    """Links that ``doctor --bench`` measured: bandwidth of large messages, latency of small ones. ``note``: source."""
-
-    intra_gbps: float
-    hop_s: float
-    note: str
-
-
 def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> ClusterShape:
     """Return the machine of the options. ``detect`` is called if the options do not describe GPUs.
 
@@ -148,23 +140,24 @@ def _by_numbers(
 
 
 def _with_bench(found: ClusterShape, snapshot: Snapshot) -> ClusterShape:
+    """Return the machine with the links that ``doctor --bench`` measured, if it did on GPUs."""
     section = snapshot.allreduce
     if section is None:
-        return found._replace(
-            notes=[*found.notes, "links: not measured in that snapshot; ddpwizard doctor --bench measures them"]
-        )
-    bench = links_from_bench(section, _when(snapshot))
-    if bench is None:
+        problem = "not measured in that snapshot; ddpwizard doctor --bench measures them"
+        return found._replace(notes=[*found.notes, f"links: {problem}"])
+    links = links_from_bench(section, found.links)
+    if links is None:
         return found._replace(notes=[*found.notes, "links: the all-reduce of that snapshot failed"])
     if section.backend not in GPU_BACKENDS:
         what = f"the all-reduce of that snapshot ran on CPUs, over {section.backend}, and does not apply to GPUs"
         return found._replace(notes=[*found.notes, f"links: {what}"])
-    links = found.links._replace(intra_gbps=bench.intra_gbps, intra_latency_s=bench.hop_s, measured=True)
-    return found._replace(links=links, notes=[*found.notes, bench.note])
+    source = f"measured {_when(snapshot)} over {section.backend} with {section.ranks} ranks"
+    rate = f"{gbps_text(links.intra_gbps)} and {seconds_text(links.intra_latency_s)} per hop"
+    return found._replace(links=links, notes=[*found.notes, f"link within a node: {rate}, {source}"])
 
 
-def links_from_bench(section: AllreduceSection, when: str) -> MeasuredLinks | None:
-    """Return the bus bandwidth of the largest message and the latency of a hop, or None without a successful
+def links_from_bench(section: AllreduceSection, links: Links) -> Links | None:
+    """Return links with the bus bandwidth of the largest message and the latency of a hop, or None without a successful
     all-reduce.
     """
     rows = [row for row in section.rows if row.correct and row.busbw_gbps > 0 and row.ranks > 1 and row.seconds > 0]
@@ -172,10 +165,7 @@ def links_from_bench(section: AllreduceSection, when: str) -> MeasuredLinks | No
         return None
     best = max(rows, key=lambda row: row.bytes).busbw_gbps
     hop_s = _hop_s(min(rows, key=lambda row: row.bytes))
-    source = f"measured {when} over {section.backend} with {section.ranks} ranks"
-    return MeasuredLinks(
-        best, hop_s, f"link within a node: {gbps_text(best)} and {seconds_text(hop_s)} per hop, {source}"
-    )
+    return links._replace(intra_gbps=best, intra_latency_s=hop_s, measured=True)
 
 
 def _hop_s(smallest: BenchRow) -> float:

@@ -7,9 +7,8 @@ DeepSpeed 0.19 configuration docs (bucket sizes and their defaults).
 from functools import lru_cache
 
 from ...text.units import GIB, MIB
-from ..model import parameter_counts
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import block_params, embedding_params, kv_width, largest_matrix
+from ..model.parameter_counts import block_params, embedding_params, kv_width, largest_matrix, trained_params
 from ..model.parameters import EMBEDDING, HEAD, ROOT, Parameter, Unit
 from ..types import TrainingSetup
 from .activations import compute_dtype_bytes, logits_terms, recomputes_activations, uses_autocast
@@ -35,12 +34,6 @@ NCCL_BYTES = 0.75 * GIB  # one set of communicators (0.3 to 1.5 GiB observed)
 Terms = tuple[Term, ...]
 
 
-@lru_cache(maxsize=256)
-def trained_params(setting: TrainingSetup) -> float:
-    """Return the number of parameters that have a gradient."""
-    return parameter_counts.trained_params(setting.model, setting.train)
-
-
 def shards_weights(setting: TrainingSetup) -> bool:
     """Return whether FSDP shards the weights over ranks."""
     strategy = setting.layout
@@ -59,7 +52,7 @@ def gathered_terms(setting: TrainingSetup) -> Terms:
         return own if strategy.stage == 3 else own + back
     if strategy.replicates:
         width = 0.0 if strategy.gradient_as_bucket_view else bytes_per_parameter(train).grad
-        return (*back, _buffer("DDP's buckets", trained_params(setting), "gradients", width))
+        return (*back, _buffer("DDP's buckets", trained_params(setting.model, setting.train), "gradients", width))
     # FSDP1 without sharding reduces the gradients of a block in place, or in another precision.
     if strategy.sharding == "NO_SHARD":
         return (_reduced(setting, _largest_unit(setting)),)
@@ -224,7 +217,7 @@ def _kept_units(setting: TrainingSetup, gathered: Terms, freed: int = 0) -> Term
 
 def _deepspeed(setting: TrainingSetup) -> Terms:
     model, strategy, weight = setting.model, setting.layout, _whole_bytes(setting)
-    trained = trained_params(setting)
+    trained = trained_params(setting.model, setting.train)
     reduce_bucket = min(strategy.reduce_bucket_size or DEEPSPEED_BUCKET, trained)
     gather_bucket = min(strategy.allgather_bucket_size or DEEPSPEED_BUCKET, trained)
     if strategy.stage != 3:
@@ -282,7 +275,7 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
     if strategy.steps_on_host:
         return ()
     over = shard_counts(strategy, setting.gpus, setting.nodes)[2]
-    trained = trained_params(setting)
+    trained = trained_params(setting.model, setting.train)
     shard = trained / over
 
     def temporary(what: str, width: float, elements: float = trained, *more: Factor) -> Terms:
@@ -332,7 +325,7 @@ def autocast_terms(setting: TrainingSetup) -> Terms:
     if not uses_autocast(setting):
         return ()
     frozen_have_none = setting.train.quant or recomputes_activations(setting.train)
-    copied = trained_params(setting) if frozen_have_none else setting.model.params
+    copied = trained_params(setting.model, setting.train) if frozen_have_none else setting.model.params
     return (_buffer("16-bit copies of autocast", copied, "weights", 2),)
 
 

@@ -135,17 +135,3 @@ def _by_config(shape: ModelShape) -> Model | None:
 def frozen_share(shape: ModelShape) -> float:
     """Return the share of the weights that have no gradient."""
     return sum(each.count for each in shape.params if not each.trained) / sum(each.count for each in shape.params)
-
-
-def fsdp2_elements(shape: ModelShape, ranks: int, rank: int = 0) -> int:
-    """Return the elements that one rank keeps of all parameters under FSDP2.
-
-    Rows of each are split as torch.chunk does (torch 2.13, ``FSDPParam._init_sharded_param``).
-    """
-    kept = 0
-    for parameter in shape.params:
-        rows = parameter.shape[0] if parameter.shape else 1
-        chunk = -(-rows // ranks)
-        mine = max(0, min(rows - chunk * rank, chunk))
-        kept += mine * (parameter.count // rows if rows else 0)
-    return kept

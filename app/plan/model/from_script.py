@@ -17,7 +17,7 @@ from ...training_script.imports import first_line_with_effect, import_specs, req
 from ...training_script.plain_values import PlainValues, calls_by_line
 from ...training_script.source import ScriptSource, decode_source
 from ...training_script.syntax import last_name
-from .hf_counts import OF_CLASS_NAME
+from .families import OF_CLASS_NAME
 
 LIMIT_BYTES = 2_000_000
 NEXT_STEP = "name the model with --model, --config, --checkpoint or --params"

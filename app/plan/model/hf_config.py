@@ -15,15 +15,13 @@ import msgspec
 from ...errors import UserError
 from ...system.files import read_regular_file
 from ..types import Model
-from . import hf_block_layouts, hf_counts, hf_unknown_family, hf_vision
-from .hf_block_layouts import BLOCKS
-from .hf_encoders import has_gated_t5_mlp
-from .hf_fields import MOST, Config, first_nonzero, first_present, is_tied
+from . import families, hf_counts, hf_vision
+from .families import FAMILIES, family_of
+from .hf_fields import MOST, Config, first_nonzero, first_present
 
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"
 SHOWN = 6
-POSITIONS = {"gpt2": 1024, "bert": 512, "electra": 512, "distilbert": 512}  # of families with a table of positions
 TEXT, VISION = ("text_config", "llm_config", "language_config"), "vision_config"
 # Fields without weights: tokens, generation, initial values, position encoding, bookkeeping.
 OF_NO_WEIGHT = re.compile(
@@ -134,12 +132,12 @@ def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]
 
 def _resolve_family(config: Config, family: str) -> tuple[Config, str, list[str]]:
     """Return a config, its family, and notes on an unknown family."""
-    if family in hf_counts.FAMILIES or family in hf_vision.COUNTS:
+    if family in FAMILIES:
         return config, family, []
     lead = f"{f'model_type {family[:40]}' if family else 'no model_type'}: counted as"
-    if found := hf_unknown_family.related_family(config):
+    if found := families.related_family(config):
         return config, found, [f"{lead} {found}, which is similar"]
-    names = hf_unknown_family.renamed_expert_fields(config)
+    names = families.renamed_expert_fields(config)
     notes = [f"{lead} a Llama-like decoder, which may be inaccurate; a function that builds the model is exact"]
     usual = {field: value for field, value in config.items() if field not in names}
     return usual | {new: config[old] for old, new in names.items()}, family, notes
@@ -149,7 +147,7 @@ def fill_part_defaults(part: Config, where: str) -> tuple[Config, list[str]]:
     """Fill in the defaults of a part's config class, which transformers leaves out of parts. ``where``: the part's
     name.
     """
-    usual = hf_counts.DEFAULTS.get(str(part.get("model_type") or ""), {})
+    usual = family_of(str(part.get("model_type") or "")).defaults
     missing = {field: value for field, value in usual.items() if part.get(field) is None}
     words = ", ".join(f"{field} {value}" for field, value in missing.items())
     inside = {field: value for field, value in part.items() if field not in (*TEXT, VISION)}
@@ -162,9 +160,9 @@ def _of_class(config: Config, family: str) -> dict[str, int]:
     share = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else None
     following = {"num_key_value_heads": heads, "head_dim": share}
     return {
-        field: values[family]
-        for field, values in hf_counts.OF_CLASS.items()
-        if family in values and field not in config and values[family] != following[field]
+        field: usual
+        for field in following
+        if (usual := getattr(family_of(family), field)) and field not in config and usual != following[field]
     }
 
 
@@ -175,7 +173,7 @@ def _multi_part_model(config: Config, text: Config, inner: str, name: str, notes
     if not isinstance(vision, dict):
         return model, [f"{inner}: only this part is counted", *notes, *more]
     family = hf_vision.vision_family(vision, str(config.get("model_type") or ""))
-    if family not in (*hf_counts.VISION, *hf_vision.COUNTS):
+    if family not in FAMILIES or FAMILIES[family].kind != "vision":
         named = family[:40] or "no model_type"
         return model, [f"vision_config ({named}): not known, so it is not counted", *notes, *more]
     vision, vision_notes = fill_part_defaults(vision | {"model_type": family}, VISION)
@@ -193,56 +191,45 @@ def _tower_note(tower: Model, family: str) -> str:
 
 
 def _model(config: Config, name: str) -> Model:
-    family = str(config.get("model_type") or "")
-    pair = family in hf_counts.PAIRS
-    hidden = first_present(config, "hidden_size", "n_embd", "n_embed", "d_model", "dim")
-    heads = first_present(config, "num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads")
-    layers = first_present(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+    named = str(config.get("model_type") or "")
+    family, sizes = family_of(named), hf_counts.transformer_sizes(config, named)
+    hidden, layers, heads, keys, head = sizes
+    pair, vision = family.kind == "encoder-decoder", family.kind == "vision"
     decoders = first_present(config, "num_decoder_layers", "decoder_layers", default=layers) if pair else None
     if decoders:
         layers += decoders
     elif "head_dim" not in config and hidden % heads:
         raise UserError(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}", "correct the config")
-    keys = first_present(config, "num_key_value_heads", "num_kv_heads", default=heads)
-    if family == "falcon" and config.get("multi_query", True) and not config.get("new_decoder_architecture"):
-        keys = 1
     if heads % keys:
         raise UserError(
             f"num_attention_heads {heads} is not a multiple of num_key_value_heads {keys}", "correct the config"
         )
-    found = hf_counts.count_parameters(config, family)
-    experts, used = _experts(config)
-    of_latent = hf_block_layouts.latent_head_size(config)
-    head = of_latent or first_present(config, "head_dim", "d_kv", default=hidden // heads)
-    vision = family in (*hf_counts.VISION, *hf_vision.COUNTS)
+    layout = families.family_layout(config, named)
+    found = hf_counts.count_parameters(config, named, layout)
+    experts, used = hf_counts.expert_counts(config, family)
+    head = families.latent_head_size(config) or head
     return Model(
-        name=name or family,
+        name=name or named,
         params=float(found.params),
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=keys,
-        intermediate=_inner(config, hidden, family, used),
+        intermediate=_inner(config, hidden, named, used),
         vocab=first_present(config, "vocab_size", default=0) or None,
-        tied=not vision and is_tied(config, family),
-        mlp=_mlp(config, family),
-        note="no LM head" if vision or family in hf_counts.ENCODERS else "",
-        kind="vision"
-        if vision
-        else "encoder-decoder"
-        if pair
-        else "encoder"
-        if family in hf_counts.ENCODERS
-        else "decoder",
+        tied=not vision and families.is_tied(config, named),
+        mlp=_mlp(config, named),
+        note="no LM head" if family.kind in ("vision", "encoder") else "",
+        kind=family.kind,
         head_dim=head if head * heads != hidden else None,
-        experts=experts,
-        experts_per_token=used,
+        experts=experts or None,
+        experts_per_token=used or None,
         expert_layers=hf_counts.sparse_layers(config, layers) if experts else None,
         active_params=float(found.active) if found.active != found.params else None,
-        positions=hf_vision.tokens_per_image(config, family) if vision else None,
-        max_positions=None if vision else _max_positions(config, family),
-        block=BLOCKS.get(family, ""),
-        layout=hf_block_layouts.family_layout(config, family),
+        positions=hf_vision.tokens_per_image(config, named) if vision else None,
+        max_positions=None if vision else _max_positions(config, named),
+        block=family.block,
+        layout=layout,
         decoder_layers=decoders,
     )
 
@@ -251,43 +238,31 @@ def _max_positions(config: Config, family: str) -> int | None:
     """Return the tokens of the longest sequence. T5's positions are relative, and RoBERTa's table begins at the third
     row.
     """
-    if family in ("t5", "mt5", "umt5"):
+    if family_of(family).count == "t5":
         return None
     names = ("n_positions", "max_position_embeddings", "n_ctx")
-    found = next((config[name] for name in names if name in config), POSITIONS.get(family))
+    found = next((config[name] for name in names if name in config), family_of(family).positions)
     if isinstance(found, bool) or not isinstance(found, int) or not 2 < found < MOST:
         return None
     return found - 2 if family in ("roberta", "xlm-roberta", "camembert") else found
 
 
-def _experts(config: Config) -> tuple[int | None, int | None]:
-    """Return the experts of a layer, and how many of them a token passes through."""
-    experts = first_nonzero(config, "num_local_experts", "num_experts", "n_routed_experts")
-    used = first_present(config, "num_experts_per_tok", "experts_per_token", default=1)
-    return (experts, min(used, experts)) if experts > 1 else (None, None)
-
-
-def _inner(config: Config, hidden: int, family: str, experts: int | None) -> int:
+def _inner(config: Config, hidden: int, family: str, experts: int) -> int:
     """Return the width of the feed-forward part that a token passes through."""
-    names = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "encoder_ffn_dim", "hidden_dim")
     if family == "dinov2":
-        inner = hidden * first_present(config, "mlp_ratio", default=4)
-        return (inner * 2 // 3 + 7) // 8 * 8 if config.get("use_swiglu_ffn") else inner
+        return hf_counts.dinov2_inner_width(config, hidden)
     if not experts:
-        return first_present(config, *names, default=4 * hidden)
-    each = first_present(config, "moe_intermediate_size", *names, default=4 * hidden)
-    shared = first_nonzero(config, "shared_expert_intermediate_size") or each * first_nonzero(
-        config, "n_shared_experts"
-    )
-    return each * experts + shared
+        return hf_counts.inner_width(config, hidden)
+    each = hf_counts.inner_width(config, hidden, "moe_intermediate_size")
+    shared = first_nonzero(config, "shared_expert_intermediate_size")
+    return each * experts + (shared or each * first_nonzero(config, "n_shared_experts"))
 
 
-def _mlp(config: Config, family: str) -> Literal["swiglu", "gated-gelu", "gelu", "relu"]:
-    if family in ("t5", "mt5", "umt5"):
-        return "gated-gelu" if has_gated_t5_mlp(config) else "relu"
-    if family == "dinov2" and config.get("use_swiglu_ffn"):
+def _mlp(config: Config, name: str) -> Literal["swiglu", "gated-gelu", "gelu", "relu"]:
+    family = family_of(name)
+    if family.count == "t5":
+        return "gated-gelu" if hf_counts.has_gated_t5_mlp(config, family) else "relu"
+    if family.gated or (name == "dinov2" and config.get("use_swiglu_ffn")):
         return "swiglu"
-    if family not in hf_counts.PLAIN_MLP:
-        return "swiglu"
-    usual = "relu" if family == "opt" else "gelu"
+    usual = "relu" if name == "opt" else "gelu"
     return "relu" if config.get("activation_function", config.get("hidden_act", usual)) == "relu" else "gelu"

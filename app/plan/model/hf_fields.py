@@ -8,12 +8,6 @@ from ...errors import UserError
 Config = Mapping[str, Any]
 MOST = 10_000_000  # largest value of a field
 
-# Families whose config ties the head to the embedding by default.
-TIED = (
-    *("gpt2", "bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "t5", "umt5", "bart", "bloom"),
-    *("opt", "falcon", "cohere", "starcoder2", "gemma", "gemma2", "gemma3_text"),
-)
-
 
 def first_present(config: Config, *names: str, default: int | None = None) -> int:
     """Return the first of these fields that is present.
@@ -39,11 +33,6 @@ def first_nonzero(config: Config, *names: str) -> int:
         UserError: It is no positive whole number.
     """
     return next((first_present(config, name) for name in names if config.get(name)), 0)
-
-
-def is_tied(config: Config, family: str) -> bool:
-    """Return whether the output head is the token embedding; the default is that of the family's config class."""
-    return bool(config.get("tie_word_embeddings", family in TIED))
 
 
 def ungated_mlp(hidden: int, inner: int, bias: bool = True) -> int:

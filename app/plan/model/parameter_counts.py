@@ -105,6 +105,7 @@ def embedding_params(model: Model) -> float:
     return min(model.params, table * (1 if model.tied else 2))
 
 
+@lru_cache(maxsize=256)
 def trained_params(model: Model, train: TrainingOptions) -> float:
     """Return the parameters that have a gradient: those of adapters, or all but the frozen share."""
     return lora_params(model, train.lora) if train.lora else model.params * (1 - (train.frozen or 0.0))

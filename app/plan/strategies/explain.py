@@ -7,7 +7,6 @@ import msgspec
 from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text
 from ..memory.activations import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
-from . import beyond_sharding
 from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu, largest_micro_batch
 from .what_if import best_what_if, throughput_headroom, worthwhile_changes
 
@@ -32,17 +31,14 @@ def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) ->
     headroom = throughput_headroom(found, setting, context)
     if headroom > HELD_BACK and found.binds == "arithmetic":
         found = msgspec.structs.replace(found, binds="GPU memory")
-    why = _why(found, setting, context.host_bytes)
+    why, changes = _why(found, setting, context.host_bytes), []
     if dominated_by:
         lever = f"{dominated_by} is no slower and needs no more memory"
-        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
-    if at and setting.layout.splits_model:
+    elif at and setting.layout.splits_model:
         lever = "needs a mesh and a plan for the modules of your model"
-        return PlanRow(msgspec.structs.replace(found, why=why, lever=lever), setting)
-    changes = worthwhile_changes(found, setting, context)
-    lever = best_what_if(found, setting, changes, context)
-    if not at and _wants_more(found):
-        lever = f"{lever}. {beyond_sharding.split_advice(setting).removesuffix('.')}"
+    else:
+        changes = worthwhile_changes(found, setting, context)
+        lever = best_what_if(found, setting, changes, context)
     return PlanRow(msgspec.structs.replace(found, changes=changes, why=why, lever=lever), setting)
 
 
@@ -70,11 +66,6 @@ def _binds(found: Candidate, setting: TrainingSetup) -> Binding:
     if found.fits is False:
         return "GPU memory" if exceeds_gpu(found, setting) else "host memory"
     return "GPU memory" if found.fits == "tight" and found.binds != "NVMe" else found.binds
-
-
-def _wants_more(best: Candidate) -> bool:
-    """Return whether sharding is not enough: nothing fits, or nothing in practice, or only with all on a drive."""
-    return best.fits is False or not best.in_practice or best.binds == "NVMe"
 
 
 def _family(strategy: Strategy) -> str:

@@ -14,7 +14,7 @@ from ..model.parameter_counts import expert_params, trained_params
 from ..timing import step_time
 from ..types import Candidate, Checkpointing, PlanRow, Strategy, TrainingSetup
 from .evaluate import PlanContext, add_comparison, add_times, choose_loading, evaluate, host_memory_share
-from .explain import explain_candidates, explain_tracked
+from .explain import explain_tracked
 from .split_layouts import keep_batch, split_layouts
 
 PLACE = {True: 0, None: 0, "tight": 1, False: 3}
@@ -58,22 +58,6 @@ def nvme_strategies() -> list[Strategy]:
         Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme"),
         Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme", offload_param="nvme"),
     ]
-
-
-def plan_candidates(
-    setting: TrainingSetup,
-    links: step_time.Links | None = None,
-    host_bytes: float | None = None,
-    recompute: Checkpointing | None = None,
-    nvme_bytes: float | None = None,
-) -> list[PlanRow]:
-    """Return the ranked candidates of a complete setting with their explanations.
-
-    ``host_bytes`` is the memory of one host, None for the usual one of such a host. A strategy in the setting is
-    evaluated without that assumption.
-    """
-    context = context_of(setting, links, host_bytes)
-    return explain_candidates(rank_candidates(setting, context, recompute, nvme_bytes), context)
 
 
 def rank_candidates(

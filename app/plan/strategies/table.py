@@ -60,9 +60,9 @@ def rows_of_strategy(rows: list[PlanRow], name: str) -> list[PlanRow]:
 
 
 def render_table(
-    setting: TrainingSetup, candidates: list[Candidate], assumed: list[str], ascii_only: bool = False
+    setting: TrainingSetup, candidates: list[Candidate], assumed: list[str], ascii_only: bool = False, more: str = ""
 ) -> list[str]:
-    """Return the table of the candidates and the memory of the best one, as lines."""
+    """Return the table of the candidates and the memory of the best one, as lines. ``more``: a line on more GPUs."""
     signs = ASCII_SIGNS if ascii_only else SIGNS
     model = setting.model
     memory = f" of {gib_text(setting.gpu_memory_gib * GIB, 0)}" if setting.gpu_memory_gib else ""
@@ -96,9 +96,8 @@ def render_table(
         lines.append("  most: sequences per GPU that fit")
         lines.append("  slower: over the compute time of a step, with no recomputation and no waiting")
     lines += [""]
-    lever, split, further = best.lever.partition(". ")  # the advice to split layers is a sentence of its own
-    lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {lever}."]
-    lines += [f"{further}."] if split else []
+    lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {best.lever}."]
+    lines += [more] if more else []
     lines += [f"assumed {line}" for line in assumed]
     return [*lines, "Memory is computed, times are estimated. Measure one real step before you rely on them."]
 

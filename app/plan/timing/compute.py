@@ -18,7 +18,6 @@ import msgspec
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.activations import block_activation_bytes, compute_dtype_bytes, loops_over_experts, uses_autocast
 from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
-from ..memory.temporaries import trained_params
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import (
@@ -29,6 +28,7 @@ from ..model.parameter_counts import (
     has_gated_mlp,
     is_encoder_decoder,
     kv_width,
+    trained_params,
 )
 from ..rank_share import rank_share
 from ..types import Model, TrainingOptions, TrainingSetup
@@ -98,7 +98,7 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     work = _block_work(setting)
     weights = _weight_bytes(setting)
     cast = 6 * model.params if uses_autocast(setting) else 0.0
-    trained = trained_params(setting) / model.params
+    trained = trained_params(setting.model, setting.train) / model.params
     again, again_attention, again_kept = _again(setting)
     fast = _products_rate(setting, gpu, rate)
     tokens = layers * batch_tokens(setting.train)
@@ -223,7 +223,7 @@ def model_flops(setting: TrainingSetup) -> float:
     them.
     """
     forward = matmul_flops(setting), attention_flops(setting)
-    backward = forward[0] * (1 + trained_params(setting) / setting.model.params) + 2 * forward[1]
+    backward = forward[0] * (1 + trained_params(setting.model, setting.train) / setting.model.params) + 2 * forward[1]
     return (sum(forward) + backward) * (setting.train.grad_accum or 1)
 
 
@@ -280,6 +280,6 @@ def _step_s(setting: TrainingSetup, memory: float) -> float:
     strategy, train = setting.layout, setting.train
     if strategy.steps_on_host:
         return 0.0
-    shard = trained_params(setting) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
+    shard = trained_params(setting.model, setting.train) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
     passes = 1.0 if strategy.kind == "deepspeed" else STEP_PASSES.get(train.optimizer_impl or "foreach", 1.0)
     return passes * shard * optimizer_step_bytes(setting) / memory

@@ -16,9 +16,9 @@ from ...text.units import MIB
 from ..memory.activations import compute_dtype_bytes, stored_terms
 from ..memory.formula import total_bytes
 from ..memory.model_states import reduced_micro_batches, shard_counts
-from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH, trained_params
+from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import block_params, expert_params
+from ..model.parameter_counts import block_params, expert_params, trained_params
 from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, CommunicationCost, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
@@ -99,7 +99,11 @@ def communication_bytes(setting: TrainingSetup) -> tuple[float, float]:
     strategy, ranks = setting.layout, setting.gpus
     if ranks == 1:
         return 0.0, 0.0
-    trained, share, micro_steps = trained_params(setting), ring_share(ranks), setting.train.grad_accum or 1
+    trained, share, micro_steps = (
+        trained_params(setting.model, setting.train),
+        ring_share(ranks),
+        setting.train.grad_accum or 1,
+    )
     reductions = reduced_micro_batches(setting)
     grad, weight = sent_grad_bytes(setting.train), sent_weight_bytes(setting.train)
     if strategy.kind == "ddp" or strategy.sharding == "NO_SHARD":
@@ -156,7 +160,10 @@ def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
     """Return the exposed seconds of DDP: all buckets overlap with the backward pass but the last, the embedding or a
     bucket.
     """
-    group, size = CollectiveGroup(setting.gpus, setting.nodes), trained_params(setting) * sent_grad_bytes(setting.train)
+    group, size = (
+        CollectiveGroup(setting.gpus, setting.nodes),
+        trained_params(setting.model, setting.train) * sent_grad_bytes(setting.train),
+    )
     buckets = max(1, ceil(size / DDP_BUCKET_BYTES))
     all_s = buckets * all_reduce_s(size / buckets, group, links)
     table = float(setting.model.vocab or 0) * (setting.model.hidden or 0) * sent_grad_bytes(setting.train)
@@ -169,7 +176,7 @@ def _after_s(setting: TrainingSetup, links: Links) -> float:
     if setting.layout.kind != "zero-optimizer":
         return 0.0
     tensors = 9 * (setting.model.layers or BLOCKS)
-    size = trained_params(setting) * 4
+    size = trained_params(setting.model, setting.train) * 4
     return tensors * broadcast_s(size / tensors, CollectiveGroup(setting.gpus, setting.nodes), links)
 
 
@@ -180,7 +187,7 @@ def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> f
     overlap.
     """
     strategy, group = setting.layout, CollectiveGroup(setting.gpus, setting.nodes)
-    trained = trained_params(setting)
+    trained = trained_params(setting.model, setting.train)
     if not trained:  # adapters of a model with an unknown number of layers
         return 0.0
     per_bucket = min(strategy.reduce_bucket_size or DEEPSPEED_BUCKET, trained)
@@ -210,7 +217,7 @@ def _sharded_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float
     group = CollectiveGroup(inside, nodes)
     copies = CollectiveGroup(setting.gpus // inside, max(1, setting.nodes // nodes), inside // nodes)
     again = CollectiveGroup(_gathers_from(setting, inside), 1 if _gathers_from(setting, inside) < inside else nodes)
-    trained = trained_params(setting) / model.params
+    trained = trained_params(setting.model, setting.train) / model.params
     weight, grad = sent_weight_bytes(train), sent_grad_bytes(train) * trained
     block = block_params(model) if model.layers else model.params / (BLOCKS + 1)
     root = max(0.0, model.params - blocks * block)
@@ -254,7 +261,7 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     per = bytes_per_parameter(train)
     drive = (links.nvme_gbps or NVME_GBPS) * 1e9
     over_params, _, over_optimizer = shard_counts(strategy, setting.gpus, setting.nodes)
-    shard, trained = setting.model.params / over_params, trained_params(setting) / over_optimizer
+    shard, trained = setting.model.params / over_params, trained_params(setting.model, setting.train) / over_optimizer
     per_node = setting.gpus // setting.nodes
     weight, grad = (2.0, 2.0) if is_deepspeed else (frozen_weight_bytes(train) if train.lora else per.weight, per.grad)
     fetched = 2 * micro_steps * shard * weight if params else 0.0

@@ -20,7 +20,7 @@ from ...text.numbers import parse_count
 
 SCHEMA = "ddpwizard.run/1"  # of a run manifest
 LIMIT_BYTES = 1_000_000
-NEXT_STEP = "name the files of one job, or their directory, with --check"
+NEXT_STEP = "name the files of one job, or their directory"
 MOST_FILES = 200
 PLAIN_DATA = (".json", ".yaml", ".yml")
 SUFFIXES = (*PLAIN_DATA, ".sh", ".slurm", ".sbatch", ".bash")
@@ -85,7 +85,7 @@ def _files(path: Path) -> list[Path]:
     try:
         entries = sorted(path.iterdir())
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "name the files themselves with --check") from error
+        raise UserError(f"cannot read {path}: {error.strerror}", "name the files themselves") from error
     return [each for each in entries if _may_be_job_file(each)][:MOST_FILES]
 
 

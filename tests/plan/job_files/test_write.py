@@ -18,7 +18,7 @@ import pytest
 import yaml
 from ddpwizard.app.launchers import schedulers
 from ddpwizard.app.plan import batch_scaling as batches
-from ddpwizard.app.plan.job_files.package_versions import read_package_versions
+from ddpwizard.app.plan.job_files.manifest import read_package_versions
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.strategies.search import layouts_to_try

@@ -10,7 +10,7 @@ from ddpwizard.app.hardware import gpu_catalog, server_catalog
 from ddpwizard.app.hardware.machine import Machine
 from ddpwizard.app.plan.machine.detected import free_nvme
 from ddpwizard.app.plan.machine.resolve import links_from_bench, resolve_machine
-from ddpwizard.app.plan.timing.communication import PCIE_HOP_S
+from ddpwizard.app.plan.timing.communication import PCIE_HOP_S, Links
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot
 from ddpwizard.app.text.units import GIB
 from helpers.h100_sections import LIMITS, gpu
@@ -224,7 +224,7 @@ class TestSaved:
         assert any(line.startswith("links: ") for line in found.notes)
 
     def test_incorrect_all_reduce_results_are_ignored(self) -> None:
-        assert links_from_bench(bench("nccl", 8, ROWS, correct=False), "now") is None
+        assert links_from_bench(bench("nccl", 8, ROWS, correct=False), Links(1, 1)) is None
 
     @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"schema": "other/1"}'])
     def test_invalid_snapshot_is_refused(self, content: bytes, tmp_path: Path) -> None:

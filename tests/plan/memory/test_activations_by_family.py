@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from ddpwizard.app.plan.memory import activations
 from ddpwizard.app.plan.memory.formula import total_bytes
-from ddpwizard.app.plan.model import hf_config, hf_counts, hf_vision
+from ddpwizard.app.plan.model import families, hf_config
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Strategy, TrainingOptions, TrainingSetup
 from helpers.reference_figures import BOTH, SAVED, figures, run_script
@@ -116,7 +116,7 @@ def _case(name: str) -> dict[str, Any]:
     config = {"model_type": family} | CONFIGS[family]
     if name not in DROPPING:
         config |= dict.fromkeys(OF_DROPOUT, 0.0)
-    attention, pair = "eager" if _is_eager(name) else "sdpa", family in hf_counts.PAIRS
+    attention, pair = "eager" if _is_eager(name) else "sdpa", families.FAMILIES[family].kind == "encoder-decoder"
     return {"config": config, "attention": attention, "pair": pair, "sizes": [ROWS, LENGTH, TARGET]}
 
 
@@ -127,7 +127,7 @@ def kept(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 def test_every_family_has_a_case() -> None:
-    assert set(CONFIGS) == set(hf_counts.FAMILIES)
+    assert set(CONFIGS) == {name for name, family in families.FAMILIES.items() if not family.is_part}
 
 
 @pytest.mark.parametrize("name", [*CONFIGS, *DROPPING])
@@ -235,8 +235,9 @@ def test_images_per_sample_default_to_one() -> None:
 
 
 def test_every_vision_tower_has_a_case() -> None:
-    assert set(hf_vision.COUNTS) - set(TOWERS) == {"smolvlm_vision"}  # idefics3's, with another name
-    assert hf_vision.COUNTS["smolvlm_vision"] is hf_vision.COUNTS["idefics3_vision"]
+    parts = {name for name, family in families.FAMILIES.items() if family.is_part}
+    assert parts - set(TOWERS) == {"smolvlm_vision"}  # idefics3's, with another name
+    assert families.FAMILIES["smolvlm_vision"] == families.FAMILIES["idefics3_vision"]
 
 
 LLAVA = """

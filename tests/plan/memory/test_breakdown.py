@@ -9,10 +9,10 @@ from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.memory.formula import UNITS, short_number
 from ddpwizard.app.plan.memory.peak import peak_terms
 from ddpwizard.app.plan.model import catalog
-from ddpwizard.app.plan.strategies.search import plan_candidates
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Lora, Model, PlanRow, TrainingOptions, TrainingSetup
 from ddpwizard.app.text.units import gib_text
+from helpers.planned import plan_candidates
 
 LETTERS = {"B": 1e9, "M": 1e6} | UNITS
 MODELS = ["llama-3.1-8b", "mixtral-8x7b", "t5-3b", "gpt2-xl", "bert-large", "vit-large"]

@@ -15,7 +15,6 @@ from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.plan.model.from_code import (
     ModelShape,
     frozen_share,
-    fsdp2_elements,
     inspect_factory,
     model_from_shape,
 )
@@ -166,6 +165,16 @@ def test_factory_arguments_and_frozen_weights(models: Path) -> None:
 def test_invalid_factory_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="names no function"):
         asyncio.run(inspect_factory(name, sys.executable, tmp_path))
+
+
+def fsdp2_elements(shape: ModelShape, ranks: int, rank: int) -> int:
+    """Return the elements that a rank keeps if the rows of each parameter are split as torch.chunk does."""
+    kept = 0
+    for parameter in shape.params:
+        rows = parameter.shape[0] if parameter.shape else 1
+        chunk = -(-rows // ranks)
+        kept += max(0, min(rows - chunk * rank, chunk)) * (parameter.count // rows if rows else 0)
+    return kept
 
 
 @pytest.mark.calibration

@@ -3,16 +3,16 @@
 from typing import Any, NamedTuple
 
 import pytest
-from ddpwizard.app.plan.model import hf_counts
-from ddpwizard.app.plan.model.hf_block_layouts import BLOCKS
+from ddpwizard.app.plan.model.families import FAMILIES
 from ddpwizard.app.plan.model.hf_config import model_from_config
 from helpers.reference_figures import BOTH, figures, run_script
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
 GQA = SMALL | {"num_key_value_heads": 2, "vocab_size": 1000}
 EXPERTS = GQA | {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+WHOLE = {name: family for name, family in FAMILIES.items() if not family.is_part}
 # Each family as its config class has it, and what changes its count.
-CONFIGS: dict[str, dict[str, Any]] = {family: {"model_type": family} for family in hf_counts.FAMILIES} | {
+CONFIGS: dict[str, dict[str, Any]] = {family: {"model_type": family} for family in WHOLE} | {
     "grouped heads": {"model_type": "llama", **GQA},
     "tied, with biases": {
         "model_type": "llama",
@@ -86,8 +86,11 @@ Built = dict[str, Reference]
 
 @pytest.fixture(scope="module", params=BOTH)
 def built(request: pytest.FixtureRequest) -> Built:
-    given = [CONFIGS, hf_counts.PAIRS, (*hf_counts.ENCODERS, *hf_counts.VISION)]
-    found = figures("transformers_models", request.param, lambda: run_script(BUILD, given))
+    pairs, headless = (
+        [name for name, family in WHOLE.items() if family.kind in kinds]
+        for kinds in (["encoder-decoder"], ["encoder", "vision"])
+    )
+    found = figures("transformers_models", request.param, lambda: run_script(BUILD, [CONFIGS, pairs, headless]))
     return {name: Reference(**each) for name, each in found.items()}
 
 
@@ -106,7 +109,7 @@ def test_every_config_field_of_transformers_is_known(built: Built) -> None:
 def test_defaults_match_transformers() -> None:
     from transformers import CONFIG_MAPPING
 
-    for family, usual in hf_counts.DEFAULTS.items():
+    for family, usual in ((name, each.defaults) for name, each in FAMILIES.items()):
         own = CONFIG_MAPPING[family]()
         assert usual == {field: getattr(own, field) for field in usual}, family
 
@@ -114,8 +117,8 @@ def test_defaults_match_transformers() -> None:
 def test_block_classes_exist_in_transformers(built: Built) -> None:
     missing = {
         family: names
-        for family in hf_counts.FAMILIES
-        if not (names := set(BLOCKS.get(family, "none").split(","))) <= set(built[family].classes)
+        for family, each in WHOLE.items()
+        if not (names := set(each.block.split(","))) <= set(built[family].classes)
     }
     assert missing == {}
 
@@ -125,6 +128,7 @@ def test_block_classes_exist_in_transformers(built: Built) -> None:
 def test_class_default_heads_match_transformers() -> None:
     from transformers import CONFIG_MAPPING
 
-    for field, values in hf_counts.OF_CLASS.items():
-        own = {family: getattr(CONFIG_MAPPING[family], field, None) for family in hf_counts.FAMILIES}
+    for field in ("num_key_value_heads", "head_dim"):
+        own = {family: getattr(CONFIG_MAPPING[family], field, None) for family in WHOLE}
+        values = {family: number for family, each in WHOLE.items() if (number := getattr(each, field))}
         assert values == {family: number for family, number in own.items() if isinstance(number, int)}

@@ -6,12 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 from ddpwizard.app.hardware import server_catalog
-from ddpwizard.app.plan import spec
+from ddpwizard.app.plan import plan_answer, spec
 from ddpwizard.app.plan.memory.formula import Factor, term
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate
 from ddpwizard.app.plan.model import catalog
-from ddpwizard.app.plan.strategies.beyond_sharding import smallest_split, split_advice
 from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate, largest_micro_batch
 from ddpwizard.app.plan.strategies.explain import slowdown_text
 from ddpwizard.app.plan.strategies.search import (
@@ -19,7 +18,6 @@ from ddpwizard.app.plan.strategies.search import (
     context_of,
     effort,
     layouts_to_try,
-    plan_candidates,
     planning_assumptions,
     replan_with_tracked,
 )
@@ -28,6 +26,7 @@ from ddpwizard.app.plan.strategies.what_if import what_if_text
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Model, PlanRow, Strategy, TrainingOptions, TrainingSetup, WhatIfResult
 from ddpwizard.app.text.units import GIB
+from helpers.planned import plan_candidates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -327,43 +326,6 @@ class TestChanges:
         assert what_if_text(nothing, now) == "twice the link bandwidth"
 
 
-class TestNextStep:
-    def test_split_advice_has_sizes(self) -> None:
-        asked = setting(LARGE, memory_gib=39.4)
-        found = smallest_split(asked)
-        assert found is not None
-        assert found.gpus >= 16 * LARGE.params / (39.4 * GIB)  # states alone, 16 bytes each
-        assert found.gpu_bytes <= 39.4 * GIB
-        assert f"tensor parallelism over {found.tensor}" in split_advice(asked)
-        assert f"pipeline parallelism over {found.pipeline} stages" in split_advice(asked)
-        assert "an estimate" in split_advice(asked)
-
-    def test_smallest_fitting_split_is_taken(self) -> None:
-        sizes = [smallest_split(setting(LARGE, memory_gib=memory)) for memory in (39.4, 79.1, 139.8, 1e5)]
-        gpus = [each.gpus for each in sizes if each]
-        assert len(gpus) == 4
-        assert gpus == sorted(gpus, reverse=True)
-        assert gpus[-1] == 1
-
-    def test_heads_that_do_not_divide_are_not_split(self) -> None:
-        odd = msgspec.structs.replace(LARGE, heads=25, kv_heads=25)
-        found = smallest_split(setting(odd, memory_gib=79.1))
-        assert found is not None
-        assert found.tensor == 1
-
-    def test_split_advice_only_if_nothing_fits(self) -> None:
-        nothing = plan_candidates(setting(LARGE, memory_gib=15.8, gpus=2), LINKS, host_bytes=1e9)
-        assert not any(row.candidate.fits for row in nothing)
-        assert "Next step" in nothing[0].candidate.lever
-        notes = "\n".join(render_table(nothing[0].setting, [row.candidate for row in nothing], []))
-        assert notes.count("Next step") == 1
-        assert not any("Next step" in row.candidate.lever for row in plan_candidates(setting(), LINKS))
-
-    def test_split_advice_without_a_shape_has_no_sizes(self) -> None:
-        assert smallest_split(setting(Model(params=7e10))) is None
-        assert "tensor or pipeline" in split_advice(setting(Model(params=7e10)))
-
-
 class TestTable:
     def test_dominated_candidates_are_left_out_of_the_table(self) -> None:
         candidates = [row.candidate for row in plan_candidates(setting(), LINKS)]
@@ -421,7 +383,7 @@ class TestHost:
         assert not any(row.candidate.fits is not False and row.candidate.in_practice for row in rows)
         best = rows[0].candidate
         assert best.why.startswith("too slow: ")
-        assert "Next step" in best.lever
+        assert plan_answer.wants_more(rows[0])
         host = server_catalog.assume_host("H100", 79.1, 8)
         assert host
         for row in rows:

@@ -218,19 +218,24 @@ class TestCommand:
         (tmp_path / "ds.json").write_text(zero(train_batch_size=64))
         (tmp_path / "launch.sh").write_text(LAUNCH)
         (tmp_path / "notes.json").write_text('["other"]')
-        done = ddpwizard("plan", "--check", str(tmp_path))
+        done = ddpwizard("review", "--launch-files", str(tmp_path))
         assert done.returncode == 1
         assert done.stdout == (
             f"{tmp_path}/ds.json:2: train_batch_size 64 ≠ 4 × 2 × 4 = 32 (micro-batch × accumulation × ranks) "
             f"({tmp_path}/ds.json:3, {tmp_path}/ds.json:4, {tmp_path}/launch.sh:3)\n"
         )
 
+    def test_other_options_are_refused(self, tmp_path: Path) -> None:
+        done = ddpwizard("review", "--launch-files", "--fix", str(tmp_path))
+        assert done.returncode == 2
+        assert "--launch-files goes with PATH and --json only" in done.stderr
+
     def test_files_of_no_job_are_skipped(self, tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(json.dumps({"vocab": "x" * 3_000_000}))
         (tmp_path / "data.json").write_text('{"text": "a"}\n{"text": "b"}\n')
         (tmp_path / "ds.json").write_text(zero())
         (tmp_path / "go.sh").write_text(LAUNCH)
-        result = ddpwizard("plan", "--check", str(tmp_path))
+        result = ddpwizard("review", "--launch-files", str(tmp_path))
         assert (result.returncode, result.stdout) == (0, "These agree: ds.json, go.sh.\n")
 
     def test_deepspeed_launcher_starts_the_ranks_of_its_hostfile(self, tmp_path: Path) -> None:
@@ -244,20 +249,20 @@ class TestCommand:
 
     def test_script_with_variables_only_is_not_compared(self, tmp_path: Path) -> None:
         (tmp_path / "go.sh").write_text("torchrun --nnodes=$N --nproc-per-node=$G train.py\n")
-        result = ddpwizard("plan", "--check", str(tmp_path))
+        result = ddpwizard("review", "--launch-files", str(tmp_path))
         assert result.returncode == 2
         assert "there are no numbers to compare" in result.stderr
 
     def test_json_and_no_conflict(self, tmp_path: Path) -> None:
         (tmp_path / "ds.json").write_text(zero())
-        done = ddpwizard("plan", "--check", str(tmp_path / "ds.json"), "--json")
+        done = ddpwizard("review", "--launch-files", str(tmp_path / "ds.json"), "--json")
         body = json.loads(done.stdout)
         assert (done.returncode, body["schema"], body["conflicts"]) == (0, "ddpwizard.agreement/1", [])
         assert body["files"] == [{"path": f"{tmp_path}/ds.json", "kind": "deepspeed"}]
 
     def test_broken_file_with_the_name_of_a_job_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "ds_config.json").write_text("{")
-        done = ddpwizard("plan", "--check", str(tmp_path))
+        done = ddpwizard("review", "--launch-files", str(tmp_path))
         assert done.returncode == 2
         assert "ds_config.json" in done.stderr
         assert "describes how a job is started" not in done.stderr
@@ -265,13 +270,13 @@ class TestCommand:
     @pytest.mark.parametrize("content", ["{", "[1, 2", "{" * 100_000, '{"a": ' * 100_000])
     def test_broken_file_is_refused_in_one_line(self, content: str, tmp_path: Path) -> None:
         (tmp_path / "ds.json").write_text(content)
-        done = ddpwizard("plan", "--check", str(tmp_path))
+        done = ddpwizard("review", "--launch-files", str(tmp_path))
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) <= 2
         assert "Traceback" not in done.stderr
 
     def test_nothing_to_check(self, tmp_path: Path) -> None:
-        done = ddpwizard("plan", "--check", str(tmp_path))
+        done = ddpwizard("review", "--launch-files", str(tmp_path))
         assert done.returncode == 2
         assert "describes how a job is started" in done.stderr
 

@@ -1,4 +1,4 @@
-"""``ddpwizard plan --check``: compare the files of one job."""
+"""``ddpwizard review --launch-files PATH…``: compare the files of one job."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,20 +8,19 @@ from ..exit_codes import ExitCode
 from ..options import Options
 from ..review.launch_files.conflicts import find_conflicts
 from ..review.launch_files.read_files import read_job_files
-from ..system.files import expand_user
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line
 
 
-def check_files(paths: Sequence[str], options: Options) -> int:
+def review_launch_files(paths: Sequence[Path], options: Options) -> int:
     """Print each contradiction; return ``FOUND`` if there is one.
 
     Raises:
         UserError: A file cannot be read, or none describes a job.
     """
-    files = read_job_files([expand_user(path) for path in paths])
+    files = read_job_files([*paths])
     if not any(file.compares for file in files):
-        where = ", ".join(paths)
+        where = ", ".join(map(str, paths))
         raise UserError(
             f"{where} starts a job with variables only: there are no numbers to compare"
             if files
