@@ -44,7 +44,7 @@ class PictureState(WizardState):
         super().__init__(Options(allow="reads"), triage=self._the_job)
         self._pid = pid
 
-    async def _look(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
+    async def _run_probes(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
         found = msgspec.json.encode(await run_probes(probes, context, self.knowledge, granted=granted)).decode()
         renamed = re.sub(rf"\b{re.escape(socket.gethostname())}\b", HOST, found)
         return msgspec.json.decode(renamed, type=Snapshot)

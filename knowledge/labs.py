@@ -58,8 +58,9 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``shows`` is a pattern in the output of the failing job, ``repaired`` one in that of the repaired job; a repaired
     job shows the second and not the first. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
     the review whose patch does. ``edits`` are what that fix asks for, where it is a text. ``hints`` come one at a
-    time, ``guesses`` are the causes among which the learner chooses, without the right one. ``within_s`` limits the
-    failing run, and the repaired one.
+    time, ``guesses`` are the causes among which the learner chooses, without the right one. ``answers`` are those that
+    the output of the failing run gives to questions of the wizard, by question. ``within_s`` limits the failing run,
+    and the repaired one.
     """
 
     title: str
@@ -75,6 +76,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     repaired: str = ""
     fix: str = ""
     edits: list[LabEdit] = []
+    answers: dict[str, str] = {}
     within_s: int = 20
     cause: str = ""
     id: str = ""
@@ -216,6 +218,9 @@ def problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
         return "fix", f"neither a fix of {lab.cause} nor a rule of the review: {lab.fix!r}"
     if unknown := next((guess for guess in lab.guesses if guess not in knowledge.causes), None):
         return "guesses", f"no cause {unknown!r}"
+    for question, answer in lab.answers.items():
+        if question not in knowledge.questions or answer not in knowledge.questions[question].answers:
+            return "answers", f"no answer {answer!r} to a question {question!r}"
     return None
 
 

@@ -15,7 +15,7 @@ class QuizItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One question. The file name is ``quiz/<id>.yaml``.
 
     ``log`` is the output of a job with so many ``ranks``, ``first`` the rank whose failure came before the others,
-    ``why`` the lines that show it.
+    ``why`` the lines that show it, and ``cause`` the entry about that failure, if there is one.
     """
 
     title: str
@@ -23,6 +23,7 @@ class QuizItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     first: int
     why: str
     log: str
+    cause: str = ""
     id: str = ""
 
 

@@ -251,5 +251,5 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self) -> dict[str, str]:
         """Return every declared finding id with its text, including those of the review rules."""
-        said = {f"{probe}.{name}": text for probe, spec in self.probes.items() for name, text in spec.findings.items()}
-        return said | {f"review.{rule}": spec.title for rule, spec in self.rules.items()}
+        texts = {f"{probe}.{name}": text for probe, spec in self.probes.items() for name, text in spec.findings.items()}
+        return texts | {f"review.{rule}": spec.title for rule, spec in self.rules.items()}

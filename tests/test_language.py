@@ -3,7 +3,8 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -27,6 +28,14 @@ AVOIDED = {
 }
 PATTERN = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 CLAUSE = re.compile(r"(What|Who|Whether|Where|That|How|Which|When)\b(?!-|.*\?)")
+# Written as users write them.
+PROGRAMS_OF_USERS = (
+    "tests/real_jobs/programs",
+    "tests/real_jobs/scripts",
+    "tests/journeys/scripts",
+    "tests/helpers/migration_scripts",
+)
+KNOWLEDGE_FILES = ("labs", "chapters", "questions.yaml", "rules.yaml", "probes.yaml", "terms.yaml", "topics.yaml")
 CODE = ("app", "screens", "knowledge", "docs", "assets", "cli.py", "tests")
 DOCUMENTS = (
     "README.md",
@@ -60,6 +69,25 @@ def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def names_and_comments(readline: Callable[[], bytes]) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every comment, and of every name with spaces between its parts."""
+    for token in tokenize.tokenize(readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+        elif token.type == tokenize.NAME:
+            yield token.start[0], token.string.replace("_", " ")
+
+
+def without_patterns(text: str) -> list[str]:
+    """Return the lines of a YAML file; the phrases of users in a question are theirs and are left empty."""
+    lines, heard = [], False
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        heard = line.strip() == "heard:" or (heard and indent > 2)
+        lines.append("" if heard else line)
+    return lines
+
+
 def avoided(path: Path, found: Iterator[tuple[int, str]]) -> list[str]:
     """Return one line for each avoided word."""
     where = path.relative_to(ROOT)
@@ -77,6 +105,17 @@ def test_docstrings_and_messages_avoid_the_words() -> None:
     assert not found, "\n".join(found)
 
 
+def test_names_and_comments_avoid_the_words() -> None:
+    """Names count by their parts. Programs that are examples of what users write are theirs."""
+    found = []
+    for path in tracked(*CODE, ending=".py"):
+        if path == Path(__file__) or any(path.is_relative_to(ROOT / each) for each in PROGRAMS_OF_USERS):
+            continue
+        with path.open("rb") as file:
+            found += avoided(path, names_and_comments(file.readline))
+    assert not found, "\n".join(found)
+
+
 def test_docstrings_are_imperative_or_noun_phrases() -> None:
     clauses = []
     for path in tracked(*CODE, ending=".py"):
@@ -84,6 +123,14 @@ def test_docstrings_are_imperative_or_noun_phrases() -> None:
             if CLAUSE.match(text.split("\n")[0]):
                 clauses.append(f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}")
     assert not clauses, "\n".join(clauses)
+
+
+@pytest.mark.parametrize("name", KNOWLEDGE_FILES)
+def test_texts_of_labs_chapters_questions_and_rules_avoid_the_words(name: str) -> None:
+    found = []
+    for path in tracked(f"knowledge/{name}", ending=".yaml"):
+        found += avoided(path, iter(enumerate(without_patterns(path.read_text()), 1)))
+    assert not found, "\n".join(found)
 
 
 def test_names_of_tests_avoid_the_words() -> None:

@@ -58,7 +58,7 @@ def command(
     knowledge = knowledge_for(options)
     if save:
         check_result_file(save, "--save", force=force)
-    snapshot = _load(replay) if replay else _look(knowledge, options, bench)
+    snapshot = _load(replay) if replay else _take_snapshot(knowledge, options, bench)
     if save:
         content = json_bytes(redact.redact_record(msgspec.to_builtins(snapshot)))
         write_result(save, content, "--save", force=force)
@@ -77,7 +77,7 @@ def command(
     return ExitCode.FOUND if any(check.status in (STRICT if strict else ("fail",)) for check in checks) else ExitCode.OK
 
 
-def _look(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
+def _take_snapshot(knowledge: Knowledge, options: Options, bench: bool) -> Snapshot:
     """Probe this machine with the permitted probes; if a job runs here, read its environment."""
     jobs = _jobs()
     granted = options.allow or ("reads" if jobs or _others_run_jobs() else "allocates")

@@ -134,22 +134,24 @@ def graph(options: Options) -> int:
 @click.option("--write", metavar="FILE", type=click.Path(path_type=Path), help="Write the table to this file.")
 @common_options
 def coverage(write: Path | None, options: Options) -> int:
-    """Print what there is on each topic as a Markdown table: entries, labs, rules, checks.
+    """Print what there is on each topic as a Markdown table: entries, labs, quiz, rules, checks.
 
     Exit code 1: a topic has no entry.
     """
     from ..diagnosis import coverage as table
 
     knowledge = knowledge_for(options)
-    labs, _ = read_valid_labs(knowledge, *knowledge_directories(options))
+    directories = knowledge_directories(options)
+    labs, _ = read_valid_labs(knowledge, *directories)
+    quiz, _ = read_valid_quiz(*directories)
     if write:
-        write_atomic(write, table.coverage_table(knowledge, labs).encode(), "--write")
+        write_atomic(write, table.coverage_table(knowledge, labs, quiz).encode(), "--write")
         print_progress(f"written: {write.absolute()}")
-    topics = table.topic_coverage(knowledge, labs)
+    topics = table.topic_coverage(knowledge, labs, quiz)
     if options.json:
         print_json(public_document("kb-coverage", knowledge, {"topics": topics}))
     elif not write:
-        print_line(table.coverage_table(knowledge, labs).rstrip("\n"))
+        print_line(table.coverage_table(knowledge, labs, quiz).rstrip("\n"))
     return ExitCode.OK if all(each.entries for each in topics) else ExitCode.FOUND
 
 

@@ -49,10 +49,12 @@ def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -
         add_triage(case, [run.report])
         findings = review_job_script(run.report, knowledge)
     else:
-        if lab.failure != "wrong" and run.output.strip():
+        if run.output.strip():
             timeline = add_to_case(case, [source_of_text(run.output, OUTPUT)], of_job=True).timeline
         findings = review_script(script if script.is_file() else None, knowledge)
     add_review(case, findings)
+    for question, answer in lab.answers.items():
+        case.answer(question, answer)
     context = FixContext(
         script=str(script),
         report=run.report,

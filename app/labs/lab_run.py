@@ -15,9 +15,11 @@ from ..system.subprocesses import ProcessOutcome
 from ..triage.sampling.sampler import sample_job
 from ..triage.types import JobReport
 from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
-from .workspace import remove_outputs
+from .workspace import recorded_outputs
 
 START_LIMIT_S = 180.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
+STARTING_GAP_S = 1.0  # between samples of ranks that import torch
+SAMPLES_OF_A_HANG = 8
 BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
 Ending = Literal["ended", "hung", "slow", "over its limit"]
 
@@ -73,7 +75,6 @@ async def run_lab(
     Raises:
         UserError: The interpreter has no torch.
     """
-    remove_outputs(lab, directory)
     started = time.monotonic()
     line = launch or lab.launch
     job = LocalJob(
@@ -86,19 +87,20 @@ async def run_lab(
     )
     report: JobReport | None = None
     outcome: ProcessOutcome | None = None
-    async with job:
-        ended = asyncio.ensure_future(job.wait_until_ended())
-        # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
-        failing = None
-        if lab.failure == "hang" or (lab.failure == "slow" and not patient):
-            failing = asyncio.ensure_future(_failing_report(lab, job, on_report, lab.within_s if patient else 0.0))
-        await asyncio.wait([ended, *filter(None, [failing])], return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            outcome = ended.result()
-        elif failing:
-            report = failing.result()
-        if failing:
-            failing.cancel()
+    with recorded_outputs(directory):
+        async with job:
+            ended = asyncio.ensure_future(job.wait_until_ended())
+            # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
+            failing = None
+            if lab.failure == "hang" or (lab.failure == "slow" and not patient):
+                failing = asyncio.ensure_future(_failing_report(lab, job, on_report, lab.within_s if patient else 0.0))
+            await asyncio.wait([ended, *filter(None, [failing])], return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                outcome = ended.result()
+            elif failing:
+                report = failing.result()
+            if failing:
+                failing.cancel()
     if outcome and "No module named 'torch" in outcome.log:
         raise job.start_error(outcome)
     ending: Ending = "ended"
@@ -120,11 +122,14 @@ async def _failing_report(
 ) -> JobReport:
     """Wait until the job hangs, or shows that it is slow, and return what was sampled of it.
 
-    A job hangs when two samples in a row show it, at least ``hung_for_s`` apart.
+    A job hangs when two samples in a row show it, at least ``hung_for_s`` apart. Samples take CPU time from the job, so
+    they are rare while it starts, and where it should end by itself.
     """
     hung_since: float | None = None
+    between_s = pause_s = max(SAMPLE_GAP_S, hung_for_s / SAMPLES_OF_A_HANG)
     while True:
-        await asyncio.sleep(SAMPLE_GAP_S)
+        await asyncio.sleep(pause_s)
+        pause_s = between_s
         found = await asyncio.to_thread(job.find)
         if found is None:
             continue
@@ -135,6 +140,7 @@ async def _failing_report(
         if on_report:
             on_report(report)
         if any(row.state == "starting" for row in report.ranks) or len(report.ranks) < found.world_size:
+            pause_s = max(between_s, STARTING_GAP_S)
             continue
         if lab.failure == "slow":
             if report.verdict.culprits and re.search(lab.shows, "\n".join(job.output)):

@@ -1,13 +1,18 @@
 """The learner's own copy of a lab: files to edit, kept between runs and sessions."""
 
+import os
 import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...knowledge.labs import Lab
 from ..launchers.arguments import parse_launcher
 from ..launchers.recognise import parse_python
 from ..system.paths import state_dir
+
+OUTPUTS = ".outputs"  # in the learner's directory: the names of the files that the last run has written
 
 
 def labs_dir() -> Path:
@@ -25,17 +30,36 @@ def make_workspace(lab: Lab, directory: Path) -> None:
 
 
 def reset_workspace(lab: Lab, directory: Path) -> None:
-    """Restore all files of a lab."""
-    shutil.rmtree(directory, ignore_errors=True)
+    """Restore the files of a lab and remove what its runs have written. Files of the learner stay."""
+    remove_outputs(directory)
+    for path in lab.files:
+        (directory / path.relative_to(lab.directory)).unlink(missing_ok=True)
     make_workspace(lab, directory)
 
 
-def remove_outputs(lab: Lab, directory: Path) -> None:
-    """Remove what earlier runs have written: every file that is not one of the lab's."""
-    own = {directory / path.relative_to(lab.directory) for path in lab.files}
-    for path in [*directory.rglob("*")]:
-        if path.is_file() and path not in own:
-            path.unlink()
+@contextmanager
+def recorded_outputs(directory: Path) -> Iterator[None]:
+    """Remove what the last run in a directory has written, and record the files that are written meanwhile."""
+    remove_outputs(directory)
+    before = _files(directory)
+    try:
+        yield
+    finally:
+        written = sorted(_files(directory) - before)
+        (directory / OUTPUTS).write_bytes(b"\0".join(os.fsencode(path) for path in written))
+
+
+def remove_outputs(directory: Path) -> None:
+    """Remove the files that the last run in a directory has written."""
+    record = directory / OUTPUTS
+    if record.exists():
+        for name in filter(None, record.read_bytes().split(b"\0")):
+            (directory / os.fsdecode(name)).unlink(missing_ok=True)
+        record.unlink()
+
+
+def _files(directory: Path) -> set[Path]:
+    return {path.relative_to(directory) for path in directory.rglob("*") if not path.is_dir()}
 
 
 def is_edited(lab: Lab, directory: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from .arguments import LauncherCommand
 from .rank_variables import LAUNCH_VARIABLES, TORCHRUN_OPTION_PREFIX, without_launch_variables
 
-# Options that a second start gets anew: where its ranks meet, and where the launcher writes its logs.
+# Options that get a new value at a second start: where its ranks meet, and where the launcher writes its logs.
 _TORCHRUN_REPLACED = """
     standalone nnodes node-rank local-addr master-addr master-port log-dir
     rdzv-endpoint rdzv-backend rdzv-id rdzv-conf

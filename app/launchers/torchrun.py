@@ -13,7 +13,7 @@ GIB = 2**30
 SHM_PER_RANK_BYTES = GIB  # NCCL's buffers and the loader workers of one rank, with room to spare
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 ASSUMED_NODES = 2
-FIRST_NODE = "FIRST_NODE"  # stands for the address of the first node
+FIRST_NODE = "FIRST_NODE"  # placeholder for the address of the first node
 ASSUMED_RANKS = 8  # on a machine of which nothing is known
 
 

@@ -99,8 +99,11 @@ def lines_of_person(text: str) -> set[int]:
         if line.strip():
             paragraph.append(number)
             continue
-        told = [lines[each - 1] for each in paragraph]
-        if all(_kept(each, style, errors=False) for each in told) and max(map(_words, told), default=0) >= LEAST_WORDS:
+        described = [lines[each - 1] for each in paragraph]
+        if (
+            all(_kept(each, style, errors=False) for each in described)
+            and max(map(_words, described), default=0) >= LEAST_WORDS
+        ):
             found.update(paragraph)
         paragraph = []
     return found

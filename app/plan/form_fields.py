@@ -298,13 +298,13 @@ def parse_field_number(name: str, value: str) -> int:
         UserError: It is none, or too small or too large.
     """
     most = spec.MOST if name in ("gpus", "nodes", "more_gpus") else spec.MOST_COUNTED
-    way, said = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
+    way, problem = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
     try:
         count = spec.parse_whole_number(value)
     except ValueError as error:
-        raise UserError(f"{said}: a whole number is needed", way) from error
+        raise UserError(f"{problem}: a whole number is needed", way) from error
     if not 0 < count <= most:
-        raise UserError(f"{said}: not between 1 and {most:,}", way)
+        raise UserError(f"{problem}: not between 1 and {most:,}", way)
     return count
 
 

@@ -92,13 +92,13 @@ class FrameScope:
     def lookup(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
         """Return the one expression that ``name`` refers to, with the scope to read it in, or None."""
         if name not in self._known:
-            self._known[name] = self._find(name) if self._may_look() else None
+            self._known[name] = self._find(name) if self._may_search() else None
         return self._known[name]
 
     def _inner(self, function: ast.AST, caller: "tuple[FrameScope, ast.Call] | None" = None) -> "FrameScope":
         return FrameScope(self.script, function, caller, self.depth + 1, self._lookups)
 
-    def _may_look(self) -> bool:
+    def _may_search(self) -> bool:
         return self.depth <= DEPTH and next(self._lookups, None) is not None
 
     def _find(self, name: str) -> "tuple[ast.expr, FrameScope] | None":
@@ -118,7 +118,7 @@ class FrameScope:
     def helper(self, call: ast.Call) -> "tuple[ast.expr, FrameScope] | None":
         """Return what a function or method of this module returns, as one expression, or None."""
         if call not in self._helpers:
-            self._helpers[call] = self._helper(call) if self._may_look() else None
+            self._helpers[call] = self._helper(call) if self._may_search() else None
         return self._helpers[call]
 
     def _helper(self, call: ast.Call) -> "tuple[ast.expr, FrameScope] | None":
@@ -138,7 +138,7 @@ class FrameScope:
         """Return what ``self.name`` refers to: its one assignment, that of the class, or what a property returns."""
         key = f"self.{name}"
         if key not in self._known:
-            self._known[key] = self._attribute(name) if self._may_look() else None
+            self._known[key] = self._attribute(name) if self._may_search() else None
         return self._known[key]
 
     def _attribute(self, name: str) -> "tuple[ast.expr, FrameScope] | None":

@@ -29,16 +29,9 @@ from ..shell.editor import open_in_editor
 from ..widgets.choices import Choice
 from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
-from .lab_parts import available_parts, part_content
+from .lab_parts import MAIN_ACTIONS, NEXT_KEYS, available_parts, part_content
 
 SHOW_ANSWER = "show-answer"
-NEXT_KEYS = {
-    "run": "→: the code · r: run it",
-    "answer": "g: name the cause · h: a hint",
-    "repair": "a: the fix of the wizard · e: edit your copy",
-    "prove": "v: prove it · x: restore the files",
-    "done": "",
-}
 
 
 class LabScreen(LookupMixin, WizardScreen):
@@ -49,8 +42,8 @@ class LabScreen(LookupMixin, WizardScreen):
     AUTO_FOCUS = "VerticalScroll"
     ABOUT = (
         "Run the job and watch how it fails. Name the cause: hints help, and a wrong guess costs nothing. Then repair "
-        "your copy, by hand or with the fix of the wizard, and prove it: the same job runs again. ← and → change the "
-        "part that is shown."
+        "your copy, by hand or with the fix of the wizard, and prove it: the same job runs again. Enter does the next "
+        "step; ← and → change the part that is shown."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
@@ -60,6 +53,7 @@ class LabScreen(LookupMixin, WizardScreen):
         Binding("v", "prove", "prove", id="lab.prove", tooltip="Run the repaired job"),
         Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
+        Binding("enter", "main", "next step", show=False, id="lab.main", tooltip="Do the next step of the lab"),
         Binding("right", "part(1)", "part", id="lab.right", tooltip="Show the part to the right"),
         Binding("left", "part(-1)", "part", show=False, id="lab.left", tooltip="Show the part to the left"),
     ]
@@ -139,8 +133,9 @@ class LabScreen(LookupMixin, WizardScreen):
         return NEXT_KEYS[stage] if self._entry.lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        name = {"guess": "answer"}.get(action, action)
-        if name in ("run", "reset", "edit", "hint", "answer", "apply", "prove"):
+        done = MAIN_ACTIONS.get(self.session.stage, "") if action == "main" else action
+        name = {"guess": "answer"}.get(done, done)
+        if action == "main" or name in ("run", "reset", "edit", "hint", "answer", "apply", "prove"):
             return name in self.session.allowed and not self._job_runs
         return super().check_action(action, parameters)
 
@@ -149,6 +144,9 @@ class LabScreen(LookupMixin, WizardScreen):
         at = parts.index(self._part) if self._part in parts else 0
         self.query_one("#part", VerticalScroll).scroll_home(animate=False)
         self._show(parts[(at + step) % len(parts)])
+
+    async def action_main(self) -> None:
+        await self.run_action(MAIN_ACTIONS[self.session.stage])
 
     # -- running
 
@@ -225,6 +223,10 @@ class LabScreen(LookupMixin, WizardScreen):
         if drawn and not event.error:
             return "plot"
         return "ranks" if self._report and not event.proof else "output"
+
+    async def action_back(self) -> None:
+        if not self.cancel_running():
+            await super().action_back()
 
     def cancel_running(self) -> bool:
         if not super().cancel_running():

@@ -18,6 +18,14 @@ from ..widgets.source import diff_line
 from .rank_panes import rank_panes
 
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
+NEXT_KEYS = {
+    "run": "→: the code · r: run it",
+    "answer": "g: name the cause · h: a hint",
+    "repair": "a: the fix of the wizard · e: edit your copy",
+    "prove": "v: prove it · x: restore the files",
+    "done": "",
+}
+MAIN_ACTIONS = {"run": "run", "answer": "guess", "repair": "apply", "prove": "prove"}  # of a step: what Enter does
 
 
 def available_parts(session: LabSession, printed: Mapping[int | None, Sequence[str]], report: bool) -> list[str]:

@@ -109,9 +109,9 @@ class PlanScreen(BuildModelMixin):
         self._ask()
         self.set_timer(LOADED_S, partial(gc_freeze.freeze_garbage, "the planner"))
         if self.state.snapshot is None or self.state.snapshot.gpus is None:
-            self.run_worker(self._look(), group="look")
+            self.run_worker(self._inspect_machine(), group="machine")
 
-    async def _look(self) -> None:
+    async def _inspect_machine(self) -> None:
         self.post_message(
             self.MachineSeen(await self.state.run_probes(["gpus", "limits"], self.state.context(), "reads"))
         )

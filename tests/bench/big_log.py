@@ -99,7 +99,7 @@ def rows(size_bytes: int = SIZE_BYTES) -> Iterator[Bar]:
     with tempfile.TemporaryDirectory() as folder:
         log, literals = Path(folder, "train.log"), Path(folder, "literals")
         write_big_log(log, size_bytes)
-        literals.write_text(_told("literals"))
+        literals.write_text(_output_of("literals"))
         peer = [shutil.which("rg") or "grep", "-c", "-F", "-f", str(literals), str(log)]
         times = TIMES_RIPGREP if peer[0].endswith("rg") else TIMES_GREP
         ours: list[float] = []
@@ -109,7 +109,7 @@ def rows(size_bytes: int = SIZE_BYTES) -> Iterator[Bar]:
             began = time.perf_counter()
             subprocess.run(peer, stdout=subprocess.DEVNULL, check=False)
             theirs.append(time.perf_counter() - began)
-            seconds, megabytes, culprit = _told("understand", str(log)).split()
+            seconds, megabytes, culprit = _output_of("understand", str(log)).split()
             ours.append(float(seconds))
             memory = max(memory, float(megabytes))
             if culprit != str(FAILED_RANK):
@@ -120,7 +120,7 @@ def rows(size_bytes: int = SIZE_BYTES) -> Iterator[Bar]:
         yield Bar("big-log-memory", memory, MEMORY_MB, "MB", "highest resident memory")
 
 
-def _told(*arguments: str) -> str:
+def _output_of(*arguments: str) -> str:
     """Output of this file as a script: a process of its own, so that its peak memory is its own."""
     done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True)
     return done.stdout.decode()

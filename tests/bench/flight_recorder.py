@@ -75,7 +75,7 @@ def _analysed_by_torch(folder: str) -> float:
     command = [str(Path(sys.executable).with_name("torchfrtrace")), folder]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if f"missing ranks: {{{BEHIND}}}" not in done.stdout.decode():
-        raise SystemExit(f"torchfrtrace said:\n{done.stdout.decode()[-500:]}")
+        raise SystemExit(f"torchfrtrace printed:\n{done.stdout.decode()[-500:]}")
     return time.perf_counter() - began
 
 

@@ -15,7 +15,7 @@ RANKS = 8
 CORES = 2
 LIMIT_S = 5.0
 RUNS = 3
-# A verdict that is sure after two looks, and one that stays open and is looked at a third time.
+# A verdict that is sure after two samples, and one that stays open and is sampled a third time.
 SCRIPTS = {"triage-8-ranks": "metrics.py", "triage-8-ranks-open": "pairs.py"}
 
 

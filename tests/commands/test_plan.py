@@ -19,7 +19,7 @@ from ddpwizard.app.plan.types import Candidate, Model, Strategy, TrainingOptions
 from helpers.planned import plan_candidates as rows
 
 LLAMA = {"params": 6.738e9, "layers": 32, "hidden": 4096, "heads": 32, "intermediate": 11008, "vocab": 32000}
-BOX = {"gpus": 8, "gpu": "H100", "gpu_memory_gib": 79.1}
+MACHINE = {"gpus": 8, "gpu": "H100", "gpu_memory_gib": 79.1}
 LINKS = Links(370, 90)
 
 
@@ -32,7 +32,7 @@ def assumed(**given: Any) -> list[str]:
 
 
 def completed(**given: Any) -> tuple[TrainingSetup, list[str]]:
-    return spec.fill_defaults(spec.parse_spec(json.dumps({"model": LLAMA, "train": {}, **BOX} | given).encode()))
+    return spec.fill_defaults(spec.parse_spec(json.dumps({"model": LLAMA, "train": {}, **MACHINE} | given).encode()))
 
 
 def plan(setting: TrainingSetup, links: Links, host_bytes: float | None = None) -> list[Candidate]:
@@ -229,7 +229,7 @@ class TestCommand:
         assert "--box" not in shown  # the former name of --machine-snapshot, still accepted
 
     def test_spec_from_standard_input(self) -> None:
-        done = self.run("--spec", "-", "--json", given=json.dumps({"model": LLAMA, "train": {}, **BOX}))
+        done = self.run("--spec", "-", "--json", given=json.dumps({"model": LLAMA, "train": {}, **MACHINE}))
         document = msgspec.json.decode(done.stdout)
         assert (done.returncode, document["schema"]) == (0, "ddpwizard.plan/1")
         assert "dtype: bf16" in document["inputs"]["assumed"]

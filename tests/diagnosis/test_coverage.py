@@ -7,12 +7,14 @@ import pytest
 from ddpwizard import knowledge as package
 from ddpwizard.app.diagnosis.coverage import causes_without_lab, coverage_table, topic_coverage
 from ddpwizard.knowledge.labs import read_labs
+from ddpwizard.knowledge.quiz import read_quiz
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
 KNOWLEDGE = built_in_knowledge()
 LABS = read_labs()
-COVERED = {each.topic: each for each in topic_coverage(KNOWLEDGE, LABS)}
+QUIZ = read_quiz()
+COVERED = {each.topic: each for each in topic_coverage(KNOWLEDGE, LABS, QUIZ)}
 
 
 @pytest.mark.parametrize("topic", KNOWLEDGE.topics)
@@ -36,9 +38,14 @@ def test_a_topic_has_the_labs_rules_and_checks_of_its_entries():
     assert "DW101" in covered.rules and "gpus" in covered.checks
 
 
+def test_a_topic_has_the_quiz_logs_of_its_causes():
+    assert COVERED["D9"].quiz == ["10-the-end-of-an-epoch"]
+    assert {item.cause for item in QUIZ} <= {*KNOWLEDGE.causes}
+
+
 def test_the_table_is_the_one_that_is_kept():
     kept = Path(package.__path__[0], "COVERAGE.md").read_text()
-    assert kept == coverage_table(KNOWLEDGE, LABS), "ddpwizard kb coverage --write knowledge/COVERAGE.md"
+    assert kept == coverage_table(KNOWLEDGE, LABS, QUIZ), "ddpwizard kb coverage --write knowledge/COVERAGE.md"
 
 
 def test_topic_without_an_entry_is_listed(tmp_path: Path):

@@ -26,7 +26,7 @@ done
 
 def finish(entry: Path) -> None:
     """Complete a draft as a user would."""
-    entry.write_text(entry.read_text().replace(UNFINISHED, "Here stands"))
+    entry.write_text(entry.read_text().replace(UNFINISHED, "Here is"))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_an_entry_from_a_session_keeps_what_was_rejected(tmp_path: Path):
     assert "StorageStallError" in entry.signatures[0].pattern
 
 
-@pytest.mark.parametrize(("id_", "said"), [("Bad Id", "bad id"), ("port-in-use", "already")])
-def test_a_name_that_cannot_be_is_refused(id_: str, said: str, tmp_path: Path):
+@pytest.mark.parametrize(("id_", "problem"), [("Bad Id", "bad id"), ("port-in-use", "already")])
+def test_a_name_that_cannot_be_is_refused(id_: str, problem: str, tmp_path: Path):
     done = ddpwizard("kb", "new", id_, "--into", str(tmp_path))
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and problem in done.stderr
 
 
 def test_nothing_is_written_over(tmp_path: Path):

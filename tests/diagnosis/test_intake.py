@@ -17,7 +17,7 @@ ODD = Cause(
     summary="odd",
     symptoms=["loss explodes after restarting the scheduler"],
     explain="odd",
-    fixes=[FixSpec(id="mend", kind="text", title="Mend it")],
+    fixes=[FixSpec(id="repair", kind="text", title="Repair it")],
     verify=Verification(probe="limits"),
     holds_for={"torch": ">=2.1"},
     sources=[Reference(title="t", url="https://example.org", checked="2.13")],
@@ -109,7 +109,7 @@ def test_evidence_quotes_the_terms_and_names_the_sentence():
 
 
 def test_nothing_a_person_types_is_taken_for_a_search():
-    for text in ('"', "NEAR(", "a AND OR NOT", "col:*", "explode* ^x", "\x00", "'; DROP TABLE said"):
+    for text in ('"', "NEAR(", "a AND OR NOT", "col:*", "explode* ^x", "\x00", "'; DROP TABLE x"):
         assert isinstance(match(text, "x", KNOWLEDGE), list)
 
 
@@ -123,7 +123,7 @@ def test_text_answers_a_question_without_asking():
 def test_one_is_not_heard_in_on():
     clue = [Clue(all=["one gpu", "full"], why="It is odd.")]
     knowledge = msgspec.structs.replace(KNOWLEDGE, causes={"odd-cause": msgspec.structs.replace(ODD, clues=clue)})
-    heard = {said: match(said, "x", knowledge) for said in ("One GPU is full\n", "memory on GPU 0 is full\n")}
+    heard = {text: match(text, "x", knowledge) for text in ("One GPU is full\n", "memory on GPU 0 is full\n")}
     (one, on) = ([item for item in found if item.id.startswith("clue:")] for found in heard.values())
     assert [item.what for item in one] == ["It is odd: “One GPU”, “full”"]
     assert on == []
@@ -131,9 +131,9 @@ def test_one_is_not_heard_in_on():
 
 def test_options_of_a_command_are_not_what_went_wrong():
     command = "torchrun --loss 1 --explodes yes \\\n  --restarting 3 --scheduler odd train.py\n"
-    said = "the loss explodes after --restarting the scheduler\n"
+    text = "the loss explodes after --restarting the scheduler\n"
     assert not [item for item in match(command, "x", WITH_LIKENESS) if item.id == "likeness:odd-cause"]
-    assert [item for item in match(said, "x", WITH_LIKENESS) if item.id == "likeness:odd-cause"]
+    assert [item for item in match(text, "x", WITH_LIKENESS) if item.id == "likeness:odd-cause"]
 
 
 def test_words_of_a_log_are_not_the_users():

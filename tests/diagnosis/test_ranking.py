@@ -103,9 +103,9 @@ def test_a_generic_cause_steps_back_where_a_specific_one_is_shown():
     generic = next(cause for cause in KNOWLEDGE.causes.values() if cause.generic and cause.signatures)
     echo = text(f"log:{generic.id}/0")
     alone = rank_causes(KNOWLEDGE, WEIGHTS, [echo])
-    beside = rank_causes(KNOWLEDGE, WEIGHTS, [echo, text("log:port-in-use/0")])
-    assert beside.causes[0].id == "port-in-use"
-    lines = next(c for c in beside.causes if c.id == generic.id).against
+    with_echo = rank_causes(KNOWLEDGE, WEIGHTS, [echo, text("log:port-in-use/0")])
+    assert with_echo.causes[0].id == "port-in-use"
+    lines = next(c for c in with_echo.causes if c.id == generic.id).against
     assert any("Port" in line.what or "port" in line.what for line in lines)
     assert not any("says more" in line.what for c in alone.causes for line in c.against)
 
@@ -228,8 +228,8 @@ def test_one_sentence_counts_once_for_a_cause():
     cause = next(cause for cause in KNOWLEDGE.causes.values() if cause.clues)
 
     def share(**places: str) -> float:
-        said = [Evidence(id_, "description", "said", where=place) for id_, place in places.items()]
-        return next(c.confidence for c in rank_causes(KNOWLEDGE, WEIGHTS, said).causes if c.id == cause.id)
+        items = [Evidence(id_, "description", "x", where=place) for id_, place in places.items()]
+        return next(c.confidence for c in rank_causes(KNOWLEDGE, WEIGHTS, items).causes if c.id == cause.id)
 
     clue, words = f"clue:{cause.id}/0", f"words:{cause.id}"
     alone = max(share(**{clue: "x:1"}), share(**{words: "x:1"}))

@@ -109,12 +109,12 @@ class TestApply:
 
 
 class TestRefusals:
-    def refused(self, root: Path, wanted: Fix, said: str) -> None:
+    def refused(self, root: Path, wanted: Fix, reason: str) -> None:
         """Apply a fix that is refused, and check that nothing changed."""
         before = tree(root)
         with pytest.raises(UserError) as error:
             apply_fix(wanted, root)
-        assert said in str(error.value)
+        assert reason in str(error.value)
         assert tree(root) == before
         assert not list(root.rglob("*.ddpwizard"))
         home = paths.backups_dir()

@@ -267,7 +267,7 @@ class TestPatches:
         assert "\n" not in patch.after.replace("\r\n", "")
 
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "expected"),
         [
             (b"x = 1\n", "can be patched automatically"),
             (b"def (:\n", "train.py:1"),
@@ -275,13 +275,13 @@ class TestPatches:
             (None, "No such file or directory"),
         ],
     )
-    def test_text_only_if_there_is_nothing_to_patch(self, content: bytes | None, said: str, tmp_path: Path):
+    def test_text_only_if_there_is_nothing_to_patch(self, content: bytes | None, expected: str, tmp_path: Path):
         path = tmp_path / "train.py"
         if content is not None:
             path.write_bytes(content)
         fix = self.patch(FixContext(script=str(path)))
         assert (fix.patches, fix.safety) == ([], "display")
-        assert said in fix.text
+        assert expected in fix.text
 
     def test_text_only_without_a_script(self):
         assert "ddpwizard review SCRIPT" in self.patch(FixContext()).text

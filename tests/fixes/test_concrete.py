@@ -330,8 +330,8 @@ class TestOrder:
         assert list(fixes("shm-too-small", case))[-2:] == ["give-more", "enlarge-now"]
 
     def test_parser_that_wants_local_rank_reads_it_from_the_environment(self):
-        said = "train.py: error: the following arguments are required: --local_rank"
-        case = FixContext(evidence=[Evidence("log:env-contract-broken/6", "log", said)])
+        message = "train.py: error: the following arguments are required: --local_rank"
+        case = FixContext(evidence=[Evidence("log:env-contract-broken/6", "log", message)])
         assert self.first("env-contract-broken", case) == "local-rank-of-the-environment"
         assert self.first("env-contract-broken", FixContext()) != "local-rank-of-the-environment"
 

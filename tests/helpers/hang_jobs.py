@@ -53,11 +53,11 @@ def named(name: str) -> Hang:
 def command_of(hang: Hang, script: Path) -> list[str]:
     """The command line a person would type; for jobs started by hand, that of one rank."""
     interpreter = sys.executable
-    beside = Path(interpreter).parent
+    scripts = Path(interpreter).parent
     target = [str(script), *hang.arguments]
     match hang.launcher:
         case "torchrun":
-            return [interpreter, str(beside / "torchrun"), "--standalone", f"--nproc-per-node={hang.ranks}", *target]
+            return [interpreter, str(scripts / "torchrun"), "--standalone", f"--nproc-per-node={hang.ranks}", *target]
         case "module":
             options = ["--master-port", str(free_port()), "--nproc-per-node", str(hang.ranks)]
             return [interpreter, "-m", "torch.distributed.run", *options, *target]
@@ -65,7 +65,7 @@ def command_of(hang: Hang, script: Path) -> list[str]:
             options = ["--nnodes=2", f"--nproc-per-node={hang.ranks}", "--rdzv-backend=c10d"]
             return [
                 interpreter,
-                str(beside / "torchrun"),
+                str(scripts / "torchrun"),
                 *options,
                 f"--rdzv-endpoint=127.0.0.1:{free_port()}",
                 *target,
@@ -147,7 +147,7 @@ def _wait_until_ready(hang: Hang, job: RunningJob) -> None:
     try:
         wait_for(lambda: "".join(job.output).count(text) >= times, f"{hang.name} says {text!r} {times} times", 240)
     except AssertionError as late:
-        raise AssertionError(f"{late}; it said {list(job.output)[-12:]}") from None
+        raise AssertionError(f"{late}; it printed {list(job.output)[-12:]}") from None
 
 
 def _copied(hang: Hang, directory: Path) -> Path:

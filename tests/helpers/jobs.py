@@ -55,7 +55,7 @@ class RunningJob:
         """``path:line`` of the line that ends with ``# marker``."""
         return line_of(self.script, marker)
 
-    def said(self, text: str) -> bool:
+    def printed(self, text: str) -> bool:
         """Return whether any line of its output contains the text."""
         return any(text in line for line in list(self.output))
 
@@ -155,7 +155,7 @@ def wait_until_idle(job: RunningJob) -> None:
     try:
         wait_for(lambda: _idle(job), f"{job.script} is idle", IDLE_LIMIT_S)
     except AssertionError as late:
-        raise AssertionError(f"{late}; it said {list(job.output)[-12:]}") from None
+        raise AssertionError(f"{late}; it printed {list(job.output)[-12:]}") from None
 
 
 def hung_report(job: RunningJob, pid: int | None = None) -> JobReport:

@@ -15,7 +15,7 @@ def cause(id_: str, *signatures: Signature, generic: bool = False) -> Cause:
         summary="x",
         symptoms=["x"],
         explain="x",
-        fixes=[FixSpec(id="mend", kind="text", title="Mend it")],
+        fixes=[FixSpec(id="repair", kind="text", title="Repair it")],
         verify=Verification(probe="limits"),
         holds_for={"torch": ">=2.1"},
         sources=[Reference(title="t", url="https://example.org", checked="2.13")],

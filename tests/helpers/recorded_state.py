@@ -176,7 +176,7 @@ def _cause(id_: str, title: str, family: Any, summary: str, **more: Any) -> Caus
         family=family,
         summary=summary,
         explain="Every rank of a group must call the same collectives\nin the same order.",
-        fixes=[FixSpec(id="mend", kind="text", title="Fix it by hand", text="Do what the entry says.")],
+        fixes=[FixSpec(id="repair", kind="text", title="Fix it by hand", text="Do what the entry says.")],
         verify=Verification(probe="ports", gone=["ports.busy"]),
         holds_for={"torch": ">=2.1"},
         sources=[Reference(title="PyTorch: torch.distributed", url="https://docs.pytorch.org", checked="2.13")],
@@ -472,7 +472,7 @@ class RecordedState(WizardState):
     def __init__(
         self, reports: list[JobReport] | None = None, *, stuck: bool = False, ascii_only: bool = False
     ) -> None:
-        super().__init__(Options(ascii=ascii_only), run_probes=self._recorded_look, triage=self._recorded_triage)
+        super().__init__(Options(ascii=ascii_only), run_probes=self._recorded_probes, triage=self._recorded_triage)
         self.knowledge = knowledge()
         self.recorded_reports = reports or []
         self.stuck = stuck
@@ -482,7 +482,7 @@ class RecordedState(WizardState):
     def may_probe(self, granted: Intrusiveness | None = None) -> list[str]:
         return ["ports", "limits"]
 
-    async def _recorded_look(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
+    async def _recorded_probes(self, probes: list[str], context: ProbeContext, granted: Intrusiveness) -> Snapshot:
         self.looked += probes
         if self.stuck:
             try:

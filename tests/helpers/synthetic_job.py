@@ -22,7 +22,7 @@ def lines_with(text: str, *needles: str) -> list[int]:
     found: list[int] = []
     for needle in needles:
         numbers = [n for n, line in enumerate(text.splitlines(), 1) if needle in line]
-        assert len(numbers) == 1, f"{needle!r} stands on {len(numbers)} lines"
+        assert len(numbers) == 1, f"{needle!r} is on {len(numbers)} lines"
         found += numbers
     return found
 

@@ -59,7 +59,7 @@ def _earlier_job(command: str, directory: Path) -> Iterator[RunningJob]:
     script = next(word for word in rest if word.endswith(".py"))
     words = [str(PROGRAMS / "python"), *([] if program == "python" else [str(PROGRAMS / program)]), *rest]
     with running(words, directory / script, directory, OMP_NUM_THREADS="1") as job:
-        wait_for(lambda: job.said("trains"), "the earlier job trains")
+        wait_for(lambda: job.printed("trains"), "the earlier job trains")
         yield job
 
 

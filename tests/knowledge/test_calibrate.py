@@ -23,7 +23,7 @@ def with_clues(cause: Cause, **clues: Any) -> Cause:
     return msgspec.structs.replace(cause, clues=found, signatures=[], generic=False, one_process=False)
 
 
-# "quokka" is right whenever it is said, "wombat" once in five times.
+# "quokka" is right whenever it is used, "wombat" once in five times.
 KNOWLEDGE = msgspec.structs.replace(
     BUILT_IN,
     causes={

@@ -38,7 +38,7 @@ UNDECIDED = (ONLY_A_SIGKILL.stem, "per-rank-decision.early-stopping")
 ANSWERS = 6
 
 # What this machine cannot print: the format strings of NCCL's and older torch's sources, filled in.
-TOLD_BY_SOURCES = {
+MESSAGES_OF_SOURCES = {
     "local-rank-device": [
         "init.cc:943 NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000",
         "init.cc:1001 NCCL WARN Multiple ranks detected using the same GPU on this node.",
@@ -105,7 +105,7 @@ TOLD_BY_SOURCES = {
         "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
     ],
 }
-SOURCE_MESSAGES = [(cause, message) for cause, messages in TOLD_BY_SOURCES.items() for message in messages]
+SOURCE_MESSAGES = [(cause, message) for cause, messages in MESSAGES_OF_SOURCES.items() for message in messages]
 
 NO_SET_EPOCH = """\
 import torch.distributed as dist
@@ -256,7 +256,7 @@ def _nested(tree: Any, inside: bool = False) -> Iterator[str]:
             yield from _nested(argument[1], inside)
 
 
-# Lines that healthy jobs write by the million: a literal that stands in them would be looked at in each.
+# Lines that healthy jobs write by the million: a literal that occurs in them would be looked at in each.
 USUAL = [
     "[rank3]: 2026-11-20 10:00:00 INFO trainer.py:88 epoch 3 step 1200 loss 2.1034 lr 3.00e-04 tok/s 51200",
     "node-1:4711:4711 [3] NCCL INFO Channel 02/24 : 3[3] -> 4[4] via P2P/CUMEM",
@@ -366,7 +366,7 @@ def test_a_script_leads_to_the_cause_that_leaves_no_log(script: str, cause: str)
     assert leads(ranked(review.evidence_of_findings(findings)), cause)
 
 
-# Words that stand in a clue, said of something else.
+# Words of a clue, used for something else.
 LOOKS_ALIKE = [
     ("It prints Namespace(epochs=50, num_workers=4, lr=0.1), then both GPUs freeze.", "dataloader-stall"),
     ("Two GPUs hang in NCCL since the NVLink bridge is plugged in.", "wrong-nic"),
@@ -431,9 +431,9 @@ def test_a_message_that_is_no_cause_never_names_one_alone(name: str):
         "terminate called without an active exception\n",
     }[name]
     found = read_sources([source_of_text(lines, "x")], KNOWLEDGE).evidence
-    told = {item.id.removeprefix("message:") for item in found if item.id.startswith("message:")}
-    assert len(told) == lines.count("\n")
-    assert {KNOWLEDGE.messages[id_].kind for id_ in told} == {name}
+    found_ids = {item.id.removeprefix("message:") for item in found if item.id.startswith("message:")}
+    assert len(found_ids) == lines.count("\n")
+    assert {KNOWLEDGE.messages[id_].kind for id_ in found_ids} == {name}
     case = Case(KNOWLEDGE)
     case.add(item for item in found if item.id.startswith("log:"))
     diagnosis = case.diagnosis()

@@ -22,7 +22,7 @@ questions: {symptom: {hangs: weak}}
 signatures:
   - {pattern: "odd thing \\\\d+", literal: "odd thing", weight: strong}
 fixes:
-  - {id: mend, kind: text, title: Mend it}
+  - {id: repair, kind: text, title: Repair it}
 verify: {probe: limits, gone: [limits.shm-small]}
 holds_for: {torch: ">=2.1"}
 sources: [{title: A page, url: "https://example.org", checked: "2.13"}]

@@ -8,6 +8,7 @@ from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
 from ddpwizard.app.labs.lab_diagnosis import diagnose_run
 from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.lab_session import LabSession
+from ddpwizard.app.labs.workspace import is_edited, make_workspace, recorded_outputs, reset_workspace
 from ddpwizard.knowledge.labs import Lab, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -103,6 +104,23 @@ def test_a_prediction_comes_before_the_run(tmp_path: Path) -> None:
     assert session.right_answer in session.choices and len(session.choices) == 4
     assert not session.answer(session.lab.question.wrong[0] if session.lab.question else "")
     assert session.stage == "run" and not session.progress.repaired
+
+
+def test_a_run_removes_what_the_last_run_has_written_and_nothing_else(tmp_path: Path) -> None:
+    lab = LABS["missing-set-epoch"]
+    make_workspace(lab, tmp_path)
+    (tmp_path / "notes.txt").write_text("mine\n")
+    with recorded_outputs(tmp_path):
+        (tmp_path / "checkpoints").mkdir()
+        (tmp_path / "checkpoints" / "last é\n.pt").write_text("written by the job")
+    (tmp_path / "checkpoints" / "mine.pt").write_text("mine")
+    with recorded_outputs(tmp_path):
+        assert not (tmp_path / "checkpoints" / "last é\n.pt").exists()
+        (tmp_path / "model.pt").write_text("written by the job")
+    (tmp_path / "train.py").write_text("edited\n")
+    reset_workspace(lab, tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"train.py", "notes.txt", "checkpoints/mine.pt"} and not is_edited(lab, tmp_path)
 
 
 @pytest.mark.parametrize("lab", LABS.values(), ids=lambda lab: lab.id)

@@ -1,7 +1,9 @@
 """Numbers that labs print: read from the output of ranks, shown as a table, as bars and as lines."""
 
 from ddpwizard.app.labs.plot import BROKEN, REPAIRED, measured_points, picture_lines, table_lines
+from ddpwizard.app.text.ascii import to_ascii
 from ddpwizard.knowledge.labs import LabPlot
+from ddpwizard.screens.shell.theme import to_ascii as cells_to_ascii
 
 LOSS = LabPlot(title="Loss", x="epoch", y="loss", pattern=r"epoch (?P<x>\d+): loss (?P<y>\S+)")
 RANKS = LabPlot(title="Time", x="step", y="s", pattern=r"(?P<series>rank \d): step (?P<x>\d+), (?P<y>[\d.]+) s")
@@ -49,6 +51,11 @@ def test_bars_have_the_length_of_their_number() -> None:
     assert lines == table_lines(BARS, {BROKEN: broken, REPAIRED: repaired})
     assert [line.count("█") for line in lines[2:]] == [40, 40, 20, 20]
     assert lines[2].startswith("rank 0  broken") and lines[-1].endswith("48 samples")
+
+
+def test_bars_are_number_signs_in_ascii() -> None:
+    (line,) = table_lines(BARS, {BROKEN: measured_points(BARS, "rank 0 has read 96 samples")})[2:]
+    assert to_ascii(line).count("#") == cells_to_ascii(line).count("#") == 40 and "█" in line
 
 
 def test_nothing_measured_shows_nothing() -> None:

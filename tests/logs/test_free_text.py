@@ -129,7 +129,7 @@ def test_what_a_person_has_ruled_out_is_not_prose(clause: str, thing: str) -> No
 
 
 @pytest.mark.parametrize(
-    "said",
+    "phrase",
     [
         "On one GPU everything is fine, on two it hangs.",
         "The first epoch is fine, then rank 1 waits.",
@@ -138,8 +138,8 @@ def test_what_a_person_has_ruled_out_is_not_prose(clause: str, thing: str) -> No
         "The loss is not correct.",
     ],
 )
-def test_when_it_works_is_prose(said: str) -> None:
-    assert prose_of(said, KNOWLEDGE) == said
+def test_when_it_works_is_prose(phrase: str) -> None:
+    assert prose_of(phrase, KNOWLEDGE) == phrase
 
 
 @pytest.mark.parametrize("text", ["\n" * 8000, "a b c d e f " * 600, "the x " * 1300, "not the " * 1000, "is " * 2600])

@@ -250,7 +250,7 @@ def test_real_ranks_have_the_same_memory(strategy: Strategy, tmp_path: Path) -> 
     assert seen.state_bytes is not None
     shards = shard_bytes(1 if strategy is DDP else 2)
     assert real["kept"] == list(msgspec.structs.astuple(seen.state_bytes)) == [shards, shards, 2 * shards]
-    # DDP makes its buckets anew in the second step, where the tracker sees them.
+    # DDP rebuilds its buckets in the second step, where the tracker sees them.
     before_step = max(size for moment, size in seen.tracked_phase_peaks_bytes.items() if moment != "step")
     assert real["peak"] == before_step
 

@@ -16,7 +16,7 @@ from ddpwizard.app.snapshot import Gpu, GpuSection, Snapshot, SoftwareSection
 from msgspec.structs import replace
 
 GPU = Gpu(index=0, uuid="GPU-1", name="NVIDIA H100", pci_id="0", memory_total_bytes=1, memory_used_bytes=0)
-BOX = GpuSection(driver="570.124.06", gpus=[GPU])
+MACHINE = GpuSection(driver="570.124.06", gpus=[GPU])
 FINE = SoftwareSection(
     python="/env/bin/python",
     python_version="3.12.1",
@@ -137,7 +137,7 @@ class TestNoAnswer:
 
 class TestJudge:
     def test_fine(self):
-        (check,) = judge(FINE, BOX)
+        (check,) = judge(FINE, MACHINE)
         assert (check.status, check.finding) == ("ok", "software.torch-fine")
         assert check.title == "torch 2.13.0+cu130, CUDA 13.0, NCCL 2.30.3, cuDNN 9.10.2"
 
@@ -145,15 +145,15 @@ class TestJudge:
         cpu = replace(FINE, torch="2.13.0+cpu", cuda="", cudnn="", nccl="", backends=["gloo"], gpu_count_torch=0)
         assert findings(cpu) == ["software.torch-fine"]
         assert findings(cpu, GpuSection(problem="no driver")) == ["software.torch-fine"]
-        assert findings(cpu, BOX) == ["software.no-nccl", "software.torch-sees-no-gpu"]
+        assert findings(cpu, MACHINE) == ["software.no-nccl", "software.torch-sees-no-gpu"]
 
     def test_a_cuda_build_without_nccl(self):
-        assert findings(replace(FINE, backends=["gloo"]), BOX) == ["software.no-nccl"]
+        assert findings(replace(FINE, backends=["gloo"]), MACHINE) == ["software.no-nccl"]
 
     def test_torch_sees_no_gpu(self):
-        (check,) = judge(replace(FINE, gpu_count_torch=0), BOX)
+        (check,) = judge(replace(FINE, gpu_count_torch=0), MACHINE)
         assert check.finding == "software.torch-sees-no-gpu"
         assert "CUDA 13.0" in check.detail and "570.124.06" in check.detail
 
     def test_hidden_gpus_are_not_reported_as_a_torch_problem(self):
-        assert findings(replace(FINE, gpu_count_torch=0), replace(BOX, visible="")) == ["software.torch-fine"]
+        assert findings(replace(FINE, gpu_count_torch=0), replace(MACHINE, visible="")) == ["software.torch-fine"]

@@ -38,15 +38,15 @@ def judged(section: AllreduceSection) -> Check:
 
 
 def test_it_goes_through_with_every_element_right():
-    told: list[str] = []
-    section = asyncio.run(allreduce.collect(replace(context(3), progress=told.append), LIMIT_S))
+    progress: list[str] = []
+    section = asyncio.run(allreduce.collect(replace(context(3), progress=progress.append), LIMIT_S))
     assert (section.backend, section.ranks, section.ended, section.verdict) == ("gloo", 3, "done", "")
     assert [row.bytes for row in section.rows] == [4, 65536, 1 << 20, 16 << 20]
     assert all(row.correct for row in section.rows)
     for row in section.rows:
         assert row.algbw_gbps == pytest.approx(row.bytes / row.seconds / 1e9)
         assert row.busbw_gbps == pytest.approx(row.algbw_gbps * 2 * 2 / 3)
-    assert [line for line in told if "16 MiB in" in line], told
+    assert [line for line in progress if "16 MiB in" in line], progress
     assert judged(section).finding == "allreduce.correct"
 
 

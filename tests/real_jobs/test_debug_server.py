@@ -20,11 +20,11 @@ pytestmark = [
 
 def test_its_records_join_the_verdict(tmp_path: Path) -> None:
     with launched("debugged.py", tmp_path, 2) as job:
-        wait_for(lambda: job.said("rank 0 is past the sum"), "the sum is done")
-        unasked = triage_until(job.pid, "hung")
-        assert unasked.observed.records == []
-        assert any("--allow connects asks it" in problem for problem in unasked.observed.problems)
+        wait_for(lambda: job.printed("rank 0 is past the sum"), "the sum is done")
+        before = triage_until(job.pid, "hung")
+        assert before.observed.records == []
+        assert any("--allow connects asks it" in problem for problem in before.observed.problems)
         (report,) = asyncio.run(triage_jobs(pid=job.pid, allow="connects"))
         assert sorted(record.rank for record in report.observed.records) == [0, 1]
-        assert report.verdict.culprits == unasked.verdict.culprits == [1]
+        assert report.verdict.culprits == before.verdict.culprits == [1]
         assert report.ranks[0].seq is not None

@@ -35,7 +35,7 @@ def at_rest(folder: Path, kind: str, culprits: list[int], prefix: str = "trace")
     """Return the verdict from the dumps once the ranks hang. One rank may have no dump: gloo aborts a process that
     receives more than it expects."""
 
-    def told() -> tuple[Finding, RecorderVerdict] | None:
+    def verdict() -> tuple[Finding, RecorderVerdict] | None:
         records = dumps(folder, prefix)
         if len(records.records) < RANKS - 1:
             return None
@@ -43,7 +43,7 @@ def at_rest(folder: Path, kind: str, culprits: list[int], prefix: str = "trace")
         first = [each for each in found.findings if not each.follows]
         return (first[0], found) if [(each.kind, each.culprits) for each in first] == [(kind, culprits)] else None
 
-    return wait_for(told, f"the dumps in {folder} tell {kind}", limit_s=120)
+    return wait_for(verdict, f"the dumps in {folder} show {kind}", limit_s=120)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_gloo_mismatch(case: str, kind: str, culprits: list[int], odd: str | Non
             assert lines[culprits[0]] == line_of(job.script, odd)
         other = next(rank for rank in range(RANKS) if rank not in culprits[:1] and rank in lines)
         assert lines[other] == line_of(job.script, rest)
-        told = report_from_records(dumps(folder, "trace")).verdict
-        assert (told.state, told.culprits) == ("hung", culprits)
+        judged = report_from_records(dumps(folder, "trace")).verdict
+        assert (judged.state, judged.culprits) == ("hung", culprits)
         without_frames, _ = at_rest(folder, kind, culprits, "json")
         assert without_frames.culprits == culprits
 

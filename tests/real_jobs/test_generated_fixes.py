@@ -117,9 +117,9 @@ class TestCode:
             "local = sum(p.to_local().numel() for p in model.parameters())\n"
             "total = sum(p.numel() for p in model.parameters())\n"
             # One string with its end in it: two ranks that write piece by piece mix their lines.
-            "told = ['rank', dist.get_rank(), 'differed', not torch.equal(mine, wanted), 'equal', "
+            "words = ['rank', dist.get_rank(), 'differed', not torch.equal(mine, wanted), 'equal', "
             "torch.equal(whole, wanted), 'units', units, 'share', round(local / total, 2)]\n"
-            "print(' '.join(map(str, told)) + '\\n', end='', flush=True)\n"
+            "print(' '.join(map(str, words)) + '\\n', end='', flush=True)\n"
             "del model, whole\n"
             "made.finish()\n"
         )
@@ -146,16 +146,16 @@ class TestTorchrun:
         (tmp_path / script).write_text(COUNT_RANKS)
         made = env_file.env_file(msgspec.structs.replace(CPU_ONLY, interface="lo", cpus=4), [])
         (tmp_path / env_file.FILE).write_text(made.files[env_file.FILE])
-        box = msgspec.structs.replace(CPU_ONLY, cpus=2)
-        outcome = shell(f"{made.commands[0]} && {torchrun.single_node(box, [script]).commands[0]}", tmp_path)
+        machine = msgspec.structs.replace(CPU_ONLY, cpus=2)
+        outcome = shell(f"{made.commands[0]} && {torchrun.single_node(machine, [script]).commands[0]}", tmp_path)
         assert outcome.status == "ok", outcome.log[-4000:]
         assert outcome.log.count("2 ranks joined") == 2
         assert not (tmp_path / "pwned").exists()
 
     def test_the_same_line_twice_makes_two_nodes_of_one_job(self, tmp_path: Path):
         (tmp_path / "count.py").write_text(COUNT_RANKS)
-        box = msgspec.structs.replace(CPU_ONLY, head="127.0.0.1", free_port=free_port())
-        (line,) = torchrun.multi_node(box, ["count.py"]).commands
+        machine = msgspec.structs.replace(CPU_ONLY, head="127.0.0.1", free_port=free_port())
+        (line,) = torchrun.multi_node(machine, ["count.py"]).commands
         # Two agents on one machine stand for two nodes.
         outcome = shell(f"{line} & first=$!; {line} && wait $first", tmp_path)
         assert outcome.status == "ok", outcome.log[-4000:]

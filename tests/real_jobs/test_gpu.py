@@ -64,7 +64,7 @@ def test_one_rank_its_gpu_and_its_record(gpus: int, tmp_path: Path) -> None:
     script, dump = tmp_path / "alone.py", tmp_path / "trace_0"
     script.write_text(ALONE)
     with running(torchrun(script, 1, str(dump)), script, tmp_path) as job:
-        wait_for(lambda: job.said("dumped"), "the recorder was dumped")
+        wait_for(lambda: job.printed("dumped"), "the recorder was dumped")
         (report,) = asyncio.run(triage_jobs(pid=job.pid))
         (seen,) = report.observed.seen
         assert report.verdict.state == "progressing"

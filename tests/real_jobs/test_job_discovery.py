@@ -51,8 +51,8 @@ def _until_up(job: RunningJob, ranks: int) -> None:
 
 def pids(job: RunningJob) -> dict[int, int]:
     """Rank to pid, as the ranks themselves say."""
-    said = [line.split("up ", 1)[1].split() for line in list(job.output) if "up " in line]
-    return {int(words[0]): int(words[1]) for words in said}
+    rows = [line.split("up ", 1)[1].split() for line in list(job.output) if "up " in line]
+    return {int(words[0]): int(words[1]) for words in rows}
 
 
 def one(pid: int) -> Job:
@@ -67,7 +67,7 @@ def end_below(job: RunningJob) -> None:
     wait_for(lambda: not procfs.process_of(parent), "it is gone")
 
 
-def told(job: Job) -> dict[int | None, int]:
+def pids_by_rank(job: Job) -> dict[int | None, int]:
     return {process.rank: process.pid for process in job.processes}
 
 
@@ -76,14 +76,14 @@ class TestChildrenOfOneParent:
     def test_ranks_are_found_with_their_numbers(self, how: str, tmp_path: Path) -> None:
         with children(how, tmp_path) as job:
             found = one(job.pid)
-            assert told(found) == pids(job)
+            assert pids_by_rank(found) == pids(job)
             assert (found.world_size, found.launcher, found.launcher_gone) == (2, "python", False)
             assert {process.rank_from for process in found.processes} == {"spawn" if how == "mp.spawn" else "frames"}
             assert found.master.endswith(f":{job.command[3].rpartition(':')[2]}")
             if how != "forkserver":
                 assert found.launcher_pid == job.pid
                 assert found.launcher_command == job.command
-            assert told(found) in [told(each) for each in discover.find_jobs()]
+            assert pids_by_rank(found) in [pids_by_rank(each) for each in discover.find_jobs()]
 
     def test_every_process_of_the_job_selects_it(self, tmp_path: Path) -> None:
         with children("mp.spawn", tmp_path, "loader") as job:
@@ -91,7 +91,7 @@ class TestChildrenOfOneParent:
             workers = [p.pid for p in job.processes() if p.parent in ranks.values()]
             assert len(workers) >= 4
             for pid in [job.pid, *(process.pid for process in job.processes())]:
-                assert told(one(pid)) == ranks
+                assert pids_by_rank(one(pid)) == ranks
 
     def test_without_the_right_to_read_stacks_the_order_of_the_start_counts(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,33 +102,33 @@ class TestChildrenOfOneParent:
         with children("fork", tmp_path) as job:
             monkeypatch.setattr(ranks_from_locals, "read_locals", refused)
             found = one(job.pid)
-            assert told(found) == pids(job)
+            assert pids_by_rank(found) == pids(job)
             assert {process.rank_from for process in found.processes} == {"order"}
 
     def test_parent_that_is_a_rank_itself(self, tmp_path: Path) -> None:
         with children("parent", tmp_path) as job:
             assert pids(job)[0] == job.pid
-            assert told(one(pids(job)[1])) == pids(job)
+            assert pids_by_rank(one(pids(job)[1])) == pids(job)
 
     def test_rank_that_has_not_met_the_others_yet(self, tmp_path: Path) -> None:
         with children("spawn", tmp_path, "late") as job:
-            found = wait_for(lambda: f if len((f := one(job.pid)).processes) == 2 else None, "both ranks are told")
-            assert told(found) == pids(job)
+            found = wait_for(lambda: f if len((f := one(job.pid)).processes) == 2 else None, "both ranks are found")
+            assert pids_by_rank(found) == pids(job)
 
     def test_killed_rank_is_reported_with_its_number(self, tmp_path: Path) -> None:
         with children("spawn", tmp_path) as job:
             os.kill(pids(job)[1], signal.SIGKILL)
             wait_for(lambda: (p := procfs.process_of(pids(job)[1])) and p.state == "Z", "a zombie")
             found = one(job.pid)
-            assert (told(found), found.world_size) == (pids(job), 2)
+            assert (pids_by_rank(found), found.world_size) == (pids(job), 2)
 
     def test_two_jobs_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
         with children("mp.spawn", tmp_path / "a") as first, children("fork", tmp_path / "b") as second:
-            assert told(one(first.pid)) == pids(first)
-            assert told(one(second.pid)) == pids(second)
-            found = [told(job) for job in discover.find_jobs()]
+            assert pids_by_rank(one(first.pid)) == pids(first)
+            assert pids_by_rank(one(second.pid)) == pids(second)
+            found = [pids_by_rank(job) for job in discover.find_jobs()]
             assert pids(first) in found
             assert pids(second) in found
 
@@ -137,7 +137,7 @@ class TestChildrenOfOneParent:
         with started("discovery_children.py", tmp_path, *command) as job:
             end_below(job)
             found = one(pids(job)[0])
-            assert (told(found), found.launcher_pid, found.launcher_gone) == (pids(job), None, True)
+            assert (pids_by_rank(found), found.launcher_pid, found.launcher_gone) == (pids(job), None, True)
 
     @pytest.mark.parametrize("how", ["fork", "spawn"])
     def test_workers_of_one_training_process_are_no_ranks(self, how: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ class TestLaunchers:
         command = ["sh", "-c", line, "sh", sys.executable, "SCRIPT", store]
         with started("discovery_arguments.py", tmp_path, *command) as job:
             found = one(pids(job)[1])
-            assert (told(found), found.world_size) == (pids(job), 2)
+            assert (pids_by_rank(found), found.world_size) == (pids(job), 2)
             assert {process.rank_from for process in found.processes} == {"command"}
 
     def test_accelerate(self, tmp_path: Path) -> None:
@@ -170,14 +170,14 @@ class TestLaunchers:
         command = [sys.executable, str(HERE / "accelerate"), "launch", *options, "SCRIPT"]
         with started("discovery_environ.py", tmp_path, *command) as job:
             found = one(job.pid)
-            assert (found.launcher, found.launcher_pid, told(found)) == ("accelerate", job.pid, pids(job))
+            assert (found.launcher, found.launcher_pid, pids_by_rank(found)) == ("accelerate", job.pid, pids(job))
 
     def test_deepspeed(self, tmp_path: Path) -> None:
         options = ["--num_gpus=2", f"--master_port={free_port()}"]
         command = [sys.executable, str(HERE / "deepspeed"), *options, "SCRIPT"]
         with started("discovery_environ.py", tmp_path, *command, environ={"DS_ACCELERATOR": "cpu"}) as job:
             found = one(job.pid)
-            assert (found.launcher, found.launcher_pid, told(found)) == ("deepspeed", job.pid, pids(job))
+            assert (found.launcher, found.launcher_pid, pids_by_rank(found)) == ("deepspeed", job.pid, pids(job))
 
     @pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun here")
     def test_mpirun(self, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ class TestLaunchers:
         mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "SCRIPT"]
         with started("discovery_environ.py", tmp_path, "sh", "-c", KEPT, "sh", *mpirun, environ=place) as job:
             found = one(job.pid)
-            assert (found.launcher, found.world_size, told(found)) == ("mpirun", 2, pids(job))
+            assert (found.launcher, found.world_size, pids_by_rank(found)) == ("mpirun", 2, pids(job))
             assert [process.local_rank for process in found.processes] == [0, 1]
 
     def test_accelerate_with_one_process(self, tmp_path: Path) -> None:
@@ -193,23 +193,23 @@ class TestLaunchers:
         command = [sys.executable, str(HERE / "accelerate"), "launch", *options, "SCRIPT", "fork"]
         with started("discovery_loaders.py", tmp_path, *command, ranks=1) as job:
             found = one(job.pid)
-            assert (found.launcher, found.world_size, told(found)) == ("accelerate", 1, pids(job))
+            assert (found.launcher, found.world_size, pids_by_rank(found)) == ("accelerate", 1, pids(job))
 
     def test_processes_of_slurm_that_spawn_their_ranks(self, tmp_path: Path) -> None:
         place = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
         command = [sys.executable, "SCRIPT", "mp.spawn", f"tcp://127.0.0.1:{free_port()}", "loader"]
         with started("discovery_children.py", tmp_path, *command, environ=place) as job:
             found = one(job.pid)
-            assert (told(found), found.world_size) == (pids(job), 2)
+            assert (pids_by_rank(found), found.world_size) == (pids(job), 2)
             mine = {process.pid for process in job.processes()}
-            assert len([each for each in discover.find_jobs() if mine & set(told(each).values())]) == 1
+            assert len([each for each in discover.find_jobs() if mine & set(pids_by_rank(each).values())]) == 1
 
     def test_ranks_whose_launcher_was_killed(self, tmp_path: Path) -> None:
         command = ["sh", "-c", KEPT, "sh", *torchrun(Path("SCRIPT"), 2)]
         with started("discovery_environ.py", tmp_path, *command) as job:
             end_below(job)
             found = one(pids(job)[0])
-            assert (told(found), found.launcher, found.launcher_pid) == (pids(job), "torchrun", None)
+            assert (pids_by_rank(found), found.launcher, found.launcher_pid) == (pids(job), "torchrun", None)
             assert found.launcher_gone
 
 

@@ -20,7 +20,7 @@ def stepping(script: str, directory: Path, ranks: int, *arguments: str) -> Itera
     copy = directory / script
     copy.write_text((SCRIPTS / script).read_text())
     with running(torchrun(copy, ranks, *arguments), copy, directory, OMP_NUM_THREADS="1") as job:
-        wait_for(lambda: job.said("step 1"), "two steps are made", 240)
+        wait_for(lambda: job.printed("step 1"), "two steps are made", 240)
         yield job
 
 

@@ -68,8 +68,8 @@ def inside(job: RunningJob, *arguments: str) -> "subprocess.CompletedProcess[byt
 
 def both_wait(job: RunningJob) -> bool:
     """Return whether the two ranks of this host are in a collective after the first."""
-    told = msgspec.json.decode(inside(job, "--json").stdout)
-    rows = [row for each in told.get("jobs", []) for row in each["ranks"] if row["pid"]]
+    document = msgspec.json.decode(inside(job, "--json").stdout)
+    rows = [row for each in document.get("jobs", []) for row in each["ranks"] if row["pid"]]
     return len(rows) == 2 and all(row["state"] == "waiting" and row["function"] == "main" for row in rows)
 
 

@@ -73,7 +73,7 @@ def test_a_job_with_long_steps(
     copy = tmp_path / script
     copy.write_text((SCRIPTS / script).read_text())
     with running(torchrun(copy, 2, *arguments), copy, tmp_path, OMP_NUM_THREADS="1") as job:
-        wait_for(lambda: job.said("step 1"), "two steps are made", 240)
+        wait_for(lambda: job.printed("step 1"), "two steps are made", 240)
         found, prompt = outcome(job, TOO_SLOW)
     assert found != "proved", "\n".join(prompt.written)
 
@@ -87,7 +87,7 @@ def test_a_rank_that_saves_while_the_others_wait(wait: str, tmp_path: Path, monk
     script = tmp_path / "save.py"
     script.write_text(SAVING.replace("WAIT", wait))
     with running(torchrun(script, 2), script, tmp_path) as job:
-        wait_for(lambda: job.said("step 1"), "the job has begun")
+        wait_for(lambda: job.printed("step 1"), "the job has begun")
         found, prompt = outcome(job, HANGS)
     assert found != "proved", "\n".join(prompt.written)
 

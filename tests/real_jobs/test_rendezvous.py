@@ -42,8 +42,8 @@ def settled(job: RunningJob, count: int, state: JobState) -> JobReport:
 
     def waits() -> JobReport | None:
         report = asyncio.run(triage_jobs(pid=launchers(job)[0]))[0]
-        told = "waits at the rendezvous" in report.verdict.why and len(report.observed.launchers) == count
-        return report if told and report.verdict.state == state else None
+        matches = "waits at the rendezvous" in report.verdict.why and len(report.observed.launchers) == count
+        return report if matches and report.verdict.state == state else None
 
     return wait_for(waits, "it waits at the rendezvous")
 
@@ -67,8 +67,8 @@ def test_one_of_two_nodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [["--nnodes=3:5", "--nproc-per-node=2"], []], ids=["options", "variables"])
 def test_two_of_three_to_five_nodes(options: list[str], tmp_path: Path) -> None:
-    said = {} if options else {"PET_NNODES": "3:5", "PET_NPROC_PER_NODE": "2"}
-    with agents(2, tmp_path, *options, *met(free_port()), **said) as job:
+    environ = {} if options else {"PET_NNODES": "3:5", "PET_NPROC_PER_NODE": "2"}
+    with agents(2, tmp_path, *options, *met(free_port()), **environ) as job:
         report = settled(job, 2, "hung")
         assert (report.verdict.cause, report.world_size) == ("ranks-missing-at-init", 6)
         assert "2 of 3 to 5 nodes have arrived, 1 is missing" in report.verdict.why

@@ -79,8 +79,8 @@ def test_a_script_that_hung_runs_to_its_end_after_the_patch(tmp_path: Path) -> N
 
     after = torchrun(script, 300)
     assert (after.status, after.code) == ("ok", 0), after.log
-    told = [line for line in after.log.splitlines() if "loss of epoch" in line]
-    assert told == ["loss of epoch 0 over 2 ranks", "loss of epoch 2 over 2 ranks"]
+    losses = [line for line in after.log.splitlines() if "loss of epoch" in line]
+    assert losses == ["loss of epoch 0 over 2 ranks", "loss of epoch 2 over 2 ranks"]
     assert "epoch 2" in next(line for line in after.log.splitlines() if "first order" in line)
 
     assert ddpwizard("undo").returncode == 0

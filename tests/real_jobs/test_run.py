@@ -55,8 +55,8 @@ class Run:
             if proc.environ.get(MARK) == self.mark and proc.state != "Z"
         ]
 
-    def said(self, text: str) -> None:
-        wait_for(lambda: text in self.err or self.process.poll() is not None, f"{text!r} is said: {self.err}")
+    def printed(self, text: str) -> None:
+        wait_for(lambda: text in self.err or self.process.poll() is not None, f"{text!r} is printed: {self.err}")
         assert text in self.err, self.err
 
     def code(self) -> int:
@@ -200,8 +200,8 @@ class TestSignals:
         with wizard("--hang-after", "0", "--", *torchrun(job, 2), cwd=tmp_path) as run:
             wait_for(lambda: run.out.count(b"has its total") == 2, "both ranks are there")
             run.process.send_signal(signal.SIGUSR1)
-            run.said("SIGUSR1 received; diagnosing the job")
-            run.said("run_totals.py:")
+            run.printed("SIGUSR1 received; diagnosing the job")
+            run.printed("run_totals.py:")
             assert run.process.poll() is None
             run.process.send_signal(signal.SIGTERM)
             assert run.code() == 1
@@ -296,7 +296,7 @@ class TestHang:
         job = script("run_totals.py", tmp_path)
         report = tmp_path / "report.md"
         with wizard("--hang-after", "4", "--report", str(report), "--", *torchrun(job, 2), cwd=tmp_path) as run:
-            run.said(f"report: {report}")
+            run.printed(f"report: {report}")
             assert "run_totals.py" in report.read_text()
             assert run.process.poll() is None
             run.process.send_signal(signal.SIGTERM)
@@ -306,24 +306,28 @@ class TestHang:
 
 
 class TestDeath:
-    @pytest.mark.parametrize(("how", "told"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")])
-    def test_a_rank_dies_and_nobody_ends_the_other(self, how: str, told: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("how", "message"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")]
+    )
+    def test_a_rank_dies_and_nobody_ends_the_other(self, how: str, message: str, tmp_path: Path) -> None:
         job = script("run_dies.py", tmp_path)
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WAIT_ON": "1"}
         command = [sys.executable, "-c", BY_HAND, str(job), how]
         with wizard("--then", "stop", "--", *command, cwd=tmp_path, before=(), **place) as run:
             run.code()
-            assert "rank 1 (pid" in run.err and told in run.err, run.err
+            assert "rank 1 (pid" in run.err and message in run.err, run.err
             shutil.rmtree(kept(run))
 
-    @pytest.mark.parametrize(("how", "told"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")])
-    def test_the_first_to_die_under_torchrun(self, how: str, told: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("how", "message"), [("kill", "killed by SIGKILL"), ("raise", "ValueError: no batch left")]
+    )
+    def test_the_first_to_die_under_torchrun(self, how: str, message: str, tmp_path: Path) -> None:
         job = script("run_dies.py", tmp_path)
         report = tmp_path / "report.json"
         with wizard("--report", str(report), "--", *torchrun(job, 2, how), cwd=tmp_path) as run:
             assert run.code() == 1
-            assert told in json.loads(report.read_text())["why"]
-            assert re.search(rf"ddpwizard: rank 1 \(pid \d+\) died.*{told}", run.err), run.err
+            assert message in json.loads(report.read_text())["why"]
+            assert re.search(rf"ddpwizard: rank 1 \(pid \d+\) died.*{message}", run.err), run.err
             (session,) = all_sessions()
             assert f"ddpwizard sessions resume {session.id}" in run.err
             if how == "raise":

@@ -23,7 +23,7 @@ def by_rank(observation: Observation) -> dict[int, ProcessSamples]:
     return {seen.process.rank: seen for seen in observation.seen if seen.process.rank is not None}
 
 
-def stands_at(seen: ProcessSamples, where: str) -> bool:
+def is_at(seen: ProcessSamples, where: str) -> bool:
     return where in {f"{frame.path}:{frame.line}" for frame in seen.samples[-1].stack}
 
 
@@ -32,7 +32,7 @@ def settled(job: RunningJob, marks: list[str]) -> dict[int, ProcessSamples]:
 
     def there() -> bool:
         ranks = by_rank(observed(job))
-        return len(ranks) == len(marks) and all(stands_at(ranks[r], job.line(mark)) for r, mark in enumerate(marks))
+        return len(ranks) == len(marks) and all(is_at(ranks[r], job.line(mark)) for r, mark in enumerate(marks))
 
     wait_for(there, f"the ranks stand at {marks}: {list(job.output)}")
     return by_rank(observed(job))
@@ -51,7 +51,7 @@ class TestWaits:
             ranks = by_rank(observation)
             last = {rank: seen.samples[-1] for rank, seen in ranks.items()}
             assert [last[rank].process_state for rank in range(5)] == ["T", "S", "S", "S", "S"]
-            assert stands_at(ranks[0], job.line("PEERS"))
+            assert is_at(ranks[0], job.line("PEERS"))
 
             (shell,) = ranks[1].children
             assert (shell.command, shell.kind, shell.process_state, shell.moved) == (

@@ -95,11 +95,11 @@ class TestOtherCauses:
 
     def test_rank_that_sleeps_and_is_then_killed_while_the_others_wait_for_it(self, tmp_path: Path) -> None:
         with by_hand("regroup.py", tmp_path, 3) as job:
-            wait_for(lambda: job.said("late"), "the last rank has come late")
+            wait_for(lambda: job.printed("late"), "the last rank has come late")
             ranks = job.ranks()
             verdict = hung_report(job, ranks[0]).verdict
             assert (verdict.culprits, verdict.where, verdict.cause) == ([2], job.line("LATE"), "rank0-slow-work")
-            assert verdict.confidence < 0.8  # what it does there cannot be told
+            assert verdict.confidence < 0.8  # its activity there is unknown
 
             os.kill(ranks[2], signal.SIGKILL)
             report = hung_report(job, ranks[0])

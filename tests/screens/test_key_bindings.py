@@ -70,9 +70,9 @@ async def test_palette_and_help_list_every_action(place: str, arguments: dict[st
         in_palette = {command.id for command in available_commands(screen)}
         moves = {id_ for id_ in live if id_.startswith("list.")}
         assert set(live) - moves <= in_palette
-        told = {what for _, _, what in active_keys(screen)}
+        described = {what for _, _, what in active_keys(screen)}
         numbered = {f"Choose row {n} at once" for n in range(1, 11)}
-        assert {binding.tooltip for binding in live.values()} - numbered <= told
+        assert {binding.tooltip for binding in live.values()} - numbered <= described
 
 
 @walk

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...launchers.launch_scripts import JobFile, Statement
 
 # Refused by Accelerate in its own file if there is a deepspeed_config_file.
-BESIDE_FILE = (
+SET_TWICE = (
     "gradient_accumulation_steps",
     "gradient_clipping",
     "zero_stage",
@@ -69,7 +69,7 @@ def _accelerate(file: JobFile) -> Iterator[Conflict]:
         yield Conflict(f"num_processes counts all machines, and {share} is no whole number", [ranks.where, nodes.where])
     section = file.plain.get("deepspeed_config")
     if isinstance(section, dict) and "deepspeed_config_file" in section:
-        both = [name for name in BESIDE_FILE if name in section or name in file.plain]
+        both = [name for name in SET_TWICE if name in section or name in file.plain]
         if both:
             yield Conflict(
                 f"{', '.join(both)} together with deepspeed_config_file, in which they belong; Accelerate refuses both",

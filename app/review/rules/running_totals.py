@@ -45,7 +45,7 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
                 continue
             since = repeated.lineno if is_local and repeated else 0
             if any(name == total and since <= line < node.lineno for name, line in set_at):
-                continue  # it begins anew in each call, or in each round
+                continue  # it starts again in each call, or in each round
             made = next(
                 (value for (name, line), value in set_at.items() if name == summed and line < call.lineno), None
             )

@@ -28,7 +28,7 @@ from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Recor
 
 SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
 OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
-RUNS_BESIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
+RUNS_ASIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
 
 class MethodEvaluator(FunctionOfLibraryEvaluator):
@@ -74,7 +74,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(owner.key)
         if name == "add" and values and isinstance(node.func, ast.Attribute):
             self.keep_under(node.func.value, owner, values[0].key)
-        if name in ASKS_FOR_END and RUNS_BESIDE.fullmatch(dotted_name(node.func).rpartition(".")[0].rpartition(".")[2]):
+        if name in ASKS_FOR_END and RUNS_ASIDE.fullmatch(dotted_name(node.func).rpartition(".")[0].rpartition(".")[2]):
             return Value(self.keys.local(PROGRESS, *self.place(node)))
         if name == "add" and "store" in owner.facts:
             return Value(self.keys.local(TURN, *self.place(node)))

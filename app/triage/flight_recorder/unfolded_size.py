@@ -12,7 +12,7 @@ from typing import Any
 
 from .safe_unpickle import DumpError
 
-SIZE_PER_BYTE = 4  # of dumps of torch: below 2. A reference of two bytes stands for a text or a number of an entry
+SIZE_PER_BYTE = 4  # of dumps of torch: below 2. A reference of two bytes replaces a text or a number of an entry
 SIZE_ALWAYS = 100_000
 SCALARS = {str, int, float, bool, type(None), bytes}
 TEXTS = {str, bytes}

@@ -29,6 +29,7 @@ IMPLIED = {
 }
 
 
+GRADIENT_REDUCTION, PARAMETER_GATHER = SHARDED_STEPS = ("FSDP's gradient reduction", "FSDP's parameter all-gather")
 # The same for features: a part of the path, the function ("": any) -> descriptive name. The outermost match counts.
 FEATURES = (
     ("/torch/distributed/checkpoint/state_dict", "get_model_state_dict", "the state dict gathering"),
@@ -39,9 +40,9 @@ FEATURES = (
     ("/torch/distributed/fsdp/_state_dict_utils.py", "", "FSDP's state dict gathering"),
     ("/torch/distributed/tensor/_api.py", "full_tensor", "the all-gather of a sharded tensor"),
     ("/torch/nn/utils/clip_grad.py", "", "the norm of sharded gradients"),
-    ("/torch/distributed/fsdp/", "post_backward", "FSDP's gradient reduction"),
-    ("/torch/distributed/fsdp/", "pre_forward", "FSDP's parameter all-gather"),
-    ("/torch/distributed/fsdp/", "unshard", "FSDP's parameter all-gather"),
+    ("/torch/distributed/fsdp/", "post_backward", GRADIENT_REDUCTION),
+    ("/torch/distributed/fsdp/", "pre_forward", PARAMETER_GATHER),
+    ("/torch/distributed/fsdp/", "unshard", PARAMETER_GATHER),
     ("/torch/distributed/algorithms/join.py", "", "the Join context manager for uneven inputs"),
     ("/torch/distributed/optim/", "consolidate_state_dict", "the optimizer state gathering"),
 )

@@ -11,7 +11,7 @@ from ...launchers.rank_variables import local_world_size
 from ...training_script.frame import StackFrame
 from ...training_script.line_queries import ScriptFiles
 from ..types import Observation, ProcessSamples, RankRow, Sample
-from .collectives_in_stack import GRADIENTS, collective_of
+from .collectives_in_stack import GRADIENTS, SHARDED_STEPS, collective_of
 from .frames import function_name, inner_frames, user_frames
 from .gil import GilHolder, gil_holder
 from .outside_collectives import (
@@ -57,6 +57,11 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     def is_exiting(self) -> bool:
         """Leaving Python, or destroying its process group."""
         return self.collective == "destroy_process_group" or bool(self.wait_reason and self.wait_reason.kind == "exit")
+
+    @property
+    def is_in_sharded_step(self) -> bool:
+        """In a collective of FSDP's own forward or backward pass."""
+        return self.via in SHARDED_STEPS
 
     @property
     def place(self) -> tuple[str | None, str, str | None]:

@@ -153,6 +153,8 @@ def _mismatch(
         findings.append(diverged.finding)
         if tied and diverged.left and (diverged.by_rank or len(culprits) == 2):
             culprits, confidence, tied = list(diverged.left), EXITED_FIRST, False
+    elif all(state.is_in_sharded_step for state in (*majority, *rest)):
+        cause = "data-dependent-forward"
     return hang_verdict(cause, culprits, text, min(confidence, TIED) if tied else confidence, findings, branch)
 
 

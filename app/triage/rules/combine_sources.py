@@ -17,6 +17,7 @@ SPECIFIC = {  # causes that explain a plain desync
     "uneven-inputs",
     "p2p-deadlock",
     "group-order-cycle",
+    "data-dependent-forward",
 }
 WEAKER = ("job.same-collective",)  # reported only if nothing else is known
 

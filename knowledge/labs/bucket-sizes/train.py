@@ -29,7 +29,7 @@ def measure(bucket_cap_mb):
         sent_at.clear()
         began = time.perf_counter()
         loss.backward()
-        if step >= 2:  # DDP orders its buckets anew after the first step
+        if step >= 2:  # DDP reorders its buckets after the first step
             parts.append((sent_at[0] - began) / (sent_at[-1] - began))
         model.zero_grad()
     return len(sent_at), sum(parts) / len(parts)

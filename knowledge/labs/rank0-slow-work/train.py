@@ -36,11 +36,11 @@ def build_vocabulary(path, count):
 
 
 def main():
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     if rank == 0:
-        build_vocabulary("vocabulary.json", 14_000)
+        build_vocabulary("vocabulary.json", 8_000)
     dist.barrier()
 
     with open("vocabulary.json") as file:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-LONG_S = {(1, 2): 6.5}  # seconds for a simulation that has not come to rest after 50 steps
+LONG_S = {(1, 2): 5.0}  # seconds for a simulation that has not come to rest after 50 steps
 
 
 def simulate(generator, at_least_s):
@@ -27,7 +27,7 @@ def simulate(generator, at_least_s):
 
 
 def main():
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     torch.set_num_threads(1)

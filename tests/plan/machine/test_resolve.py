@@ -22,24 +22,24 @@ def here() -> Machine:
     return NOTHING
 
 
-def unasked() -> Machine:
+def not_asked() -> Machine:
     raise AssertionError("this machine was inspected")
 
 
 class TestNamed:
     def test_machine_name_gives_gpus_links_and_host(self) -> None:
-        found = resolve_machine({"machine": "p4d.24xlarge"}, unasked)
+        found = resolve_machine({"machine": "p4d.24xlarge"}, not_asked)
         assert (found.gpus, found.nodes, found.gpu, found.gpu_memory_gib) == (8, 1, "A100-40G", 39.4)
         assert (found.host_bytes, found.nvme_bytes) == (1152 * GIB, 8e12)
         assert found.links.intra_gbps == gpu_catalog.GPUS["a100-40g"].intra_gbps
         assert found.notes[0].startswith("p4d.24xlarge: 8 × A100-40G, 1152 GiB of host memory, 8.0 TB of NVMe")
 
     def test_several_machines_of_one_name(self) -> None:
-        found = resolve_machine({"machine": "Standard_ND96isr_H100_v5", "nodes": 4}, unasked)
+        found = resolve_machine({"machine": "Standard_ND96isr_H100_v5", "nodes": 4}, not_asked)
         assert (found.gpus, found.nodes, found.gpu) == (32, 4, "H100")
         assert found.links.inter_gbps == 360  # of 8 adapters of 400 Gbit/s
-        assert resolve_machine({"machine": "dgx h100", "gpus": 24}, unasked).nodes == 3
-        assert resolve_machine({"machine": "dgx-h100", "gpus": 4}, unasked).nodes == 1
+        assert resolve_machine({"machine": "dgx h100", "gpus": 24}, not_asked).nodes == 3
+        assert resolve_machine({"machine": "dgx-h100", "gpus": 4}, not_asked).nodes == 1
 
     @pytest.mark.parametrize(
         ("gpu", "memory_gib", "gpus", "gib", "after"),
@@ -70,10 +70,10 @@ class TestNamed:
     def test_default_network_between_nodes(self, gpu: str, gpus: int, gbps: float, after: str) -> None:
         assert server_catalog.assume_network(gpu, None, gpus) == (gbps, after)
         given = {"gpu": gpu, "gpus": 2 * gpus, "nodes": 2}
-        assert resolve_machine(given, unasked).links.inter_gbps == gbps
+        assert resolve_machine(given, not_asked).links.inter_gbps == gbps
         assert any(
             line.startswith(f"link between nodes: {gbps:g} GB/s{after};")
-            for line in resolve_machine(given, unasked).notes
+            for line in resolve_machine(given, not_asked).notes
         )
 
     @pytest.mark.parametrize("name", server_catalog.SERVERS)
@@ -93,20 +93,20 @@ class TestNamed:
     )
     def test_conflicting_options_are_refused(self, given: dict[str, Any], message: str) -> None:
         with pytest.raises(UserError, match=message):
-            resolve_machine(given, unasked)
+            resolve_machine(given, not_asked)
 
 
 class TestInNumbers:
     def test_gpus_given_in_numbers(self) -> None:
         given = {"gpus": 16, "gpu_memory": "80GB", "host_memory": "1TB", "intra_gbps": 100.0, "inter_gbps": 20.0}
-        found = resolve_machine(given, unasked)
+        found = resolve_machine(given, not_asked)
         assert (found.gpus, found.nodes, found.links[:2]) == (16, 2, (100, 20))
         assert found.gpu_memory_gib == pytest.approx(74.5, rel=0.001)
         assert found.host_bytes == pytest.approx(1e12)
         assert found.notes == ["nodes: 2, 8 GPUs each"]
 
     def test_default_links_are_those_of_the_gpu(self) -> None:
-        found = resolve_machine({"gpus": 8, "gpu": "H100"}, unasked)
+        found = resolve_machine({"gpus": 8, "gpu": "H100"}, not_asked)
         assert found.links.intra_gbps == gpu_catalog.GPUS["h100"].intra_gbps
         assert found.notes == [f"link within a node: {gpu_catalog.GPUS['h100'].intra_gbps:g} GB/s"]
 
@@ -125,7 +125,7 @@ class TestInNumbers:
     )
     def test_invalid_numbers_are_refused(self, given: dict[str, Any], message: str) -> None:
         with pytest.raises(UserError, match=message):
-            resolve_machine(given, unasked)
+            resolve_machine(given, not_asked)
 
 
 class TestHere:
@@ -191,7 +191,7 @@ class TestSaved:
         return str(directory / "snapshot.json")
 
     def test_snapshot_gives_measured_links(self, tmp_path: Path) -> None:
-        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, unasked)
+        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS))}, not_asked)
         assert (found.gpus, found.gpu_memory_gib, found.host_bytes) == (8, 79, 48 * GIB)
         assert found.links.measured
         assert found.links.intra_gbps == pytest.approx(2**30 / 5e-3 / 1e9 * 2 * 7 / 8)
@@ -205,7 +205,7 @@ class TestSaved:
     @pytest.mark.parametrize("seen", [8, 0])
     def test_all_reduce_on_cpus_does_not_apply_to_gpus(self, given: dict[str, Any], seen: int, tmp_path: Path) -> None:
         found = resolve_machine(
-            {"machine_snapshot": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, unasked
+            {"machine_snapshot": self.saved(tmp_path, seen, bench("gloo", 8, ROWS))} | given, not_asked
         )
         assert not found.links.measured
         assert found.links.intra_gbps >= gpu_catalog.INTRA_GBPS
@@ -214,12 +214,12 @@ class TestSaved:
 
     def test_option_overrides_the_snapshot(self, tmp_path: Path) -> None:
         given = {"machine_snapshot": self.saved(tmp_path, 8, bench("nccl", 8, ROWS)), "intra_gbps": 7.0, "gpus": 4}
-        found = resolve_machine(given, unasked)
+        found = resolve_machine(given, not_asked)
         assert (found.gpus, found.links.intra_gbps) == (4, 7)
 
     @pytest.mark.parametrize("section", [None, AllreduceSection(backend="nccl", ranks=8, rows=[])])
     def test_snapshot_without_a_measurement(self, section: AllreduceSection | None, tmp_path: Path) -> None:
-        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, section)}, unasked)
+        found = resolve_machine({"machine_snapshot": self.saved(tmp_path, 8, section)}, not_asked)
         assert not found.links.measured
         assert any(line.startswith("links: ") for line in found.notes)
 
@@ -230,4 +230,4 @@ class TestSaved:
     def test_invalid_snapshot_is_refused(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "snapshot.json").write_bytes(content)
         with pytest.raises(UserError):
-            resolve_machine({"machine_snapshot": str(tmp_path / "snapshot.json")}, unasked)
+            resolve_machine({"machine_snapshot": str(tmp_path / "snapshot.json")}, not_asked)

@@ -26,7 +26,7 @@ TRAININGS = {
     "lora": TrainingOptions(lora=Lora(r=16, target="all-linear"), dtype="bf16", loss="fused-linear"),
     "compiled": TrainingOptions(optimizer_impl="fused", compile=True, loss="compiled"),
 }
-BOXES = ((1, 1), (16, 2))
+MACHINES = ((1, 1), (16, 2))
 
 
 def rows(model: Model, train: TrainingOptions, gpus: int, nodes: int) -> list[PlanRow]:
@@ -40,7 +40,7 @@ def test_terms_add_up_to_the_breakdown(name: str, training: str) -> None:
     model = catalog.MODELS.get(name, BY_NUMBERS)
     if model is BY_NUMBERS and TRAININGS[training].lora:
         pytest.skip("adapters are counted from layers and hidden size")
-    for gpus, nodes in BOXES:
+    for gpus, nodes in MACHINES:
         for found, setting in rows(model, TRAININGS[training], gpus, nodes):
             made = peak_terms(setting, found)
             for part, size_bytes in msgspec.structs.asdict(found.breakdown).items():

@@ -71,20 +71,20 @@ layouts = st.fixed_dictionaries(
         "gradient_as_bucket_view": st.booleans(),
     }
 )
-boxes = st.sampled_from([(1, 1), (2, 1), (8, 1), (64, 8)])
+machines = st.sampled_from([(1, 1), (2, 1), (8, 1), (64, 8)])
 questions = st.builds(
-    lambda model, train, strategy, box, memory: {
+    lambda model, train, strategy, machine, memory: {
         "model": model,
         "train": train | ({} if train["lora"] else {"quant": None}),
-        "strategy": strategy | ({"kind": "single"} if box == (1, 1) and strategy["kind"] == "ddp" else {}),
-        "gpus": box[0],
-        "nodes": box[1],
+        "strategy": strategy | ({"kind": "single"} if machine == (1, 1) and strategy["kind"] == "ddp" else {}),
+        "gpus": machine[0],
+        "nodes": machine[1],
         "gpu_memory_gib": memory,
     },
     st.sampled_from(MODELS),
     trains,
     layouts,
-    boxes,
+    machines,
     st.sampled_from([None, 15.8, 79.1]),
 )
 many = settings(max_examples=200, deadline=None)

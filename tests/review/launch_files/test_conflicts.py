@@ -13,7 +13,7 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan.job_files.write import render_job_files
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
-from ddpwizard.app.review.launch_files.conflicts import BESIDE_FILE, find_conflicts
+from ddpwizard.app.review.launch_files.conflicts import SET_TWICE, find_conflicts
 from ddpwizard.app.review.launch_files.read_files import parse_job_file, read_job_files
 from helpers.command import ddpwizard
 
@@ -176,7 +176,7 @@ class TestLaunchers:
 
 
 class TestAccelerate:
-    @pytest.mark.parametrize("name", BESIDE_FILE)
+    @pytest.mark.parametrize("name", SET_TWICE)
     def test_accelerate_refuses_keys_of_the_deepspeed_file(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -431,7 +431,7 @@ CORRECT = {
             for batch in loader:
                 model(batch)
     """,
-    "validation beside training": """
+    "validation next to training": """
         train_sampler = DistributedSampler(dataset)
         val_sampler = DistributedSampler(other)
         loader = DataLoader(dataset, sampler=train_sampler)

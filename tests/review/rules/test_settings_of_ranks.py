@@ -203,7 +203,7 @@ FOUND = {
     "an average of whole numbers": ("DW426", STATE.format("pass")),
 }
 SILENT = {
-    "a total that begins anew in each round": (
+    "a total that starts again in each round": (
         "DW436",
         SUMMED.format("total = torch.zeros(1)", "dist.all_reduce(total)"),
     ),
@@ -212,7 +212,7 @@ SILENT = {
         SUMMED.format("", "if found.sum() > 3:\n        dist.all_reduce(total)\n        total = torch.zeros(1)"),
     ),
     "a part of each round that is reduced": ("DW436", SUMMED.format("", "part = total / 2\n    dist.all_reduce(part)")),
-    "a total that begins anew": ("DW436", COUNTED.format("self.right = 0", "dist.all_reduce(self.right)")),
+    "a total that starts again": ("DW436", COUNTED.format("self.right = 0", "dist.all_reduce(self.right)")),
     "a total of which a copy is reported": (
         "DW436",
         COUNTED.format("", "right = self.right.clone()\n        dist.all_reduce(right)\n        print(right)"),

@@ -179,7 +179,7 @@ CORRECT = {
     "moved in place before": "model = Net()\nmodel.to(local_rank)\nmodel = DDP(model, device_ids=[local_rank])",
     "moved before and after": "model = Net().to(device)\nmodel = DDP(model, device_ids=[0])\nmodel.to(device)",
     "on the CPU": "model = DDP(Net())",
-    "on the CPU, said so": "model = DDP(Net())\nmodel.to('cpu')",
+    "explicitly on the CPU": "model = DDP(Net())\nmodel.to('cpu')",
     "another type, not another device": "model = DDP(Net())\nmodel.to(torch.bfloat16)\nmodel.to(dtype=dtype)",
     "made on the device": "with torch.device(device):\n    model = Net()\nmodel = DDP(model, device_ids=[local_rank])",
     "the default device is set": "torch.set_default_device('cuda')\nmodel = DDP(Net(), device_ids=[local_rank])",

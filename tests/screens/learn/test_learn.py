@@ -59,7 +59,7 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         assert "run it" not in frame(pilot)
         await pilot.press("h")
         await shows(pilot, "Hint 1 of 3")
-        await pilot.press("g")
+        await pilot.press("enter")
         await shows(pilot, "What is the cause?", "Show the answer")
         choices = pilot.app.screen.query_one(Choices)
         right = next(number for number, item in enumerate(choices.items) if item.id == "gpu-sick")
@@ -71,6 +71,18 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await shows(pilot, "Right.", "Cause: ")
         state = load_progress().labs["gpu-sick"]
         assert state.repaired and state.answered and state.hints == 1
+
+
+@walk
+async def test_enter_does_the_next_step_of_a_lab() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("missing-set-epoch"))
+        await shows(pilot, "Lab ", "r: run it")
+        await pilot.press("enter")
+        await shows(pilot, "the job runs", "esc stops it")
+        await pilot.press("enter")
+        await pilot.press("escape")
+        await shows(pilot, "Stopped.", "r: run it")
 
 
 @walk

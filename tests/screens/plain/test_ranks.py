@@ -32,18 +32,18 @@ def test_rank_table_lists_all_known_columns(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_thousand_ranks_are_a_short_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_job(prompt(""), large(tmp_path))
-    said = capsys.readouterr().out
-    assert "… 261 more places" in said
-    assert len(said.splitlines()) < 80
+    printed = capsys.readouterr().out
+    assert "… 261 more places" in printed
+    assert len(printed.splitlines()) < 80
 
 
 def test_a_rank_is_chosen_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = RecordedState()
     state.reports = [surrounded(report(tmp_path))]
     show_rank(state, prompt("2\n0\n3\n"))
-    said = capsys.readouterr().out
-    assert "Please give the number of a rank: ranks 1–3." in said
-    page = said[said.index("Rank 3") :]
+    printed = capsys.readouterr().out
+    assert "Please give the number of a rank: ranks 1–3." in printed
+    page = printed[printed.index("Rank 3") :]
     for part in ("waiting in barrier", "← rank 3", "Main thread", "loader worker, pid 5003", "rank 3 validates"):
         assert part in page
 

@@ -150,7 +150,7 @@ async def test_failing_code_is_reported_in_the_form() -> None:
         await pilot.press("2")
         await shows(pilot, "building own:wrong failed: ValueError: no such weights", limit_s=CHILD_LIMIT_S)
         await entered(pilot, "own:wrong")
-        await shows(pilot, "Import own to build the model?")  # it may have been mended
+        await shows(pilot, "Import own to build the model?")  # it may be fixed now
 
 
 @pytest.mark.slow

@@ -21,6 +21,29 @@ def at(collective: str | None, line: int) -> list[StackFrame]:
     return stack(collective, ("<module>", 99), ("main", line))
 
 
+FSDP = "/opt/venv/lib/python3.11/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_state.py"
+
+
+def in_fsdp(function: str, line: int) -> list[StackFrame]:
+    gather, *user = at("all_gather_into_tensor", line)
+    return [gather, StackFrame(function, FSDP, 200), *user]
+
+
+def test_different_sharded_layers_of_one_step_depend_on_the_data() -> None:
+    text = """
+def main():
+    for batch in batches:
+        loss = model(batch)  # FORWARD
+        loss.backward()  # BACKWARD
+        dist.all_reduce(loss)  # MINE
+"""
+    forward, backward, mine = lines_with(text, "FORWARD", "BACKWARD", "MINE")
+    gather, reduce = in_fsdp("pre_forward", forward), in_fsdp("post_backward", backward)
+    verdict = verdict_of(text, gather, reduce, reduce)
+    assert (verdict.state, verdict.cause) == ("hung", "data-dependent-forward")
+    assert verdict_of(text, gather, at("all_reduce", mine), at("all_reduce", mine)).cause == "collective-desync"
+
+
 class TestGroupOrder:
     CROSSED = """
 def main():
