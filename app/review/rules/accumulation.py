@@ -7,7 +7,7 @@ from typing import Any
 
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted, Rounds
-from ...training_script.model.keys import ARITHMETIC, COMPARE, Key, parts
+from ...training_script.model.keys import ARITHMETIC, BY_RANK, COMPARE, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Condition, Reach, Run, known_tests, without_not
 from ...training_script.model.sequences import Event
@@ -24,7 +24,7 @@ SHARED = re.compile(r"accum|batch", re.IGNORECASE)
 STARTS_RANKS = re.compile(r"spawn|nprocs|start_processes|\bProcess\(")
 OF_ENVIRONMENT = re.compile(r"[\"'](?:RANK|WORLD_SIZE|LOCAL_RANK)[\"']")
 WORLD_SIZE, SAME_CONDITION = "divide-by-world-size", "sync-at-step"
-COUNTERS = ("number", "changing", "altered")
+COUNTERS = ("number", "changing", "altered", "held")
 CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions are compared
 
 
@@ -46,10 +46,20 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
     """DW213: yield the uses of no_sync in which the round of the step is one without synchronisation."""
     steps = list(_steps(run))
     for reach, _ in run.of(".no_sync"):
+        by_rank = next((each for each in reach.conditions if each.test.spread & BY_RANK), None)
+        if by_rank and run.distributed and any("backward" in each.name and each.several for each in run.reached):
+            yield from violation_at(
+                script,
+                reach,
+                "the rank decides whether gradients are reduced: the ranks that reduce them wait for the others",
+                0.85,
+                branch=by_rank.site.line,
+            )
+            continue
         own = [each for each in reach.conditions if _is_cycle(each.test)]
         for step in steps:
             its = [each for each in step.conditions if each not in reach.conditions and _is_cycle(each.test)]
-            if own and its and step.loops == reach.loops and _meet(own, its):
+            if own and its and step.loops == reach.loops and _is_counted_alike(reach, step, own) and _meet(own, its):
                 line = step.fact.site.line
                 message = f"no_sync also covers a round with a step (line {line}): the ranks apply different gradients"
                 patch = (lambda own=own, its=its: _at_step(script, own, its)) if script.is_here(reach) else None
@@ -162,6 +172,12 @@ def _steps(run: Run) -> Iterator[Reach]:
 
 def _is_cycle(test: Key) -> bool:
     return any(part.op == "binary" and part.args[0] == "Mod" for part in parts(test))
+
+
+def _is_counted_alike(covered: Reach, step: Reach, own: Sequence[Condition]) -> bool:
+    """Return whether a counter has one value at two facts: an object may hold another one in other functions."""
+    held = any(part.op == "held" for each in own for part in parts(each.test))
+    return not held or covered.calls == step.calls
 
 
 def _meet(first: Sequence[Condition], second: Sequence[Condition]) -> bool:

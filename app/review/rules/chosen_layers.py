@@ -9,7 +9,7 @@ from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.nodes import walk
-from ...training_script.syntax import last_name
+from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import find_unused
 from ..rule_context import Script, Violation
@@ -25,6 +25,15 @@ def check_chosen(script: Script, run: Run) -> Iterator[Violation]:
         model = argument(fact, 0, "module")
         if ALLOWS_UNUSED & fact.named.keys() or model is None or not isinstance(model.obj, Instance):
             continue
+        if reach.several and (test := _left_out_by_chance(model.obj.cls)):
+            yield from violation_at(
+                script,
+                reach,
+                f"random numbers decide which layers a forward pass of this model leaves out (line {test.lineno}): DDP "
+                "waits for the gradients of all",
+                0.75,
+                patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
+            )
         layers = _chosen_layers(script, model.obj.cls)
         if layers and reach.several and _has_one_forward(run):
             yield from violation_at(
@@ -57,6 +66,27 @@ def _chosen_layers(script: Script, cls: ClassRef) -> str:
             case _:
                 pass
     return ""
+
+
+def _left_out_by_chance(cls: ClassRef) -> ast.If | None:
+    """Return the condition on a random number under which a forward pass goes on to the next layer of a loop."""
+    forward = cls.methods.get("forward")
+    for loop in walk(forward) if forward else ():
+        if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
+            continue
+        layer = loop.target.id
+        for test in loop.body:
+            if isinstance(test, ast.If) and _draws(test.test):
+                skips = any(isinstance(each, ast.Continue) for each in test.body)
+                called = {dotted_name(each.func) for each in walk(test) if isinstance(each, ast.Call)}
+                if skips or (layer in called and not test.orelse):
+                    return test
+    return None
+
+
+def _draws(test: ast.expr) -> bool:
+    drawn = {"random", "rand", "bernoulli", "uniform", "randint"}
+    return any(isinstance(node, ast.Call) and last_name(node.func) in drawn for node in walk(test))
 
 
 def _takes_by(script: Script, node: ast.AST, name: str, given: set[str]) -> bool:

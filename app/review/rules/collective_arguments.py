@@ -8,6 +8,8 @@ from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
+from ...training_script.model.lengths import Member, number
+from ...training_script.model.rank_values import GET_RANK, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at
 from ...training_script.syntax import last_name
@@ -50,12 +52,18 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 severity=None if script.is_here(reach) else "warning",
                 patch=partial(_first_member, script, fact, name, root.key.value) if script.is_here(reach) else None,
             )
+        elif root and _is_number_in_group(root.key) and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                f"{OF_ONE[name][1]} is a rank of the job, and this is the number of a rank in a group",
+                0.85,
+            )
     for reach, fact, name in of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
         if root is None or not is_read(root.key):
             continue
-        named = {seen for rank in ranks_of(reach) if (seen := run.keys.specialise(root.key, rank)).is_constant}
-        if len(named) > 1:
+        if len(_roots(run, reach, root.key)) > 1:
             word = OF_ONE[name][1]
             yield from violation_at(
                 script,
@@ -64,6 +72,17 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 0.9,
                 patch=partial(_one_root, script, fact, name, root.key) if script.is_here(reach) else None,
             )
+
+
+def _is_number_in_group(root: Key) -> bool:
+    return root.op == OF_GROUP or (root.op == "rank" and root.args == ("group", GET_RANK[0]))
+
+
+def _roots(run: Run, reach: Reach, root: Key) -> set[int]:
+    """Return the ranks that are named as the root, in the first round of loops that count."""
+    members = (Member(rank.rank, rank.world_size, counter=0) for rank in ranks_of(reach))
+    named = (number(root, member) for member in members)
+    return {each for each in named if each is not None}
 
 
 def check_elements(script: Script, run: Run) -> Iterator[Violation]:
@@ -130,6 +149,14 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
                 patch=partial(wait_for_end, script, fact.node, reach.ranks) if name != BEGIN[-1] else None,
             )
+        elif begins and name not in BEGIN and (waits := _waits_of_some(run, fact)):
+            yield from violation_at(
+                script,
+                waits,
+                f"only some ranks wait for the end of this {name} (line {fact.site.line}): what the others read next "
+                "may be as before it",
+                0.85,
+            )
         elif begins and script.is_here(reach) and (use := early_use(script, fact.node, name)):
             yield from violation_at(
                 script,
@@ -137,6 +164,16 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 f"`{use.name}` is {use.what} before the end of this {name} (line {fact.site.line}) is waited for",
                 0.85,
             )
+
+
+def _waits_of_some(run: Run, begun: Noted) -> Reach | None:
+    """Return the wait for the end of a call, if the rank decides whether there is one."""
+    waits = [reach for reach, fact in run.of(".wait") if fact.owner and fact.owner.key is begun.result.key]
+    known = [each for each in waits if not each.unsure and each.ranks != ALL]
+    reaching = 0
+    for each in waits:
+        reaching |= each.ranks
+    return known[0] if len(known) == len(waits) and waits and reaching != ALL else None
 
 
 def _is_waited_for(script: Script, run: Run, reach: Reach, fact: Noted) -> bool:

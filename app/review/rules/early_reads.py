@@ -28,10 +28,10 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
         fact = reach.fact
         if isinstance(fact, Event):
             written = []  # the rank that writes comes there when it has written
-        elif isinstance(fact, Noted) and (path := _written(fact)):
+        elif isinstance(fact, Noted) and (path := written_path(fact)):
             if reach.ranks != ALL and not reach.unsure:
                 written.append((reach, path.key))
-        elif isinstance(fact, Noted) and (path := _read(fact)):
+        elif isinstance(fact, Noted) and (path := read_path(fact)):
             early = [at for at, key in written if key is path.key and together(at, reach) and reach.ranks & ~at.ranks]
             asks = any(each.test.spread & LOCAL for each in reach.conditions)
             if early and same_on_ranks(path.key) and not (reach.unsure or reach.attempted or asks):
@@ -57,7 +57,7 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
                 changed = [(at, key) for at, key in changed if key is not folder.key]
             elif not reach.unsure:
                 changed.append((reach, folder.key))
-        elif isinstance(fact, Noted) and (path := _written(fact)) and not (reach.unsure or reach.attempted):
+        elif isinstance(fact, Noted) and (path := written_path(fact)) and not (reach.unsure or reach.attempted):
             inside = set(parts(path.key))
             early = [at for at, key in changed if key in inside and together(at, reach) and reach.ranks & ~at.ranks]
             if early:
@@ -76,7 +76,7 @@ def _changed(fact: Noted) -> Value | None:
     return argument(fact, 0, "name", "path") if fact.name in ("os.makedirs", "os.mkdir", "shutil.rmtree") else None
 
 
-def _written(fact: Noted) -> Value | None:
+def written_path(fact: Noted) -> Value | None:
     """Return the path of a file that a call writes."""
     if fact.name in (".write_text", ".write_bytes"):
         return fact.owner
@@ -87,7 +87,7 @@ def _written(fact: Noted) -> Value | None:
     return argument(fact, 0, "file") if fact.name == "open" and _mode(fact)[:1] in ("w", "x") else None
 
 
-def _read(fact: Noted) -> Value | None:
+def read_path(fact: Noted) -> Value | None:
     """Return the path of a file that a call reads."""
     if fact.name in (".read_text", ".read_bytes"):
         return fact.owner

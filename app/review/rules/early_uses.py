@@ -4,7 +4,7 @@ import ast
 from typing import NamedTuple
 
 from ...training_script.nodes import walk
-from ...training_script.syntax import LOOPS
+from ...training_script.syntax import LOOPS, dotted_name
 from ..rule_context import Script
 
 WRITES = {"all_reduce", "broadcast", "reduce", "irecv", "all_gather_into_tensor"}  # into their first argument
@@ -25,25 +25,45 @@ def early_use(script: Script, call: ast.Call, name: str) -> EarlyUse | None:
     What a call writes must not be read, and what it reads must not be changed.
     """
     stmt = script.source.statement_of(call)
-    match stmt:
-        case ast.Assign(targets=[ast.Name(id=handle)], value=ast.Call() as made) if made is call:
-            pass
-        case _:
-            return None
-    if not call.args or not isinstance(tensor := call.args[0], ast.Name):
+    tensor = dotted_name(call.args[0]) if call.args else ""
+    if not tensor or not isinstance(call.args[0], ast.Name | ast.Attribute):
         return None
     block = script.source.block_of(stmt)
     later = block[block.index(stmt) + 1 :]
-    end = next((place for place, each in enumerate(later) if _waits(each, handle)), None)
-    if end is None or any(_names(each, handle) for each in later[:end]):
-        return None
-    for each in later[:end]:
-        if isinstance(each, (*LOOPS, ast.If, ast.Try, ast.With)) or _binds(each, tensor.id):
+    match stmt:
+        case ast.Assign(targets=[ast.Name(id=handle)], value=ast.Call() as made) if made is call:
+            end = next((place for place, each in enumerate(later) if _waits(each, handle)), None)
+            if end is None or any(_names(each, handle) for each in later[:end]):
+                return None
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=kept, attr="append"))) if _is_waited_for_later(
+            script, stmt, dotted_name(kept)
+        ):
+            end = next((place for place, each in enumerate(later) if _mentions(each, "wait")), len(later))
+        case _:
             return None
-        found = next((node for node in walk(each) if _uses(script, node, tensor.id, reads=name in WRITES)), None)
+    for each in later[:end]:
+        if isinstance(each, (*LOOPS, ast.If, ast.Try, ast.With)) or _binds(each, tensor):
+            return None
+        found = next((node for node in walk(each) if _uses(script, node, tensor, reads=name in WRITES)), None)
         if isinstance(found, ast.expr):
-            return EarlyUse(found, tensor.id, "read" if name in WRITES else "changed")
+            return EarlyUse(found, tensor, "read" if name in WRITES else "changed")
     return None
+
+
+def _is_waited_for_later(script: Script, stmt: ast.stmt, kept: str) -> bool:
+    """Return whether a statement is in a loop, behind which something waits for all handles that are kept."""
+    loop = script.source.parents.get(stmt)
+    if not kept or not isinstance(loop, LOOPS):
+        return False
+    block = script.source.block_of(loop)
+    behind = block[block.index(loop) + 1 :]
+    return any(
+        isinstance(each, ast.For) and dotted_name(each.iter) == kept and _mentions(each, "wait") for each in behind
+    )
+
+
+def _mentions(stmt: ast.stmt, method: str) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == method for node in walk(stmt))
 
 
 def _waits(stmt: ast.stmt, handle: str) -> bool:
@@ -60,26 +80,29 @@ def _names(stmt: ast.stmt, name: str) -> bool:
 
 
 def _binds(stmt: ast.stmt, name: str) -> bool:
-    """Return whether a statement gives a name to another tensor."""
+    """Return whether a statement gives a name to another tensor, or to another object with the tensor."""
     bound = stmt.targets if isinstance(stmt, ast.Assign) else []
-    return any(isinstance(node, ast.Name) and node.id == name for target in bound for node in walk(target))
+    names = {name, name.partition(".")[0]}
+    return any(
+        isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) in names
+        for target in bound
+        for node in walk(target)
+    )
 
 
 def _uses(script: Script, node: ast.AST, tensor: str, *, reads: bool) -> bool:
     """Return whether an expression reads what a tensor holds, or changes it in place."""
-    match node:
-        case ast.Name(id=name) if name == tensor:
-            parent = script.source.parents.get(node)
-            match parent:
-                case ast.AugAssign(target=target) if target is node:
-                    return True
-                case ast.Attribute(attr=attr):
-                    called = isinstance(script.source.parents.get(parent), ast.Call)
-                    changes = called and attr.endswith("_") and not attr.endswith("__")
-                    return changes or (reads and attr not in READS_OF_SHAPE)
-                case ast.BinOp() | ast.Compare():
-                    return reads
-                case _:
-                    return False
+    if not isinstance(node, ast.Name | ast.Attribute) or dotted_name(node) != tensor:
+        return False
+    parent = script.source.parents.get(node)
+    match parent:
+        case ast.AugAssign(target=target) if target is node:
+            return True
+        case ast.Attribute(attr=attr):
+            called = isinstance(script.source.parents.get(parent), ast.Call)
+            changes = called and attr.endswith("_") and not attr.endswith("__")
+            return changes or (reads and attr not in READS_OF_SHAPE)
+        case ast.BinOp() | ast.Compare():
+            return reads
         case _:
             return False

@@ -2,10 +2,12 @@
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.parsed_modules import PARSED_MODULES
 from ...training_script.model.reach import Reach, Run, argument
-from ...training_script.nodes import node_at
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -28,7 +30,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "learn from it"
             )
             yield from violation_at(script, reach, message, 0.8)
-        elif script.is_here(reach) and not _is_on_purpose(script, reach, fact):
+        elif not _is_on_purpose(script, reach, fact):
             message = (
                 "the loss compares with gathered tensors, and this gather hands on no gradients: not even the part of "
                 "this rank gets any from there"
@@ -36,9 +38,19 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(script, reach, message, 0.7, severity="warning")
 
 
+def _function_around(script: Script, gather: Noted) -> ast.AST | None:
+    """Return the function with a gather, which may be in another file."""
+    if gather.site.path == script.source.path:
+        return script.names.enclosing_function(gather.node)
+    module = PARSED_MODULES.get(Path(gather.site.path))
+    functions = [each for each in nodes_below(module.tree) if isinstance(each, ast.FunctionDef)] if module else []
+    around = [each for each in functions if each.lineno <= gather.site.line <= (each.end_lineno or each.lineno)]
+    return max(around, key=lambda each: each.lineno, default=None)
+
+
 def _is_on_purpose(script: Script, reach: Reach, gather: Noted) -> bool:
     """Return whether the function around a gather keeps gradients out, or puts the rank's own part back."""
-    around = script.names.enclosing_function(gather.node) or script.source.tree
+    around = _function_around(script, gather) or script.source.tree
     filled = dotted_name(gather.node.args[0]) if gather.node.args else ""
     here = reach.calls[-1:] if reach.calls and reach.calls[-1].path == script.source.path else ()
     calls = [call for site in here if (call := node_at(script.source.tree, site.line, site.column, ast.Call))]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key
+from ...training_script.model.keys import LOCAL, Grown, Key
 from ...training_script.model.reach import Run, alternatives, argument
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -16,6 +16,7 @@ AS_LONG_AS_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_id
 PADDED = re.compile(r"""padding\s*=\s*["']max_length["']|pad_to_max_length""")
 FILLED_UP = "pad_to_length"  # to a length that may be the same on all ranks
 PER_TOKEN = re.compile(r"logits\w*\[[^\]\n]*, ?:-1\b")  # logits for each token: the last one predicts nothing
+JOINING = {"torch.cat", "torch.concat", "torch.stack", "torch.tensor"}
 MOST_INNER = 3  # sequences in each other
 # Gathers that need one shape on all ranks, with the place of the tensor.
 GATHERS = {
@@ -30,7 +31,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the gathering of parts of a batch that is padded to its own longest text, and of selected elements."""
     for reach, fact in run.of(*GATHERS):
         given = argument(fact, *GATHERS[fact.name])
-        if given and given.key.op == "selected" and reach.several:
+        if given and is_selected(given.key) and reach.several:
             yield from violation_at(
                 script,
                 reach,
@@ -54,6 +55,32 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 0.6,
                 patch=(lambda fact=fact: _padded(script, fact)) if script.is_here(reach) else None,
             )
+
+
+def is_selected(key: Key) -> bool:
+    """Return whether a tensor has as many elements as fulfil a condition, or one has that is put together here."""
+    match key.op, key.args:
+        case "selected", _:
+            return True
+        case "item", (held, place):
+            return is_selected(place) or (place.op == "selected" and held.op != "selected")
+        case "call", (name, Key() as held, *_) if name in JOINING:
+            if held.grown is not None:
+                return _collects_selected(held.grown)
+            return held.op == "sequence" and bool(held.args) and all(map(is_selected, held.args))
+        case _:
+            return False
+
+
+def _collects_selected(grown: Grown) -> bool:
+    """Return whether each round of a loop adds selected elements to a list, or an element where its data say so."""
+    match grown.after.op, grown.after.args:
+        case "appended", (_, Key() as added):
+            return is_selected(added)
+        case "if", (test, Key(op="appended"), other):
+            return bool(test.spread & LOCAL) and other is grown.over
+        case _:
+            return False
 
 
 def _elements(key: Key, inner: int) -> Iterator[Key]:

@@ -33,7 +33,7 @@ SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
 OF_ONE_RANK = {
     f"torch.utils.data.{inner}{name}"
     for inner in ("", "sampler.")
-    for name in ("RandomSampler", "SequentialSampler", "SubsetRandomSampler")
+    for name in ("RandomSampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler")
 }
 FILES = {"torch.save": (1, "f"), **REPLACES}
 SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
@@ -178,7 +178,8 @@ def _has_sampler(fact: Noted) -> bool:
     if generator and not same_on_ranks(generator.key):
         return True
     if sampler and sampler.key.op == "call" and str(sampler.key.args[0]) in OF_ONE_RANK:
-        return bool({"batch_sampler", "**"} & fact.named.keys())
+        own = not all(same_on_ranks(each) for each in sampler.key.args if isinstance(each, Key))
+        return own or bool({"batch_sampler", "**"} & fact.named.keys())
     if _batches_of_one_rank(fact):
         return False
     return bool({"sampler", "batch_sampler", "**"} & fact.named.keys()) or len(fact.values) > 3

@@ -1,8 +1,10 @@
 """DW224, DW238 and DW239: modes, buffers and checkpointing of models in DDP that ranks do not share."""
 
 import ast
+import re
 from collections.abc import Iterator
 
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.model.values import ClassRef, Instance
@@ -13,6 +15,9 @@ from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
 from . import partial_steps
+
+# What may give all ranks the same buffers.
+BUFFERS = re.compile(r"buffers\(|state_dict\(|SyncBatchNorm|sync_batchnorm|running_mean|track_running_stats=False")
 
 
 def check_ready(script: Script, run: Run) -> Iterator[Violation]:
@@ -80,6 +85,7 @@ def check_mode(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_buffers(script: Script, run: Run) -> Iterator[Violation]:
     """DW239: yield the buffers that each rank computes from its own batches, where DDP does not send them."""
+    yield from _of_own_loop(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         sent, model = fact.named.get("broadcast_buffers"), argument(fact, 0, "module")
         if sent is None or sent.key is not run.keys.false or model is None or not isinstance(model.obj, Instance):
@@ -96,6 +102,29 @@ def check_buffers(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=cls.module.path, line=line, message="the buffer is changed here")],
                 )
                 return
+
+
+def _of_own_loop(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the evaluation of a model with BatchNorm of which a program averages the gradients and not the buffers."""
+    by_hand = [reach for reach, fact in run.of("torch.distributed.all_reduce") if _is_gradient(fact) and reach.several]
+    if not by_hand or not script.evaluated.normalises or script.mentions(BUFFERS) or any(run.of(*DDP_CLASSES)):
+        return
+    for reach, _ in run.of(".eval"):
+        if reach.ranks == ALL and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                f"the gradients of the ranks are averaged (line {by_hand[0].fact.site.line}), the statistics of "
+                "BatchNorm are not: each rank evaluates with those of its own batches",
+                0.7,
+                severity="warning",
+            )
+            return
+
+
+def _is_gradient(fact: Noted) -> bool:
+    given = argument(fact, 0, "tensor")
+    return given is not None and "gradient" in given.facts
 
 
 def _repeating(tree: ast.AST) -> Iterator[ast.Call]:

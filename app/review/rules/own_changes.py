@@ -59,6 +59,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 continue
             case _:
                 continue
+        if ".grad" in ast.unparse(target) and any(_differs(script, each) for each in given) and _scales(node):
+            yield _violation(
+                node,
+                "the gradients that DDP has averaged are scaled by a value of this rank: the models drift apart",
+            )
+            continue
         key = script.evaluated.value(target)
         if shares or key is None or ".grad" in ast.unparse(target) or not _is_parameter(key, target, models, held):
             continue
@@ -69,6 +75,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "the parameters of a model in DDP are changed here by values of this rank, which nothing averages: the "
                 "models of the ranks drift apart",
             )
+
+
+def _scales(node: ast.AST) -> bool:
+    """Return whether a statement multiplies or divides in place."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="mul_" | "div_")) | ast.AugAssign(op=ast.Mult() | ast.Div()):
+            return True
+        case _:
+            return False
 
 
 def _violation(node: ast.expr | ast.stmt, message: str) -> Violation:

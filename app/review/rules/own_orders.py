@@ -68,7 +68,7 @@ def _drawn(script: Script, part: ast.Subscript) -> ast.expr | None:
         for node in ast.walk(around)
         if getattr(node, "lineno", part.lineno) < part.lineno and not isinstance(node, FUNCTIONS)
     )
-    return shuffles[-1] if shuffles and not later and _is_own(script, shuffles[-1]) else None
+    return shuffles[-1] if shuffles and not later and is_own(script, shuffles[-1]) else None
 
 
 def _is_shuffle_of(call: ast.Call, name: str) -> bool:
@@ -85,10 +85,10 @@ def _draws_own(script: Script, call: ast.Call) -> bool:
     if name in DRAWN:
         return _has_own_seed(script, DRAWN[name])
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return method in ("permutation", "sample") and _is_own(script, call)
+    return method in ("permutation", "sample") and is_own(script, call)
 
 
-def _is_own(script: Script, call: ast.Call) -> bool:
+def is_own(script: Script, call: ast.Call) -> bool:
     """Return whether a method of a generator, or a function of its module, gives each rank something else."""
     name = script.names.qualified(call.func)
     if name in SHUFFLES:

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from ...training_script.model.amounts import BATCH, DISTINCT
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
-from ...training_script.model.reach import Run
+from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
+from ..origins import origins_at
 from ..rule_context import Script, Violation
+from ..violations import violation_at
 from .running_norms import check_running
 
 REDUCED = {"mean", "std", "var", "median", "quantile", "min", "max", "amin", "amax", "std_mean", "var_mean"}
@@ -27,14 +30,18 @@ MESSAGE = (
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the means, weights and numberings that each rank computes of its own part and trains with."""
     yield from check_running(script, run)
+    yield from _measured_again(script, run)
     if not run.distributed or not script.mentions(STATISTIC):
         return
     found: dict[int, tuple[ast.expr, str, str]] = {}
+    found_of_some: dict[int, ast.expr] = {}
     for node in nodes_below(script.source.tree):
         match node:
             case ast.BinOp(left=left, op=ast.Sub() | ast.Div(), right=right) if _is_of_part(script, left):
                 for made in _statistics(script, right):
                     found.setdefault(made.lineno, (made, "a statistic", "scale"))
+            case ast.BinOp(op=ast.Sub() | ast.Div(), right=right) if made := _of_some_ranks(script, right):
+                found_of_some.setdefault(made.lineno, made)
             case ast.Call(func=function, keywords=given) if LOSSES.fullmatch(script.names.qualified(function)):
                 for each in given:
                     if each.arg in ("weight", "pos_weight") and _is_own(script, each.value):
@@ -47,6 +54,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     found.setdefault(node.lineno, (node, "this is fitted to the values", "prepare"))
             case _:
                 pass
+    for made in found_of_some.values():
+        yield Violation(
+            line=made.lineno,
+            column=made.col_offset + 1,
+            end_line=made.end_lineno or made.lineno,
+            message="only some ranks compute this statistic, and all scale their data by it: the others do so by what "
+            "it was before",
+            confidence=0.8,
+        )
     for made, what, effect in found.values():
         yield Violation(
             line=made.lineno,
@@ -55,6 +71,28 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             message=MESSAGE.format(what, effect),
             confidence=0.75,
         )
+
+
+def _measured_again(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the statistics of BatchNorm that ``update_bn`` takes of a loader with the rank's part of the data."""
+    samplers = {sampler.result.key for _, sampler in run.of(*SAMPLER_CLASSES)}
+    loaders = {
+        loader.result.key
+        for _, loader in run.of(*LOADER_CLASSES)
+        if (given := argument(loader, 3, "sampler")) and given.key in samplers
+    }
+    for reach, fact in run.of("torch.optim.swa_utils.update_bn"):
+        loader = argument(fact, 0, "loader")
+        after = run.reached[run.reached.index(reach) + 1 :]
+        shared = any(each.name.rpartition(".")[2] in ("all_reduce", "broadcast") for each in after)
+        if loader and loader.key in loaders and reach.several and not shared:
+            yield from violation_at(
+                script,
+                reach,
+                "update_bn measures the statistics of BatchNorm on this rank's part of the data: the ranks have "
+                "different ones, and what is saved has those of one part",
+                0.75,
+            )
 
 
 def _is_of_part(script: Script, node: ast.expr) -> bool:
@@ -76,7 +114,7 @@ def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls that reduce all samples of the rank's part to the statistic that an expression holds."""
     while isinstance(node, ast.BinOp):  # std + 1e-6
         node = node.left
-    for made in (node, *script.names.origins(node)):
+    for made in (node, *origins_at(script, node)):
         if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in REDUCED:
             is_function = script.names.qualified(made.func).startswith(("torch.", "numpy."))
             data = made.args[0] if is_function and made.args else made.func.value
@@ -88,6 +126,18 @@ def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
             if of_samples and _is_of_part(script, data):
                 yield made
                 return
+
+
+def _of_some_ranks(script: Script, node: ast.expr) -> ast.Call | None:
+    """Return the call that gives a statistic to the ranks on one side of a condition; the others keep a constant."""
+    while isinstance(node, ast.BinOp):  # std + 1e-6
+        node = node.left
+    key = script.evaluated.value(node)
+    if key is None or key.op != "if" or not key.args[0].spread & BY_RANK or any(part.op in SAME for part in parts(key)):
+        return None
+    made = [each for each in script.names.origins(node) if isinstance(each, ast.Call)]
+    computed = [each for each in made if isinstance(each.func, ast.Attribute) and each.func.attr in REDUCED]
+    return computed[0] if len(computed) == 1 and len(made) == 2 else None
 
 
 def _is_own(script: Script, weights: ast.expr) -> bool:

@@ -12,11 +12,16 @@ from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
+from .early_reads import WRITES
+
+SAVES = ("torch.save", *WRITES)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the sums over the rank's part of a test set that one rank reports and nothing reduces."""
-    reports = [(reach, fact) for reach, fact in run.of(REPORT) if reach.ranks.bit_count() == 1 and not reach.unsure]
+    reports = [
+        (reach, fact) for reach, fact in run.of(REPORT, *SAVES) if reach.ranks.bit_count() == 1 and not reach.unsure
+    ]
     if not reports or not run.distributed:
         return
     samplers = {sampler.result.key for _, sampler in run.of(*SAMPLER_CLASSES)}

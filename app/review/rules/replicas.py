@@ -172,7 +172,9 @@ def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
         reached = 0
         for each, other in loads:
             reached |= (ALL if each.unsure else each.ranks) if other is owner else 0
-        if reached != ALL and owner in stepped and run.distributed:
+        after = run.reached[run.reached.index(reach) + 1 :]
+        again = any(each.name == ".step" and each.ranks == ALL and each.several for each in after)
+        if reached != ALL and (owner in stepped or (again and stepped & made)) and run.distributed:
             yield from violation_at(
                 script,
                 reach,

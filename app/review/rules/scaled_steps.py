@@ -10,8 +10,8 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Library
-from ...training_script.nodes import nodes_below
-from ...training_script.syntax import dotted_name
+from ...training_script.nodes import nodes_below, walk
+from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, is_optimizer
 from ..patches.average_gradients import divide_sum
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -26,6 +26,7 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
     """DW432: yield the gradients or parameters that are summed over the ranks and divided by nothing."""
     held = {fact.result.key for _, fact in run.of(".parameters", ".named_parameters")}
     yield from _other_operations(script, run, held)
+    yield from _hooks_that_sum(script, run)
     sums = [(reach, fact) for reach, fact in run.of(ALL_REDUCE) if _sums(run, reach, fact, held)]
     if not sums or any(run.of(*DDP_CLASSES)) or not all(script.is_here(reach) for reach, _ in sums):
         return
@@ -46,6 +47,67 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
             0.8,
             patch=partial(divide_sum, script, fact.node) if len(sums) == 1 else None,
         )
+
+
+def _hooks_that_sum(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the reductions in hooks of DDP that sum up the gradients of a bucket and divide them by nothing."""
+    if not run.distributed or run.function is not None:
+        return
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="register_comm_hook"), args=[_, ast.Name() as given]):
+                functions = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.FunctionDef))
+                hooks = [each for each in functions if each.name == given.id]
+            case _:
+                continue
+        for hook in hooks:
+            sums = [each for each in walk(hook) if isinstance(each, ast.Call) and last_name(each.func) == "all_reduce"]
+            tensors = _tensors_of(hook)
+            if len(sums) == 1 and not any(_may_scale(each, tensors) for each in walk(hook)):
+                yield Violation(
+                    line=sums[0].lineno,
+                    column=script.source.column(sums[0]),
+                    end_line=sums[0].end_lineno or sums[0].lineno,
+                    message="this hook of DDP sums up the gradients of all ranks and divides them by nothing: each "
+                    "step is larger by the number of ranks",
+                    confidence=0.8,
+                )
+
+
+def _tensors_of(hook: ast.FunctionDef) -> set[str]:
+    """Return the names of the gradients in a hook: what is taken from the bucket, and made of that."""
+    names = {each.arg for each in hook.args.args[1:2]}
+    for node in sorted((each for each in walk(hook) if isinstance(each, ast.Assign)), key=lambda each: each.lineno):
+        if any(isinstance(each, ast.Name) and each.id in names for each in walk(node.value)):
+            names |= {each.id for target in node.targets for each in walk(target) if isinstance(each, ast.Name)}
+    return names
+
+
+def _may_scale(node: ast.AST, tensors: set[str]) -> bool:
+    """Return whether an expression divides or multiplies gradients, averages, or calls another hook."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Div() | ast.Mult(), right=right):
+            return any(_is_gradient_of(each, tensors) for each in (left, right))
+        case ast.AugAssign(target=target, op=ast.Div() | ast.Mult()):
+            return _is_gradient_of(target, tensors)
+        case ast.Attribute(attr=name):
+            return name in ("AVG", "PREMUL_SUM", "div", "div_", "mul", "mul_", "true_divide") or name.endswith("_hook")
+        case ast.Name(id=name):
+            return name.endswith("_hook")
+        case _:
+            return False
+
+
+def _is_gradient_of(node: ast.expr, tensors: set[str]) -> bool:
+    """Return whether an operand is a tensor itself, or what a future gives, rather than a number about it."""
+    if isinstance(node, ast.Name):
+        return node.id in tensors
+    inner = node
+    while isinstance(inner, ast.Subscript | ast.Call | ast.Attribute):
+        if isinstance(inner, ast.Attribute) and inner.attr in ("value", "wait", "buffer", "to"):
+            return True
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return isinstance(node, ast.Subscript)
 
 
 def _is_scaled(loss: Key) -> bool:
@@ -107,6 +169,9 @@ def _may_average(script: Script, node: ast.AST, gradients: set[str]) -> bool:
         case _:
             return False
     name = dotted_name(left)
+    divisor = script.evaluated.value(right)
+    if divisor is not None and divisor.is_constant and divisor.value == 1:
+        return False
     if name.partition(".")[0] in gradients or "grad" in name:
         return True
     of_report = (key := script.evaluated.value(left)) is not None and any(part.op in SAME for part in parts(key))

@@ -17,19 +17,13 @@ SCHEDULES = (SCHEDULERS, "transformers.get_", "transformers.optimization.get_")
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW247: yield the schedules whose length does not shrink with the part of the data that a rank gets."""
-    sampled = {fact.result.key: data for _, fact in run.of(*SAMPLER_CLASSES) if (data := argument(fact, 0, "dataset"))}
-    loaders = {
-        fact.result.key
-        for _, fact in run.of(*LOADER_CLASSES)
-        if (given := argument(fact, 3, "sampler")) and given.key in sampled
-    }
-    lengths = {run.keys.make("length", data.key) for data in sampled.values()}
-    lengths |= {size for data in sampled.values() if (size := run.keys.sizes.get(data.key)) and not size.is_constant}
+    yield from _prepared(script, run)
+    loaders, lengths = shared_loaders(run), lengths_of_all(run)
     for reach in run.reached if loaders else ():
         fact = reach.fact
         if not isinstance(fact, Noted) or not fact.name.startswith(SCHEDULES) or not reach.several:
             continue
-        counted = next((key for key in _given(fact) if _counts_all(key, lengths)), None)
+        counted = next((key for key in _given(fact) if counts_all(key, lengths)), None)
         if counted and _is_stepped_by_batches(run, fact.result.key, loaders):
             yield from violation_at(
                 script,
@@ -38,6 +32,51 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "alone: the learning rate ends half-way with two ranks",
                 0.8,
             )
+
+
+def _prepared(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the schedules for a rank's number of batches that Accelerate steps as often as there are ranks."""
+    made = {
+        reach.fact.result.key: reach.fact
+        for reach in run.reached
+        if isinstance(reach.fact, Noted) and reach.fact.name.startswith(SCHEDULES)
+    }
+    if "split_batches" in script.source.text or "step_scheduler_with_optimizer" in script.source.text:
+        return
+    for reach, fact in run.of(".prepare"):
+        if fact.owner is None or "accelerator" not in fact.owner.facts:
+            continue
+        for schedule in (made[value.key] for value in fact.values if value.key in made):
+            given = [*schedule.values, *schedule.named.values()]
+            if any(_counts_prepared(value.key) for value in given):
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"the schedule (line {schedule.site.line}) is as long as the batches of a rank, and a prepared one "
+                    "steps once for each rank: the learning rate ends half-way with two ranks",
+                    0.8,
+                )
+
+
+def _counts_prepared(key: Key) -> bool:
+    """Return whether a number is computed from that of the batches of a rank, and not from that of the ranks."""
+    found = [*parts(key)]
+    counts = any(each.op == "length" and each.args and each.args[0].op == "prepared" for each in found)
+    return counts and not any(each.op == "world" or each.args[-1:] == ("num_processes",) for each in found)
+
+
+def shared_loaders(run: Run) -> set[Key]:
+    """Return the loaders that give a rank its part of a dataset."""
+    samplers = {fact.result.key for _, fact in run.of(*SAMPLER_CLASSES)}
+    loaders = ((fact, argument(fact, 3, "sampler")) for _, fact in run.of(*LOADER_CLASSES))
+    return {fact.result.key for fact, sampler in loaders if sampler and sampler.key in samplers}
+
+
+def lengths_of_all(run: Run) -> set[Key]:
+    """Return the numbers of samples of the datasets that samplers share out."""
+    data = [given for _, fact in run.of(*SAMPLER_CLASSES) if (given := argument(fact, 0, "dataset"))]
+    sizes = {size for each in data if (size := run.keys.sizes.get(each.key)) and not size.is_constant}
+    return sizes | {run.keys.make("length", each.key) for each in data}
 
 
 def _given(schedule: Noted) -> Iterator[Key]:
@@ -55,14 +94,15 @@ def _read_by(value: Value) -> list[Value]:
     return [held for name, held in value.obj.env.items() if name in names]
 
 
-def _counts_all(key: Key, lengths: set[Key]) -> bool:
+def counts_all(key: Key, lengths: set[Key]) -> bool:
+    """Return whether a number is computed from that of all samples, and not from the number of ranks or of batches."""
     found = [*parts(key)]
     return any(each in lengths for each in found) and not any(each.op in ("world", "loader") for each in found)
 
 
 def _made(script: Script, counted: Key, lengths: set[Key]) -> ast.AST | None:
     """Return where the script divides the number of samples, or computes with it."""
-    steps = [each for each in parts(counted) if each.op == "binary" and _counts_all(each, lengths)]
+    steps = [each for each in parts(counted) if each.op == "binary" and counts_all(each, lengths)]
     first = min(steps, key=lambda each: each.depth, default=None)
     nodes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp))
     return next((node for node in nodes if script.evaluated.value(node) is first), None) if first else None

@@ -3,15 +3,15 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.amounts import DISTINCT, is_of_batch
+from ...training_script.model.amounts import DISTINCT, is_of_batch, is_of_data
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
 from ...training_script.model.lengths import KEEPING, PAIR, SHAPED, differ, length, number, samples
 from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value
-from ...training_script.nodes import nodes_below
-from ...training_script.syntax import call_argument
+from ...training_script.nodes import node_at, nodes_below
+from ...training_script.syntax import call_argument, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -35,7 +35,7 @@ SENT = {
 
 def check_size(script: Script, run: Run) -> Iterator[Violation]:
     """DW427: yield the tensors that all ranks send in another size, and the models in DDP with such layers."""
-    for reach, fact, given in _sent(run, *SENT):
+    for reach, fact, given in sent(run, *SENT):
         sizes = [length(given.key, rank) for rank in PAIR]
         if differ(given.key, length) or is_sized_by_data(given.key):
             known = None not in sizes
@@ -135,7 +135,7 @@ def _is_layer_by_data(layer: Key) -> bool:
     return any(any(map(_is_count, parts(each))) or differ(each, number) for each in sizes)
 
 
-def _sent(run: Run, *names: str) -> Iterator[tuple[Reach, Noted, Value]]:
+def sent(run: Run, *names: str) -> Iterator[tuple[Reach, Noted, Value]]:
     """Yield the collectives that all ranks reach in the group of all, with the tensor that each sends."""
     for reach, fact in run.of(*(PREFIX + name for name in names)):
         place, word, of_group = SENT[fact.name.removeprefix(PREFIX)]
@@ -146,15 +146,41 @@ def _sent(run: Run, *names: str) -> Iterator[tuple[Reach, Noted, Value]]:
 
 def check_average(script: Script, run: Run) -> Iterator[Violation]:
     """DW429: yield the means over unequal parts that are averaged over the ranks."""
-    for reach, fact, given in _sent(run, "all_reduce"):
+    for reach, fact, given in sent(run, "all_reduce"):
         summed = [each for each in parts(given.key) if each.grown and _is_unequal(each.grown)]
-        if summed and _is_mean(given.key) and _divides_by_ranks(script, fact):
+        if summed and _is_mean(given.key) and divides_by_ranks(script, fact):
             yield from violation_at(
                 script,
                 _behind(reach, summed[0]),
                 "the ranks average means over parts of different sizes: reduce the sum and the number, then divide",
                 0.8,
             )
+
+        elif is_divided_by_count(script, given.key) and divides_by_ranks(script, fact):
+            yield from violation_at(
+                script,
+                reach,
+                "the ranks average quotients, and data of each rank decide the number that it divides by: reduce the "
+                "sum and the number, then divide",
+                0.7,
+            )
+
+
+def is_divided_by_count(script: Script, value: Key) -> bool:
+    """Return whether a sum is divided by another one, of data that each rank has of its own."""
+    if value.op != "binary" or value.args[0] != "Div":
+        return False
+    return all(_is_sum(script, each) for each in value.args[1:]) and is_of_data(value.args[2])
+
+
+def _is_sum(script: Script, value: Key) -> bool:
+    """Return whether a value is what ``sum`` gives for a tensor, at least one."""
+    while value.op == "max" or value.args[:1] == ("torch.clamp",):
+        value = next((arg for arg in value.args if isinstance(arg, Key) and not arg.is_constant), value.args[-1])
+    if value.op != "at" or value.args[0] != script.source.path:
+        return False
+    made = node_at(script.source.tree, *value.args[1:], ast.Call)
+    return isinstance(made, ast.Call) and last_name(made.func) in ("sum", "count_nonzero") and not made.args
 
 
 def _is_unequal(grown: Grown) -> bool:
@@ -179,7 +205,7 @@ def _is_mean(key: Key) -> bool:
     )
 
 
-def _divides_by_ranks(script: Script, reduction: Noted) -> bool:
+def divides_by_ranks(script: Script, reduction: Noted) -> bool:
     """Return whether the function around a reduction divides something by the number of ranks."""
     op = argument(reduction, 1, "op")
     if op and isinstance(op.obj, Library) and op.obj.name.endswith("AVG"):
@@ -210,7 +236,7 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
         }
         sums = [
             (reduction, {each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders)})
-            for _, reduction, given in _sent(run, "all_reduce")
+            for _, reduction, given in sent(run, "all_reduce")
         ]
         counts = {each for _, summed in sums for each in summed if _counts_samples(each)}
         for reduction, summed in sums:
@@ -226,7 +252,7 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
                     ],
                 )
                 break
-        for gather, collected, given in _sent(run, "all_gather", "all_gather_into_tensor", "gather"):
+        for gather, collected, given in sent(run, "all_gather", "all_gather_into_tensor", "gather"):
             listed = [each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders)]
             if listed and not _cuts_off(script):
                 yield from violation_at(

@@ -41,6 +41,20 @@ def is_dealt_stream(key: Key) -> bool:
     return key.op == "item" and key.args[0].op == "built" and key.args[1].op == "slice" and is_dealt_out(key.args[1])
 
 
+def is_dealt_by_test(key: Key) -> bool:
+    """Return whether a sequence is made of those numbers of a range that have a certain rest by that of the ranks."""
+    if key.op != "built" or key.args[0] != 2 or key.args[1].op != "range":
+        return False
+    divided = (part for part in parts(key.args[2]) if part.op == "binary" and part.args[0] == "Mod")
+    return any(any(part.op == "world" for part in parts(each.args[2])) for each in divided)
+
+
+def is_dealt_to_workers(key: Key) -> bool:
+    """Return whether a sequence is every n-th element of another, n with the number of workers of a loader in it."""
+    steps = (part.args[2] for part in parts(key) if part.op == "slice")
+    return any(part.op == "attribute" and part.args[1] == "num_workers" for step in steps for part in parts(step))
+
+
 def _bounds(length: Key) -> tuple[Key | None, Key, Key | None] | None:
     """Return the first bound, the last and the step of a range, if a length is that of one."""
     if length.op != "length" or len(length.args) != 1 or length.args[0].op != "range":

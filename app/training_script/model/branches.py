@@ -9,7 +9,7 @@ from ..nodes import walk
 from ..rank_names import one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
-from .context_steps import count_leaves, with_body
+from .context_steps import count_leaves, has_notes, with_body
 from .followed import known_functions
 from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, kinds
 from .library_calls import UNIFORM_ERRORS
@@ -34,10 +34,11 @@ class BranchEvaluator(RoundsEvaluator):
             context = item.context_expr
             name = last_name(context)
             value = self.evaluate(context)
-            if isinstance(value.obj, Context) and value.obj.summary.kinds:
+            if isinstance(value.obj, Context) and (value.obj.summary.kinds or has_notes(value.obj.summary.items)):
                 around.append((value.obj.summary, self.site(context)))
+            given = value.obj.given if isinstance(value.obj, Context) else None
             if isinstance(value.obj, Instance):
-                self._enter(value, "__enter__", context)
+                given = self._enter(value, "__enter__", context)
                 entered.append((value, context))
             if name == "no_sync":
                 self.no_sync = True
@@ -48,7 +49,6 @@ class BranchEvaluator(RoundsEvaluator):
             in_turns = bool(LOCK.fullmatch(name)) or "turns" in value.facts or name in RANK_FIRST
             passes_over = passes_over or name == "suppress" or in_turns
             if item.optional_vars is not None:
-                given = value.obj.given if isinstance(value.obj, Context) else None
                 self.bind(item.optional_vars, given or self.unknown(context, value))
             one_rank = one_rank or (one_rank_decorator(name) if isinstance(context, ast.Call) else None)
         outside, self.items = self.items, []
@@ -63,11 +63,13 @@ class BranchEvaluator(RoundsEvaluator):
         self.no_sync, self.no_grad, self.free = no_sync, no_grad, free
         return leaves
 
-    def _enter(self, value: Value, method: str, context: ast.expr) -> None:
+    def _enter(self, value: Value, method: str, context: ast.expr) -> Value | None:
+        """Follow what an object does where its block begins or ends; return the result, None if it is not known."""
         found = value.obj.cls.find(method)
-        if found:
-            function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
-            self.call_function(function, [value], {}, self.site(context))
+        if found is None:
+            return None
+        function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
+        return self.call_function(function, [value], {}, self.site(context))
 
     _AsyncWith_statement = _With_statement
 

@@ -9,7 +9,8 @@ from .budget import Budget, OverBudget
 from .divergence import Divergence
 from .entered_calls import EnteredCalls
 from .keys import BY_RANK, LOCAL, Keys, Rank
-from .lengths import is_even
+from .lengths import differ as is_different
+from .lengths import is_even, number
 from .sequences import (
     Call,
     Choice,
@@ -193,6 +194,7 @@ class Comparison:
         count_a, count_b = first.key(a.count), second.key(b.count)
         reached = first_event(a.body, sure=not is_unsure(a))
         by_rank = is_made_of(a.count, BY_RANK) or (a.count.op == "length" and a.count.args[0].op == "range")
+        by_rank = by_rank or is_different(a.count, number)
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
         differ = differ and not is_as_long(count_a, count_b) and not is_even(a.count)
         if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
@@ -300,6 +302,6 @@ class Comparison:
 
     def _weaken(self, since: int, arms: Sequence[Arm]) -> None:
         """Note that what was found on one arm of a branch behind the parting may not be reached on another."""
-        for number, each in enumerate(self.found[since:], since):
+        for place, each in enumerate(self.found[since:], since):
             if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
-                self.found[number] = each._replace(sure=False)
+                self.found[place] = each._replace(sure=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .function_steps import Attempt, Branch, Item, Leave, Pause, Rounds
+from .function_steps import Attempt, Branch, Item, Leave, Noted, Pause, Rounds
 
 LEFT_BY = ("return", "next", "break")
 
@@ -46,6 +46,20 @@ def _before_leaving(items: list[Item], steps: list[Item], kinds_left: Sequence[s
             case _:
                 found.append(item)
     return found
+
+
+def has_notes(items: list[Item]) -> bool:
+    """Return whether a rule may ask for one of these steps, which only the conditions of a function are around."""
+    for item in items:
+        match item:
+            case Noted():
+                return True
+            case Branch(then=first, other=second):
+                if has_notes(first) or has_notes(second):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def count_leaves(items: list[Item]) -> int:

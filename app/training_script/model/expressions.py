@@ -12,7 +12,7 @@ from .choices import arms_of
 from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS, is_followed
 from .function_steps import Branch, Pause, Read, Rounds
-from .iterables import UNORDERED_FACT, is_of_batches
+from .iterables import OF_TEXTS, UNORDERED_FACT, is_of_batches
 from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
@@ -22,11 +22,24 @@ from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
-from .values import Either, FunctionRef, Generated, Instance, Library, Mapped, Record, Table, Value, is_elements
+from .values import (
+    NO_FACTS,
+    Either,
+    FunctionRef,
+    Generated,
+    Instance,
+    Library,
+    Mapped,
+    Record,
+    Table,
+    Value,
+    is_elements,
+)
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
+HELD_BY_NAME = {"loader", "sampler"}  # what a comprehension makes and a program looks up
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
 
@@ -50,8 +63,9 @@ def _has_ranks_as_factor(number: Key) -> bool:
     return number.op == "world" or (product and any(map(_has_ranks_as_factor, number.args[1:])))
 
 
-def _is_text(key: Key) -> bool:
-    return key.op == "constant" and isinstance(key.value, str)
+def is_text(key: Key) -> bool:
+    """Return whether a value is surely a text."""
+    return key.op == "text" or (key.is_constant and isinstance(key.value, str))
 
 
 class ExpressionEvaluator(OrderEvaluator):
@@ -148,6 +162,8 @@ class ExpressionEvaluator(OrderEvaluator):
             if isinstance(owner.obj, Record) and node.slice.value in owner.obj.fields:
                 return owner.obj.fields[node.slice.value]
         index = self.evaluate(node.slice)
+        if owner.facts >= OF_TEXTS and index.key.spread & BY_RANK and "unordered" in owner.facts:
+            self.note_order(node, owner)
         if is_mask(node.slice) or index.key.op == "compare":
             return self.selected(owner, node)
         return self.item(owner, index.key, node)
@@ -166,7 +182,7 @@ class ExpressionEvaluator(OrderEvaluator):
                 single = self.unknown(node).key  # data of one rank have the same names on every rank
             elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
                 single = self.keys.constant(isinstance(op, ast.In))
-            elif _is_text(right.key) and left.key is self.keys.true:
+            elif is_text(right.key) and left.key is self.keys.true:
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
             if isinstance(op, ast.Eq | ast.NotEq) and right.key.is_constant and left.key.spread & LOCAL:
                 single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
@@ -285,8 +301,8 @@ class ExpressionEvaluator(OrderEvaluator):
     def _Set(self, node: ast.Set) -> Value:
         value = self._sequence(node, node.elts)
         # The hash of a text is another one in each process, and so is the order of several.
-        texts = value.key.op == "sequence" and len(node.elts) > 1 and all(map(_is_text, value.key.args))
-        return value._replace(facts=value.facts | UNORDERED_FACT, obj=None) if texts else value
+        texts = value.key.op == "sequence" and len(node.elts) > 1 and all(map(is_text, value.key.args))
+        return value._replace(facts=value.facts | UNORDERED_FACT | OF_TEXTS, obj=None) if texts else value
 
     def _Dict(self, node: ast.Dict) -> Value:
         names = [self.evaluate(each) for each in node.keys]
@@ -397,7 +413,8 @@ class ExpressionEvaluator(OrderEvaluator):
         self.env.update(before)
         key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
         held = Mapped if isinstance(node, ast.DictComp) else Generated
-        obj = held(values[-1]) if isinstance(values[-1].obj, Instance) else None
+        known = isinstance(values[-1].obj, Instance) or values[-1].facts & HELD_BY_NAME
+        obj = held(values[-1]) if known else None
         return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED, obj)
 
     def _ListComp(self, node: ast.ListComp) -> Value:
@@ -407,7 +424,8 @@ class ExpressionEvaluator(OrderEvaluator):
         made = self._comprehension(node, [node.elt])
         if is_of_data(made.key.args[-1] if made.key.op == "built" else made.key):
             return Value(self.distinct(node), UNORDERED_FACT)
-        return self.unknown(node, made, facts=UNORDERED_FACT)
+        texts = OF_TEXTS if made.key.op == "built" and is_text(made.key.args[-1]) else NO_FACTS
+        return self.unknown(node, made, facts=UNORDERED_FACT | texts)
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Value:
         return self._over_elements(node)

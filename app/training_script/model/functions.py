@@ -118,6 +118,8 @@ class FunctionEvaluator(ObjectEvaluator):
                     return Value(self.keys.make("at", *site[:3]), facts, Context(summary, given))
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
+        if arguments and isinstance(arguments[-1], ast.Starred) and len(values) - len(arguments) in (0, 1):
+            values = self._filled_up(function, values)
         every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
         summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))
@@ -142,6 +144,13 @@ class FunctionEvaluator(ObjectEvaluator):
         if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
             return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
         return self._rank_by_name(node, result) if isinstance(node, FUNCTIONS) else result
+
+    def _filled_up(self, function: FunctionRef, values: Values) -> Values:
+        """Return arguments of which the last is a sequence that is not known, with an element for each parameter."""
+        spec = function.node.args
+        missing = len(spec.posonlyargs) + len(spec.args) - len(values)
+        element = values[-1]._replace(obj=None)
+        return [*values[:-1], *([element] * (missing + 1))] if missing > 0 else values
 
     def _rank_by_name(self, node: "ast.FunctionDef | ast.AsyncFunctionDef", result: Value) -> Value:
         """Return the rank that a function is named after where it seems to return one of another kind."""

@@ -3,7 +3,18 @@
 import ast
 
 from ..syntax import last_name
-from .amounts import BATCH, DISTINCT, is_dealt_out, is_dealt_stream, is_of_batch, is_of_data, is_shared_out, lengthwise
+from .amounts import (
+    BATCH,
+    DISTINCT,
+    is_dealt_by_test,
+    is_dealt_out,
+    is_dealt_stream,
+    is_dealt_to_workers,
+    is_of_batch,
+    is_of_data,
+    is_shared_out,
+    lengthwise,
+)
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
@@ -16,6 +27,7 @@ from .values import Generated, Instance, Value, is_elements
 # Sequences and mappings whose length may follow from data of one rank.
 COUNTED = {"range", "built", "changed", "appended", "extended", DISTINCT}
 UNORDERED_FACT = frozenset({"unordered"})
+OF_TEXTS = frozenset({"texts"})  # whose hashes are other ones in each process
 MAPPING = frozenset({"mapping"})  # empty at first
 
 
@@ -37,6 +49,10 @@ class IterableEvaluator(EffectEvaluator):
                 return self.unknown(node).key
         if key.op == "built":
             return self._length(key, node).key
+        held = key.args[3] if key.op == "loader" and len(key.args) > 3 else key
+        dealt = is_dealt_stream(held) or is_dealt_by_test(held) or is_dealt_to_workers(held)
+        if held is not key and dealt and not differ(self.keys.make("length", key), number):
+            return self.unknown(node).key
         dealt = is_dealt_stream(key) and length(key, PAIR[0]) is None
         if is_shared_out(key) or dealt or key.args[:1] == (ENDLESS,):
             return self.unknown(node).key

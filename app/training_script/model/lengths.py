@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from .amounts import is_of_batch
 from .keys import COMPARE, Grown, Key
+from .keys import parts as parts_of
 
 
 class Member(NamedTuple):
@@ -280,6 +281,12 @@ def _of_range(bounds: list[int | None]) -> int | None:
     return len(range(*known)) if len(known) == len(bounds) in (1, 2, 3) and 0 not in known[2:] else None
 
 
+def _bound_of_tensor(key: Key, rank: Member) -> int | None:
+    """Return a bound of ``torch.arange``, which may be written as a float to get floats."""
+    whole = key.is_constant and isinstance(key.value, float) and key.value.is_integer()
+    return int(key.value) if whole else number(key, rank)
+
+
 def _bound(key: Key, rank: Member) -> tuple[int | None, bool]:
     """Return a bound of a slice, and whether it is known."""
     value = number(key, rank)
@@ -307,7 +314,8 @@ def _of_built(parts: list[Key], rank: Member) -> int | None:
     for test in tests:
         if test.is_constant and test.value is True:
             continue
-        if whole is None or held.op != "enumerate":
+        by_ranks = held.op == "range" and len(held.args) == 1 and any(part.op == "world" for part in parts_of(test))
+        if whole is None or not (held.op == "enumerate" or by_ranks):
             return None
         wanted = "Eq"
         if test.op == "not":
@@ -347,7 +355,7 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     if name == "numpy.random.permutation" and given:
         return number(given[0], rank) if number(given[0], rank) is not None else length(given[0], rank)
     if short in ("arange", "numpy.arange"):
-        return _of_range([number(each, rank) for each in given[:3]])
+        return _of_range([_bound_of_tensor(each, rank) for each in given[:3]])
     if short == "linspace" and len(given) > 2:
         return number(given[2], rank)
     return None

@@ -9,7 +9,7 @@ from .. import rank_names
 from .amounts import SHUFFLED, holds_data, lengthwise
 from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
-from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, RANKS, TOUCHED, Key, parts
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -31,6 +31,7 @@ from .library_calls import (
 )
 from .library_collectives import METRIC, METRICS
 from .names import ALIKE, CARRIED, Named, Values
+from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
 from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
@@ -49,6 +50,7 @@ KNOWN_METHODS = re.compile(
     r"|write|zero_grad|set_postfix|set_description|add_scalars|update"
 )
 BUILTINS = frozenset(dir(builtins))
+OF_STORAGE = {"device", "requires_grad", "pin_memory"}  # what a new tensor is given beyond its values
 
 
 class FunctionOfLibraryEvaluator(IterableEvaluator):
@@ -119,8 +121,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return values[0]
         if last == "trange":
             return Value(self.keys.make("range", *(value.key for value in values)))
-        if name in SELECTIONS and values:
-            return self.selected(values[0], node)
+        if (name in SELECTIONS or (name == "torch.where" and len(values) + len(named) == 1)) and values:
+            return self.selected(values[0], node, in_parts=name == "torch.where" or "as_tuple" in named)
         if name == "torch.numel" and values:
             return self.extent(values[0], node)
         if name in SHUFFLES and node.args and not (self.shared.seeded and not self._is_seeded_by_rank(name)):
@@ -193,10 +195,11 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in COUNTED and values:
             return self._computed(name, values)
         if name.startswith("torch."):
-            given = [*values, *named.values()]
+            made = name.removeprefix("torch.") in MADE
+            given = [*values, *(each for word, each in named.items() if not made or word not in OF_STORAGE)]
             if name in ("torch.matmul", "torch.mm") and len(given) == 2:
                 return across(given[0], given[1], self._computed(name, given))
-            if given or (name.startswith("torch.nn.") and last.endswith("Loss")):
+            if given or (name.startswith("torch.nn.") and (last.endswith("Loss") or last in SAME_SHAPE)):
                 return self._computed(name, given)
             return self.unknown(node)
         return self._opaque(callee, node, values, named)
@@ -208,7 +211,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
     def _opaque(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""
         if self._is_harmless(callee, node):
-            return self.unknown(node, callee, *values, *named.values())
+            result = self.unknown(node, callee, *values, *named.values())
+            return self._sized(result, callee, values[0], node) if len(values) == 1 else result
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
         if result.facts:
@@ -216,6 +220,15 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         own = isinstance(node.func, ast.Attribute) or callee.key.op == "call"
         foreign = result.key.spread & LOCAL and not own
         return result._replace(facts=result.facts | {"foreign"}) if foreign else result
+
+    def _sized(self, result: Value, module: Value, given: Value, node: ast.Call) -> Value:
+        """Return what a module of torch gives for a tensor, with its shape if that is known."""
+        shapes = {shape_after(module.key, shape_of(given.key, self.keys, rank)) for rank in RANKS[:2]}
+        shape = shapes.pop()
+        if shapes or shape is None:
+            return result
+        sizes = self.keys.make("sequence", *map(self.keys.constant, shape))
+        return result._replace(key=self.keys.make(SIZED, *self.place(node), sizes, spread=result.key.spread))
 
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""
@@ -242,11 +255,15 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return Value(self.keys.local(OF_FILE, *self.place(node), path.key))
         return self._computed(name, [path])
 
-    def selected(self, owner: Value, node: ast.AST) -> Value:
-        """Return the elements of a tensor that fulfil a condition: their number is data of one rank."""
+    def selected(self, owner: Value, node: ast.AST, *, in_parts: bool = False) -> Value:
+        """Return the elements of a tensor that fulfil a condition: their number is data of one rank.
+
+        ``in_parts``: their places, one tensor for each dimension.
+        """
         if owner.key.is_constant or owner.key.op in SAME:
             return self.unknown(node, owner)
-        return Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
+        found = Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
+        return found._replace(obj=Generated(found)) if in_parts else found
 
 
 def _first(shape: Key) -> Key:

@@ -23,6 +23,7 @@ NOTED_FUNCTIONS = {
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
+    "torch.optim.swa_utils.update_bn",
     *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",

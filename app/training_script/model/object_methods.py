@@ -8,7 +8,7 @@ from .amounts import DISTINCT
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, TOUCHED, Key
-from .lengths import PAIR, keeps_rows, length
+from .lengths import ELEMENTWISE, PAIR, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
     FULL_TENSOR,
@@ -24,9 +24,11 @@ from .library_calls import (
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .names import CARRIED, Named, Values
 from .noted_calls import OTHER_FORWARD
+from .tensor_kinds import CAST, CASTS, MADE, PLACES, names_type
 from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Record, Table, Value
 
 SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
+OF_ANY_LENGTH = {"flatten", "view", "reshape", "squeeze", "unsqueeze", *ELEMENTWISE}
 OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
 RUNS_ASIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
@@ -65,7 +67,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in ("exists", "is_file", "is_dir") and not values:
             return self._exists(name, owner, node)
         if name in SELECTING_METHODS:
-            return self.selected(owner, node)
+            return self.selected(owner, node, in_parts="as_tuple" in named)
+        if owner.key.op == "selected" and name in OF_ANY_LENGTH:
+            return Value(owner.key, owner.facts & CARRIED)
         if name in ("get", "get_nowait") and "queue" in owner.facts:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
         if name in LISTING_METHODS and owner.key.spread & BY_RANK:
@@ -92,6 +96,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in ("clamp", "clamp_min"):
             bounds = [each.key for each in (*values, *named.values())]
             return Value(self.keys.make("max", owner.key, *bounds), owner.facts & CARRIED)
+        if (name in CASTS or name in ("to", "type")) and (typed := self._cast(owner, name, values, named)):
+            return typed
         if name in TRANSPARENT_METHODS:
             facts = owner.facts - OF_GRAPH if name == "detach" else owner.facts
             return Value(owner.key, facts, owner.obj if isinstance(owner.obj, Instance) else None)
@@ -126,7 +132,21 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         given = [each.key for each in (*values, *named.values())]
         if not owner.key.spread and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
+        if name in PLACES:
+            return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
         return self._opaque(owner, node, values, named)
+
+    def _cast(self, owner: Value, name: str, values: Values, named: Named) -> Value | None:
+        """Return a tensor in another type, if it is a new one or the type depends on the rank."""
+        given = named.get("dtype") or (values[0] if values else None)
+        to = self.keys.make("library", f"torch.{CASTS[name]}") if name in CASTS else given.key if given else None
+        if to is None or not names_type(to):
+            return None
+        key = owner.key
+        if to.spread & BY_RANK:
+            return owner._replace(key=self.keys.make(CAST, key, to))
+        is_typed = key.op == "call" and str(key.args[0]).removeprefix("torch.") in MADE | PLACES
+        return owner._replace(key=self.keys.make("call", *key.args, to)) if is_typed else None
 
     def _even_length(self, values: Values) -> Value | None:
         """Return the number of elements of the first of these values, if all ranks have as many."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from .amounts import SHUFFLED
 from .calls import CallEvaluator
 from .followed import known_functions
-from .keys import DIFFERS, Key
+from .keys import DIFFERS, LOCAL, Key
 from .names import MOST_NESTED, Named
 from .values import Either, Value, is_elements
 
@@ -21,6 +21,9 @@ class OrderEvaluator(CallEvaluator):
         key = named.get("key")
         if key is None or not node.args:
             return held
+        if key.key.op == "name" and key.key.args[-1] == "id":  # places in the memory of this process
+            order = self.keys.make(ORDER, *self.place(node), spread=LOCAL)
+            return held._replace(key=self.keys.make(SHUFFLED, held.key, order), obj=None)
         outside, self.items = self.items, []  # a key that communicates is called as often on all ranks
         each = ast.copy_location(ast.Call(func=node.func, args=node.args[:1], keywords=[]), node)
         known = known_functions(held)

@@ -11,6 +11,7 @@ from .values import Bound, FunctionRef, Value, is_elements
 
 GET_RANK = ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank")
 OF_NODE = ("torch.distributed.get_node_local_rank", "horovod.torch.local_rank")
+OF_GROUP = "the number of a rank in a group"
 STARTS = {"spawn", "start_processes"}
 
 
@@ -23,6 +24,8 @@ class RankEvaluator(NameEvaluator):
             group = named.get("group") or (values[0] if values else None)
             kind = "global" if group is None or group.key is self.keys.none else "group"
             return Value(self.keys.rank(kind, name))
+        if name == "torch.distributed.get_group_rank":
+            return Value(self.keys.make(OF_GROUP, *(each.key for each in (*values, *named.values()))))
         if name in OF_NODE or (name.startswith("horovod.") and name.endswith((".rank", ".local_rank"))):
             return Value(self.keys.rank("local" if name.endswith("local_rank") else "global", name))
         if name == "torch.cuda.device_count":

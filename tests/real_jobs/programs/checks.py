@@ -341,3 +341,97 @@ def sharded_save(names: Names) -> None:
 def bandit_rollouts(_: Names) -> None:
     first, second = of_both_ranks(printed("first"))
     assert first != second
+
+
+def row_parts(names: Names) -> None:
+    rows = torch.cat(of_both_ranks(names["mine"]))
+    assert len(rows) == len(rows.unique(dim=0)) == 64
+
+
+def late_wait(names: Names) -> None:
+    torch.manual_seed(0)
+    reference = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(reference.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        reference(torch.randn(16, 64)).square().mean().backward()
+        optimizer.step()
+    assert_close(names["model"], reference)
+
+
+def part_loaders(names: Names) -> None:
+    assert len({tuple(order) for order in names["orders"]}) == len(names["orders"])
+
+
+def averaged_norms(names: Names) -> None:
+    first, second = of_both_ranks(flat(each for each in names["averaged"].buffers() if each.is_floating_point()))
+    torch.testing.assert_close(first, second)
+
+
+def token_mean(names: Names) -> None:
+    tokens, mask = names["tokens"], names["mask"][:, 1:]
+    scores = names["model"](tokens[:, :-1]).transpose(1, 2)
+    losses = functional.cross_entropy(scores, tokens[:, 1:], reduction="none")
+    assert abs(((losses * mask).sum() / mask.sum()).item() - names["reported"]) < 1e-4
+
+
+def mean_perplexity(names: Names) -> None:
+    x, y = names["data"].tensors
+    assert abs(functional.cross_entropy(names["model"](x), y).exp().item() - names["reported"]) < 1e-4
+
+
+def sparse_gradients(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+
+
+def expert_gradients(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+
+
+def first_members(names: Names) -> None:
+    first, second = of_both_ranks(names["values"])
+    torch.testing.assert_close(first, second)
+
+
+def summed_hook(names: Names) -> None:
+    torch.manual_seed(0)
+    reference = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(reference.parameters(), 0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        reference(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    assert_close(names["model"], reference)
+
+
+def weighted_draws(names: Names) -> None:
+    first, second = of_both_ranks(torch.tensor(names["seen"]))
+    assert not torch.equal(first, second)
+
+
+def reused_stage(names: Names) -> None:
+    assert names["found"] == [0, 1, 2, 3, 4]
+
+
+def resumed_orders(names: Names) -> None:
+    assert len({tuple(order) for order in names["orders"]}) == len(names["orders"]) == 4
+
+
+def overflow_check(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
+
+
+def worker_stream(names: Names) -> None:
+    assert_seen_once(names["seen"], 32)
+
+
+def padded_tokens(names: Names) -> None:
+    reference, pad = names["build"](), names["PAD"]
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
+    for step in range(10):
+        ids = names["global_batch"](step)
+        optimizer.zero_grad()
+        scores = reference(ids[:, :-1]).flatten(0, 1)
+        functional.cross_entropy(scores, ids[:, 1:].flatten(), ignore_index=pad).backward()
+        optimizer.step()
+    assert_close(names["trained"], reference)

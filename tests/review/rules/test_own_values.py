@@ -455,7 +455,7 @@ SILENT = {
     "gradients that are changed": (
         "DW252",
         SAMPLED.format(
-            WRAPPED, "loss.backward()\n        for each in model.parameters():\n            each.grad.mul_(loss.item())"
+            WRAPPED, "loss.backward()\n        for each in model.parameters():\n            each.grad.mul_(0.5)"
         ),
     ),
     "a switch before the forward pass": ("DW253", SWITCHED.format(SWITCH, "pass")),

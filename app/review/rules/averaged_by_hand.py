@@ -1,0 +1,141 @@
+"""DW230, DW235 and DW255: gradients that a program averages by hand too early, too seldom, or twice."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import DIFFERS, Key, parts
+from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.several_ranks import SET_UP
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import is_optimizer
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import in_function_of, violation_at
+
+INIT = "torch.distributed.init_process_group"
+REDUCE = "torch.distributed.all_reduce"
+
+
+def by_hand(run: Run) -> list[Reach]:
+    """Return the reductions of gradients of a program without DDP."""
+    if not run.distributed or any(run.of(*(SET_UP - {INIT}))):
+        return []
+    return [reach for reach, fact in run.of(REDUCE) if _is_gradient(fact) and reach.several]
+
+
+def check_early(script: Script, run: Run) -> Iterator[Violation]:
+    """DW230: yield the reductions of gradients before the backward pass whose gradients the step then uses."""
+    reduced: Reach | None = None
+    behind = False  # a backward pass is behind the reduction
+    reduces = by_hand(run)
+    for reach in run.reached if reduces else ():
+        if any(reach is each for each in reduces):
+            reduced, behind = reach, False
+        elif reach.name == ".backward":
+            behind = reduced is not None
+        elif reach.name == ".step" and reduced and behind and reduced.loops[:1] == reach.loops[:1] and reach.loops:
+            again = [each for each in reduces if each is not reduced and each.loops[:1] == reach.loops[:1]]
+            if not again:
+                yield from violation_at(
+                    script,
+                    in_function_of(reduced, [reach]),
+                    f"the gradients are averaged before the backward pass of this step (line {reach.fact.site.line}): "
+                    "it uses those of one rank",
+                    0.85,
+                )
+                return
+
+
+def check_some(script: Script, run: Run) -> Iterator[Violation]:
+    """DW255: yield the conditions that leave gradients of some steps, or of some parameters, to each rank."""
+    reduces = by_hand(run)
+    steps = [reach for reach, fact in run.of(".step") if _is_of_optimizer(run, fact) and reach.loops]
+    for reach in reduces:
+        around = [step for step in steps if step.loops[:1] == reach.loops[:1]]
+        for condition in reach.conditions:
+            counts = any(part.op == "number" for part in parts(condition.test)) and not condition.test.spread & DIFFERS
+            if counts and around and all(condition not in step.conditions for step in around):
+                yield from violation_at(
+                    script,
+                    reach._replace(fact=_at(reach, condition.site)),
+                    "in some rounds the gradients are not averaged, and the optimizer steps in all of them (line "
+                    f"{around[0].fact.site.line}): the models of the ranks drift apart",
+                    0.8,
+                )
+                return
+        if len(reduces) == 1 and (test := _by_shape(script, reach)):
+            yield from violation_at(
+                script,
+                reach,
+                f"parameters are left out by their shape (line {test.lineno}), and each rank steps them by its own "
+                "gradients: the models of the ranks drift apart",
+                0.75,
+            )
+            return
+
+
+def _at(reach: Reach, site: object) -> Noted:
+    assert isinstance(reach.fact, Noted)
+    return reach.fact._replace(site=site)  # pyright: ignore[reportArgumentType]
+
+
+def _by_shape(script: Script, reach: Reach) -> ast.If | None:
+    """Return the condition around a reduction that asks how many dimensions a parameter has."""
+    if not script.is_here(reach) or not isinstance(reach.fact, Noted):
+        return None
+    owner = dotted_name(reach.fact.node.args[0]).partition(".")[0] if reach.fact.node.args else ""
+    at = script.source.parents.get(reach.fact.node)
+    while at is not None and not isinstance(at, ast.For):
+        if isinstance(at, ast.If) and not at.orelse and any(_asks_for_shape(node, owner) for node in ast.walk(at.test)):
+            return at
+        at = script.source.parents.get(at)
+    return None
+
+
+def _asks_for_shape(node: ast.AST, owner: str) -> bool:
+    name = dotted_name(node.func if isinstance(node, ast.Call) else node) if isinstance(node, ast.expr) else ""
+    return bool(owner) and name in (f"{owner}.dim", f"{owner}.ndim", f"{owner}.shape", f"{owner}.ndimension")
+
+
+def check_twice(script: Script, run: Run) -> Iterator[Violation]:
+    """DW235: yield the divisions of summed gradients of a loss that is divided by the number of ranks already."""
+    losses = [reach for reach, fact in run.of(".backward") if fact.owner and _is_divided(fact.owner.key)]
+    if not losses or not by_hand(run):
+        return
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.AugAssign(target=target, op=ast.Div(), value=number):
+                pass
+            case ast.Call(func=ast.Attribute(value=target, attr="div_"), args=[number]):
+                pass
+            case _:
+                continue
+        if dotted_name(target).endswith((".grad", ".grad.data")) and script.is_world_size(number):
+            line = losses[0].fact.site.line
+            yield Violation(
+                line=node.lineno,
+                column=node.col_offset + 1,
+                end_line=node.end_lineno or node.lineno,
+                message=f"the gradients are divided by the number of ranks, and so is their loss (line {line})",
+                confidence=0.8,
+                related=[RelatedPlace(path=script.source.path, line=line, message="the loss")],
+            )
+
+
+def _is_divided(loss: Key) -> bool:
+    """Return whether a loss is divided by the number of ranks."""
+    return loss.op == "binary" and loss.args[0] == "Div" and loss.args[2].op == "world"
+
+
+def _is_gradient(fact: Noted) -> bool:
+    given = argument(fact, 0, "tensor")
+    return given is not None and "gradient" in given.facts
+
+
+def _is_of_optimizer(run: Run, step: Noted) -> bool:
+    made = {
+        each.fact.result.key for each in run.reached if isinstance(each.fact, Noted) and is_optimizer(each.fact.name)
+    }
+    return step.owner is not None and step.owner.key in made

@@ -1,0 +1,107 @@
+"""DW447: gradients that a program reduces by hand where they are not None, of layers that the data of a rank choose."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.keys import DIFFERS, LOCAL
+from ...training_script.model.library_calls import GENERATORS
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below, walk
+from ...training_script.syntax import last_name
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+
+COLLECTIONS = ("ModuleDict", "ModuleList")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the reductions under ``grad is not None``, if ranks may use other layers in one step."""
+    if not run.distributed or run.function is not None or "all_reduce" not in script.source.text:
+        return
+    tests = [
+        node
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, ast.If) and _asks_for_gradient(node, script.source.parents.get(node))
+    ]
+    chosen = _chosen_layer(script) if tests else None
+    drawn = [fact for reach, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL and script.is_here(reach)]
+    if chosen is not None and len(drawn) == 1:
+        yield Violation(
+            line=drawn[0].site.line,
+            column=drawn[0].site.column,
+            end_line=drawn[0].site.end_line,
+            message="each rank draws from numbers of its own, which choose a layer (line "
+            f"{chosen.lineno}): the ranks reduce the gradients of different ones (line {tests[0].lineno})",
+            confidence=0.75,
+            related=[RelatedPlace(path=script.source.path, line=tests[0].lineno, message="reduced from here on")],
+        )
+        return
+    for test in tests if chosen is not None else ():
+        assert chosen is not None
+        yield Violation(
+            line=test.lineno,
+            column=test.col_offset + 1,
+            end_line=test.test.end_lineno or test.lineno,
+            message="ranks that used other layers in this step have other gradients (the data decide in line "
+            f"{chosen.lineno}): they reduce different ones, or different numbers of them",
+            confidence=0.75,
+            related=[RelatedPlace(path=script.source.path, line=chosen.lineno, message="a layer is chosen here")],
+        )
+
+
+def _asks_for_gradient(test: ast.If, loop: ast.AST | None) -> bool:
+    """Return whether a condition leads the parameters with a gradient to a reduction."""
+    match test.test:
+        case ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return _reduces(test)
+        case ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            return any(isinstance(stmt, ast.Continue) for stmt in test.body) and loop is not None and _reduces(loop)
+        case _:
+            return False
+
+
+def _reduces(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) and last_name(each.func) == "all_reduce" for each in walk(node))
+
+
+def _chosen_layer(script: Script) -> ast.expr | None:
+    """Return the place in a forward pass at which data of one rank choose a layer."""
+    for cls in nodes_below(script.source.tree):
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        held = {
+            target.attr
+            for node in walk(cls)
+            if isinstance(node, ast.Assign) and last_name(node.value) in COLLECTIONS
+            for target in node.targets
+            if isinstance(target, ast.Attribute)
+        }
+        forward = next(
+            (each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name == "forward"), None
+        )
+        for node in walk(forward) if forward else ():
+            match node:
+                case ast.Subscript(value=ast.Attribute(attr=name), slice=ast.expr() as index) if name in held:
+                    if (key := script.evaluated.value(index)) is not None and key.spread & DIFFERS:
+                        return node
+                case ast.IfExp(test=test) | ast.If(test=test) if _calls_layers(node):
+                    if (key := script.evaluated.value(test)) is not None and key.spread & DIFFERS:
+                        return test
+                case _:
+                    pass
+    return None
+
+
+def _calls_layers(choice: ast.If | ast.IfExp) -> bool:
+    """Return whether both sides of a condition do not compute with the same attributes of the model."""
+
+    def layers(arm: "list[ast.stmt] | ast.expr") -> set[str]:
+        nodes = (node for part in (arm if isinstance(arm, list) else [arm]) for node in walk(part))
+        calls = (node.func for node in nodes if isinstance(node, ast.Call))
+        return {
+            each.attr
+            for each in calls
+            if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self"
+        }
+
+    return layers(choice.body) != layers(choice.orelse)

@@ -1,0 +1,39 @@
+"""DW448: collectives of the group of all ranks in a thread, while the program makes others."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.collectives import collective_name
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below, walk
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the threads whose function makes a collective in the group that the rest of the program uses."""
+    if not run.distributed or run.function is not None or "Thread" not in script.source.text:
+        return
+    functions = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.FunctionDef)]
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.Call) or script.names.qualified(node.func) != "threading.Thread":
+            continue
+        target = next((each.value for each in node.keywords if each.arg == "target"), None)
+        started = [each for each in functions if isinstance(target, ast.Name) and each.name == target.id]
+        for function in started:
+            inner = next((each for each in walk(function) if _communicates(script, each)), None)
+            others = [each for each in run.reached if "backward" in each.name and each.several]
+            if isinstance(inner, ast.Call) and others:
+                yield Violation(
+                    line=node.lineno,
+                    column=script.source.column(node),
+                    end_line=node.end_lineno or node.lineno,
+                    message=f"this thread makes collectives (line {inner.lineno}) while the program makes others in "
+                    "the same group: each rank begins them in an order of its own",
+                    confidence=0.8,
+                    related=[RelatedPlace(path=script.source.path, line=inner.lineno, message="a collective there")],
+                )
+
+
+def _communicates(script: Script, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and collective_name(node, script.names) is not None

@@ -1,0 +1,158 @@
+"""Types and shapes of tensors, as far as a program writes them out."""
+
+from .keys import Key, Keys, Rank
+from .lengths import Member, number, truth
+
+Shape = tuple[int | None, ...]
+FLOAT, WHOLE, TRUTH = "float32", "int64", "bool"
+# Functions of torch by the type of what they make without ``dtype``, all but the last with a shape as they are given.
+SHAPED: dict[str, str] = dict.fromkeys(["zeros", "ones", "empty", "rand", "randn"], FLOAT)
+OF_NUMBERS = {"randint": WHOLE, "randperm": WHOLE, "full": None, "arange": None, "tensor": None}
+LIKE = {"zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"}
+PLACES = {"argmax", "argmin", "argsort"}
+MADE = {*SHAPED, *OF_NUMBERS}
+CASTS = {"float": FLOAT, "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": WHOLE, "int": "int32"}
+ALIASES = {"float": FLOAT, "double": "float64", "half": "float16", "long": WHOLE, "int": "int32", "short": "int16"}
+TYPES = {FLOAT, "float64", "float16", "bfloat16", WHOLE, "int32", "int16", "int8", "uint8", TRUTH}
+CAST = "cast"  # to a type that depends on the rank
+SIZED = "sized"  # a result whose shape is known
+# Modules that keep the shape of what they get.
+SAME_SHAPE = {"ReLU", "GELU", "Tanh", "Sigmoid", "SiLU", "Dropout", "LayerNorm", "Identity", "LeakyReLU", "Softmax"}
+
+
+def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
+    """Return the type of the elements of a tensor on a rank, None if it is not written out."""
+    match key.op, key.args:
+        case "if", (test, then, other):
+            held = truth(keys.specialise(test, rank), _member(rank))
+            first, second = (type_of(each, keys, rank) for each in (then, other))
+            return first if held or first == second else second if held is False else None
+        case "cast", (_, Key() as to):
+            return _written(keys.specialise(to, rank))
+        case "call", (str() as name, *given) if name.startswith("torch."):
+            return _of_call(name.removeprefix("torch."), given, keys, rank)
+        case "rows" | "item" | "element", (held, *_) if key.op != "rows" or key.args[1] not in PLACES:
+            return type_of(held, keys, rank) if key.op != "rows" or key.args[1] != "mean" else None
+        case _:
+            return None
+
+
+def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
+    """Return the shape of a tensor on a rank, None for a dimension that does not follow, or for all."""
+    key = keys.specialise(key, rank)
+    member = _member(rank)
+    match key.op, key.args:
+        case "if", (test, then, other):
+            held = truth(test, member)
+            first, second = (shape_of(each, keys, rank) for each in (then, other))
+            return first if held or first == second else second if held is False else None
+        case "cast", (held, _):
+            return shape_of(held, keys, rank)
+        case "sized", (*_, Key(op="sequence", args=sizes)):
+            return tuple(number(each, member) for each in sizes)
+        case "element", (held, *_):
+            whole = shape_of(held, keys, rank)
+            return whole[1:] if whole and len(whole) > 1 else None
+        case "call", (str() as name, *given) if name.startswith("torch."):
+            return _shape_of_call(name.removeprefix("torch."), given, keys, rank)
+        case _:
+            return None
+
+
+def _member(rank: Rank) -> Member:
+    return Member(rank.rank, rank.world_size)
+
+
+def _written(key: Key) -> str | None:
+    """Return the type that an argument names."""
+    if key.op != "library":
+        return None
+    name = str(key.args[0]).removeprefix("torch.")
+    return name if name in TYPES else ALIASES.get(name)
+
+
+def names_type(key: Key) -> bool:
+    """Return whether a value is a type of torch on each rank, whichever a condition chooses."""
+    if key.op == "if":
+        return all(map(names_type, key.args[1:]))
+    return _written(key) is not None
+
+
+def _of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> str | None:
+    types = [each for each in map(_written, given) if each]
+    if types:
+        return types[-1]
+    if any(each.op not in ("constant", "sequence", "call", "library", "world", "length", "binary") for each in given):
+        return None if name not in SHAPED and name not in PLACES else SHAPED.get(name, WHOLE)
+    if name in SHAPED:
+        return SHAPED[name]
+    if name in PLACES or OF_NUMBERS.get(name):
+        return WHOLE
+    if name in LIKE and given:
+        return type_of(given[0], keys, rank)
+    if name == "full" and len(given) > 1:
+        return _of_numbers(given[1])
+    if name == "arange" and all(each.is_constant for each in given):
+        return FLOAT if any(isinstance(each.value, float) for each in given) else WHOLE
+    return _of_numbers(given[0]) if name == "tensor" and given else None
+
+
+def _of_numbers(held: Key) -> str | None:
+    """Return the type of a tensor of numbers that are written out."""
+    if held.op == "sequence":
+        kinds = {_of_numbers(each) for each in held.args}
+        if None in kinds or not kinds:
+            return None
+        return FLOAT if FLOAT in kinds else WHOLE if WHOLE in kinds else TRUTH
+    if not held.is_constant:
+        return None
+    return {bool: TRUTH, int: WHOLE, float: FLOAT}.get(type(held.value))
+
+
+def _shape_of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> Shape | None:
+    member = _member(rank)
+    if name in LIKE or name in ("clone", "relu", "nn.functional.relu"):
+        return shape_of(given[0], keys, rank) if given else None
+    if name in SHAPED or name == "full" or name == "randint":
+        place = 0 if name != "randint" else 2 if len(given) > 2 and given[2].op == "sequence" else 1
+        sizes = given[place : place + 1] if name in ("full", "randint") else given
+        if sizes and sizes[0].op == "sequence":
+            return tuple(number(each, member) for each in sizes[0].args)
+        counts = [each for each in sizes if _may_be_size(each)]
+        return tuple(number(each, member) for each in counts) if len(counts) == len(sizes) and counts else None
+    if name == "randperm" and given:
+        return (number(given[0], member),)
+    if name == "tensor" and given:
+        return _shape_of_numbers(given[0])
+    return None
+
+
+def _may_be_size(key: Key) -> bool:
+    return (key.is_constant and type(key.value) is int) or key.op in ("world", "rank", "binary", "length", "attribute")
+
+
+def _shape_of_numbers(held: Key) -> Shape | None:
+    if held.op != "sequence":
+        return () if held.is_constant and isinstance(held.value, int | float) else None
+    inner = {_shape_of_numbers(each) for each in held.args}
+    if len(inner) != 1 or None in inner:
+        return None
+    (below,) = inner
+    return None if below is None else (len(held.args), *below)
+
+
+def shape_after(module: Key, given: Shape | None) -> Shape | None:
+    """Return the shape of what a module of torch makes of a tensor."""
+    if given is None or module.op != "call":
+        return None
+    name = str(module.args[0]).removeprefix("torch.nn.")
+    if name == "Sequential":
+        for each in module.args[1:]:
+            given = shape_after(each, given)
+        return given
+    if name in SAME_SHAPE:
+        return given
+    if name == "Linear" and len(module.args) > 2 and given:
+        out = module.args[2]
+        return (*given[:-1], out.value if out.is_constant and type(out.value) is int else None)
+    return None
