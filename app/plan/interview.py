@@ -153,7 +153,7 @@ def _answer(label: str, fields: Values, values: Values, machine: form_fields.For
     try:
         request = form_fields.request_from_form({**values, **fields}, machine)
         best = plan_answer.make_answer(request).rows[0]
-        return Choice(label, f"{summary.strategy_label(best)}: {_figure(best)}", fields)
+        return Choice(label, f"{best.candidate.full_name}: {_figure(best)}", fields)
     except UserError as error:
         return Choice(label, error.message, fields)
 

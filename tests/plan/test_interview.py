@@ -51,7 +51,7 @@ class TestAnswers:
                 best = rows(**answer.fields)[0]
                 assert summary.speed_text(best) in answer.figure
                 assert "of 79 GiB on each GPU" in answer.figure
-                assert answer.figure.startswith(summary.strategy_label(best))
+                assert answer.figure.startswith(best.candidate.full_name)
 
     @pytest.mark.parametrize(("length", "starts"), [("4096", "too slow in practice"), ("1048576", "does not fit")])
     def test_what_does_not_work_says_so(self, length: str, starts: str) -> None:

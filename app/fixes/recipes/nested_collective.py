@@ -35,7 +35,7 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
     collective = report.verdict.collective or "the collective"
     calls = [_place(each, files) for each in frames[inner + 1 :]]
     chain = f" It calls {collective} at {calls[-1].shown}." if calls else ""
-    ranks = rank_ranges(through)
+    ranks = rank_ranges(list(through))
     guard = _guard(files, branch, frame)
     called = frames[inner + 1].function.rpartition(".")[2] if calls else collective
     narrowed = _without_rank(guard, branch, frame, called, file) if guard else None
