@@ -78,9 +78,10 @@ LOSS_BYTES, FUSED_LOSS_BYTES = 32.0, 8.0
 # Share that torch's checkpoint recomputes: all but the block's last product, as it stops early (the default since 2.1
 # without re-entering), and with a selective policy every second product (torchtitan's).
 SELECTIVE = 0.5
-# Memory passes of an optimizer: in one kernel at 0.7 of the bandwidth, or in many that move 80 bytes for its 28
+# Memory passes of Adam: in one kernel at 0.7 of the bandwidth, or in many that move 80 bytes for its 28
 # (measured on an H200, docs/gpu-runs.md).
 STEP_PASSES = {"fused": 1.4, "foreach": 4.0}
+OTHER_STEP_PASSES = 2.0  # of an optimizer with fewer operations than Adam
 # Memory passes of an activation function in elementary operations, over the tensors that it saves (counted like those
 # of a block): forward and backward.
 WRITTEN_OUT_PASSES = 6.0, 10.0
@@ -310,5 +311,7 @@ def _step_s(setting: TrainingSetup, memory: float) -> float:
     if strategy.steps_on_host:
         return 0.0
     shard = trained_params(setting) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
-    passes = 1.0 if strategy.kind == "deepspeed" else STEP_PASSES.get(train.optimizer_impl or "foreach", 1.0)
+    written = "fused" if strategy.kind == "deepspeed" else train.optimizer_impl or "foreach"
+    is_adam = train.optimizer in ("adamw", "adam")
+    passes = STEP_PASSES[written] if is_adam or written == "fused" else OTHER_STEP_PASSES
     return passes * shard * optimizer_step_bytes(setting) / memory
