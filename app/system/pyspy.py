@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -37,15 +38,27 @@ class SpyThread(msgspec.Struct):
 
 
 def pyspy_path() -> str:
-    """Return the path of py-spy in our own environment, or else on the PATH.
+    """Return the path of py-spy next to our interpreter, where its package was installed, or else on the PATH.
+
+    ``pip install --user`` and ``--target`` install programs into other directories than that of the interpreter.
 
     Raises:
         InspectionError: py-spy is missing.
     """
     directory = str(Path(sys.executable).parent)
-    if found := shutil.which("py-spy", path=directory) or shutil.which("py-spy"):
-        return found
+    for place in (directory, _installed_in(), None):
+        if place != "" and (found := shutil.which("py-spy", path=place)):
+            return found
     raise InspectionError(f"py-spy is missing from {directory}", "install ddpwizard again with its dependencies")
+
+
+def _installed_in() -> str:
+    """Return the directory of the program that the package py-spy has installed, or an empty string."""
+    try:
+        files = metadata.distribution("py-spy").files or []
+    except metadata.PackageNotFoundError:
+        return ""
+    return next((str(Path(str(file.locate())).parent) for file in files if file.name == "py-spy"), "")
 
 
 def parse_threads(text: str) -> list[SpyThread]:

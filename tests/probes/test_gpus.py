@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.evidence import Check
+from ddpwizard.app.hardware.gpu_catalog import find_gpu, get_gpu
 from ddpwizard.app.probes import gpus
 from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.probes.isolated import ChildRequest
 from ddpwizard.app.probes.nvml import read_nvml
 from ddpwizard.app.snapshot import EnvSection, GpuSection, Snapshot
+from ddpwizard.app.text.units import GIB
 from helpers.nvml_stub import StubNvml
 from msgspec.structs import replace
 
@@ -62,6 +64,15 @@ class TestReading:
         assert (first.name, first.pci_id) == ("NVIDIA H100 80GB HBM3", "00000000:19:00.0")
         assert first.memory_used_bytes == 1 << 20, "what the driver keeps for itself is not in use"
         assert (first.ecc_uncorrected, first.throttle, first.compute_mode, first.mig) == (0, [], "default", False)
+
+    def test_recorded_machine(self, processes: list[subprocess.Popen[bytes]]):
+        pid = start(processes)
+        (gpu,) = look_at("h200-virtual-machine", {"program": pid}).gpus
+        assert (gpu.name, gpu.nvlinks, gpu.mig, gpu.throttle) == ("NVIDIA H200", 0, False, [])
+        assert [process.pid for process in gpu.processes] == [pid]
+        context_bytes = (gpu.processes[0].used_bytes or 0) - (1 << 30)
+        assert 0 < context_bytes < gpu.memory_used_bytes - (1 << 30) < 1 << 30
+        assert find_gpu(gpu.name, gpu.memory_total_bytes / GIB) == get_gpu("H200")
 
     def test_unsupported_values_are_none(self):
         section = look_at("old-driver")

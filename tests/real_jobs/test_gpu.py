@@ -49,6 +49,7 @@ print("dumped", flush=True)
 while True:
     x = x * 1.0
     torch.cuda.synchronize()
+    print("step", flush=True)
 """
 
 

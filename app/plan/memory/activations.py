@@ -96,6 +96,30 @@ def loops_over_experts(train: TrainingOptions) -> bool:
     return bool(train.torch) and [int(part) for part in re.findall(r"\d+", train.torch or "")[:2]] < [2, 9]
 
 
+def casts_no_experts(setting: TrainingSetup) -> bool:
+    """Return whether experts compute in fp32 under autocast.
+
+    The grouped product is not one of the operations that autocast casts, and transformers casts its input to the
+    precision of the weights (``integrations/moe.py``; seen on an H200 with torch 2.11).
+    """
+    return bool(setting.model.experts) and uses_autocast(setting) and not loops_over_experts(setting.train)
+
+
+def keeps_scores(setting: TrainingSetup) -> bool:
+    """Return whether attention saves its scores: eager attention, and fused attention with grouped heads in fp32.
+
+    PyTorch has no fused kernel for that and computes it in operations of its own (seen on an H200 with torch 2.11).
+    """
+    model, train = setting.model, setting.train
+    grouped = bool(model.kv_heads) and model.kv_heads != model.heads
+    return train.attention == "eager" or (train.dtype == "fp32" and grouped)
+
+
+def _inner_width_bytes(setting: TrainingSetup) -> int:
+    """Return the bytes per element of the feed-forward part."""
+    return 4 if casts_no_experts(setting) else compute_dtype_bytes(setting.train)
+
+
 def residual_stream_bytes(setting: TrainingSetup) -> int:
     """Return the bytes per element of the residual stream, which autocast leaves in fp32."""
     return 4 if uses_autocast(setting) else compute_dtype_bytes(setting.train)
@@ -232,11 +256,16 @@ def _middle_bytes(setting: TrainingSetup) -> float:
     saves more: GELU three tensors, which autocast computes in fp32, as it does powers.
     """
     model, train = setting.model, setting.train
-    written = block_layout(model)
     needed = 3 if has_gated_mlp(model) else 1
     output = 0 if train.lora or model.mlp == "relu" else 1
-    more = written.inner * (residual_stream_bytes(setting) if written.inner_fp32 else compute_dtype_bytes(train))
-    return (model.intermediate or 0) * ((needed + output) * compute_dtype_bytes(train) + more)
+    return (model.intermediate or 0) * (needed + output) * _inner_width_bytes(setting) + written_out_bytes(setting)
+
+
+def written_out_bytes(setting: TrainingSetup) -> float:
+    """Return the bytes per token saved for an activation function that is written in elementary operations."""
+    layout = block_layout(setting.model)
+    width = residual_stream_bytes(setting) if layout.inner_fp32 else compute_dtype_bytes(setting.train)
+    return float((setting.model.intermediate or 0) * layout.inner * width)
 
 
 def _masks_bytes(setting: TrainingSetup, crosses: bool) -> float:
@@ -259,7 +288,7 @@ def _experts_bytes(setting: TrainingSetup) -> float:
     The inner tensors of experts are in ``intermediate``, which counts those that a token passes through.
     """
     model = setting.model
-    return 2 * (model.experts_per_token or 0) * (model.hidden or 0) * compute_dtype_bytes(setting.train)
+    return 2 * (model.experts_per_token or 0) * (model.hidden or 0) * _inner_width_bytes(setting)
 
 
 def _compiled_bytes(setting: TrainingSetup) -> float:
@@ -286,13 +315,13 @@ def _adapters_bytes(setting: TrainingSetup) -> float:
 
 
 def _scores_bytes(setting: TrainingSetup, group: LayerGroup) -> float:
-    """Return the bytes per token of attention scores: ``heads * seq_len`` unless attention is fused.
+    """Return the bytes per token of attention scores: ``heads * seq_len`` if they are saved.
 
     Saved are the softmax, in fp32 under autocast and in many models of transformers, and its 16-bit copy for the
     product; with dropout also its mask and output; and the tanh of capped scores.
     """
     train, written = setting.train, block_layout(setting.model)
-    if train.attention != "eager":
+    if not keeps_scores(setting):
         return 0.0
     width = compute_dtype_bytes(train)
     softmax = _softmax_bytes(setting)
@@ -383,10 +412,8 @@ def activation_gradient_term(setting: TrainingSetup) -> Term:
         if train.lora and has_gated_mlp(model)
         else 2 * inner + 2 * hidden * (1 if has_gated_mlp(model) else 0)
     )
-    scores = (
-        2 * _softmax_bytes(setting) * (model.heads or 0) * (train.seq_len or 0) if train.attention == "eager" else 0
-    )
-    width = Factor(max(elements * compute_dtype_bytes(train), scores), "bytes")
+    scores = 2 * _softmax_bytes(setting) * (model.heads or 0) * (train.seq_len or 0) if keeps_scores(setting) else 0
+    width = Factor(max(elements * _inner_width_bytes(setting), scores), "bytes")
     return term("temporaries", "gradients inside a block", Factor(batch_tokens(train), "tokens"), width)
 
 

@@ -8,10 +8,25 @@ from functools import lru_cache
 
 from ...text.units import GIB, MIB
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
-from ..model.parameter_counts import block_params, embedding_params, kv_width, largest_matrix, trained_params
+from ..model.parameter_counts import (
+    block_params,
+    embedding_params,
+    expert_params,
+    kv_width,
+    largest_matrix,
+    trained_params,
+)
 from ..model.parameters import EMBEDDING, HEAD, ROOT, Parameter, Unit
 from ..types import TrainingSetup
-from .activations import compute_dtype_bytes, logits_terms, recomputes_activations, uses_autocast
+from .activations import (
+    COPIES,
+    FP32_LOGITS_COPIES,
+    casts_no_experts,
+    compute_dtype_bytes,
+    logits_terms,
+    recomputes_activations,
+    uses_autocast,
+)
 from .formula import Factor, Term, ranks, term, total_bytes
 from .model_states import shard_counts, sharing_ranks, splits_rows, units_of
 from .token_counts import layer_tokens
@@ -22,7 +37,9 @@ DEEPSPEED_PREFETCH = 5e7  # stage3_prefetch_bucket_size
 DEEPSPEED_SUB_GROUP = 1e9  # elements per optimizer step of stage 3
 STEP_COPIES = 1.0  # copies of its shard that foreach Adam makes: the square root (torch 2.13; 2.1 in Lightning's table)
 LOOP_TENSORS = 3  # copies of its largest tensor that the for-loop Adam makes (torch 2.13), also in the backward pass
-ADAFACTOR_TENSORS = 2  # in fp32: the squared gradient and the update (transformers' Adafactor)
+ADAFACTOR_TENSORS = (
+    2  # in fp32: the squared gradient and the update (transformers' Adafactor), and copies of 16-bit ones
+)
 CONTEXT_BYTES = 1.0 * GIB  # CUDA context (0.5 to 1.3 GiB observed)
 CUBLAS_BYTES = 32 * MIB  # its workspace
 # Bytes per unpacked weight: its 16-bit copy, and the temporaries in which 4-bit values are shifted and scaled
@@ -289,7 +306,9 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
         return temporary("gradients in fp32", 4, trained, *ranks(over))
     largest = min(shard, _largest_trained(setting) / over)
     if train.optimizer == "adafactor":
-        return temporary("temporaries of the largest tensor", ADAFACTOR_TENSORS * 4, largest)
+        per = bytes_per_parameter(train)
+        tensors = ADAFACTOR_TENSORS + (per.weight < 4) + (per.grad < 4)
+        return temporary("temporaries of the largest tensor", tensors * 4, largest)
     if train.optimizer_impl == "fused" or train.optimizer not in ("adamw", "adam"):
         return ()
     width = bytes_per_parameter(train).weight
@@ -320,13 +339,29 @@ def autocast_terms(setting: TrainingSetup) -> Terms:
     """Return the 16-bit copies of fp32 weights that are kept during the forward pass.
 
     torch.autocast keeps copies of trained weights, each product one of a frozen weight unless it is recomputed.
-    Quantised weights have none.
+    Quantised weights have none, and experts neither if it does not cast them.
     """
     if not uses_autocast(setting):
         return ()
     frozen_have_none = setting.train.quant or recomputes_activations(setting.train)
     copied = trained_params(setting.model, setting.train) if frozen_have_none else setting.model.params
+    if casts_no_experts(setting):
+        copied = max(0.0, copied - expert_params(setting.model))
     return (_buffer("16-bit copies of autocast", copied, "weights", 2),)
+
+
+def autocast_at_loss_terms(setting: TrainingSetup) -> Terms:
+    """Return what those copies add to the peak of the loss.
+
+    Recomputed blocks save none of them: they are freed when the forward pass ends, before an eager loss has its last
+    copy of the logits.
+    """
+    copies = autocast_terms(setting)
+    if not copies or not recomputes_activations(setting.train) or setting.train.loss not in (None, "eager"):
+        return copies
+    logits = [each for each in logits_terms(setting) if each.what == COPIES["eager"]]
+    more = total_bytes(copies) - total_bytes(logits) / FP32_LOGITS_COPIES["eager"]
+    return (term("buffers", "16-bit copies of autocast, beyond the logits", Factor(more, "MiB")),) if more > 0 else ()
 
 
 def dequantized_terms(setting: TrainingSetup) -> Terms:

@@ -16,7 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from ...hardware.gpu_catalog import GpuSpec
-from ..memory.activations import block_activation_bytes, compute_dtype_bytes, loops_over_experts, uses_autocast
+from ..memory.activations import (
+    block_activation_bytes,
+    casts_no_experts,
+    compute_dtype_bytes,
+    loops_over_experts,
+    uses_autocast,
+    written_out_bytes,
+)
 from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
@@ -25,6 +32,7 @@ from ..model.parameter_counts import (
     adapter_widths,
     attention_width,
     block_layout,
+    expert_params,
     has_gated_mlp,
     is_encoder_decoder,
     kv_width,
@@ -70,7 +78,16 @@ LOSS_BYTES, FUSED_LOSS_BYTES = 32.0, 8.0
 # Share that torch's checkpoint recomputes: all but the block's last product, as it stops early (the default since 2.1
 # without re-entering), and with a selective policy every second product (torchtitan's).
 SELECTIVE = 0.5
-STEP_PASSES = {"fused": 1.0, "foreach": 2.0}  # memory passes of an optimizer: in one kernel, or in many
+# Memory passes of Adam: in one kernel at 0.7 of the bandwidth, or in many that move 80 bytes for its 28
+# (measured on an H200, docs/gpu-runs.md).
+STEP_PASSES = {"fused": 1.4, "foreach": 4.0}
+OTHER_STEP_PASSES = 2.0  # of an optimizer with fewer operations than Adam
+# Memory passes of an activation function in elementary operations, over the tensors that it saves (counted like those
+# of a block): forward and backward.
+WRITTEN_OUT_PASSES = 6.0, 10.0
+# Products with rows that are no multiple of 16 bytes use kernels for any alignment: 123 TFLOP/s on an H200, for the
+# vocabulary of GPT-2.
+ALIGNED, UNALIGNED_TFLOPS = 8, 123.0
 
 
 class ComputeCost(NamedTuple):
@@ -93,7 +110,8 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     memory = gpu.memory_gbps * 1e9
     products, attention = matmul_flops(setting), attention_flops(setting)
     layers = float(model.layers or 0)
-    kept = layers * block_activation_bytes(on_rank)
+    written = layers * batch_tokens(on_rank.train) * (0.0 if setting.train.compile else written_out_bytes(on_rank))
+    kept = layers * block_activation_bytes(on_rank) - written
     loss = target_tokens(setting) * (model.vocab or 0) * _loss_bytes(setting.train) / 3
     work = _block_work(setting)
     weights = _weight_bytes(setting)
@@ -106,10 +124,12 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     scaled = tokens * _product_inputs(model) * FP8_CAST_BYTES if setting.train.fp8 else 0.0
     adapters = tokens * _adapter_bytes(setting)
     forward = products / fast + attention / (rate * ATTENTION_SHARE)
-    forward += (kept * work.forward_passes + loss + weights + cast + scaled + operands + adapters) / memory
+    of_written = written * WRITTEN_OUT_PASSES[0]
+    forward += (kept * work.forward_passes + of_written + loss + weights + cast + scaled + operands + adapters) / memory
     backward = products * (1 + trained + again) / fast
     backward += ((2 + again) * scaled + (1 + trained + again) * operands + (2 + again) * adapters) / memory
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
+    backward += (written * WRITTEN_OUT_PASSES[1] + of_written * again_kept) / memory
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
     models = forward_models(setting.train)
@@ -167,11 +187,21 @@ def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None
 
 
 def _products_rate(setting: TrainingSetup, gpu: GpuSpec, rate: float) -> float:
-    """Return the rate of all products if those of blocks are in fp8; the head stays in 16 bit."""
-    if not setting.train.fp8 or not gpu.fp8_tflops:
-        return rate
-    in_blocks = _in_blocks(setting.model)
-    return 1 / (in_blocks / (gpu.fp8_tflops * 1e12 * gpu.steady_share) + (1 - in_blocks) / rate)
+    """Return the rate of all products if those of blocks are in fp8, of experts in fp32, or of a head unaligned."""
+    model, train = setting.model, setting.train
+    in_blocks = _in_blocks(model)
+    in_experts = _in_experts(model) if casts_no_experts(setting) else 0.0
+    of_blocks = gpu.fp8_tflops * 1e12 * gpu.steady_share if train.fp8 and gpu.fp8_tflops else rate
+    is_unaligned = (model.vocab or 0) % ALIGNED and train.dtype != "fp32" and "no LM head" not in model.note
+    of_head = min(rate, UNALIGNED_TFLOPS * 1e12) if is_unaligned else rate
+    of_experts = gpu.fp32_tflops * 1e12 * gpu.steady_share
+    return 1 / ((in_blocks - in_experts) / of_blocks + in_experts / of_experts + (1 - in_blocks) / of_head)
+
+
+def _in_experts(model: Model) -> float:
+    """Return the share of the products that experts have."""
+    used = expert_params(model) * (model.experts_per_token or 1) / (model.experts or 1)
+    return min(_in_blocks(model), used / (model.active_params or model.params))
 
 
 def _product_inputs(model: Model) -> float:
@@ -281,5 +311,7 @@ def _step_s(setting: TrainingSetup, memory: float) -> float:
     if strategy.steps_on_host:
         return 0.0
     shard = trained_params(setting.model, setting.train) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
-    passes = 1.0 if strategy.kind == "deepspeed" else STEP_PASSES.get(train.optimizer_impl or "foreach", 1.0)
+    written = "fused" if strategy.kind == "deepspeed" else train.optimizer_impl or "foreach"
+    is_adam = train.optimizer in ("adamw", "adam")
+    passes = STEP_PASSES[written] if is_adam or written == "fused" else OTHER_STEP_PASSES
     return passes * shard * optimizer_step_bytes(setting) / memory

@@ -23,7 +23,16 @@ from .outside_collectives import (
 )
 from .progress import display_state, has_progressed, still_at_one_place, still_for_s
 from .starved_queue import starved_queue
-from .wait_reasons import CLIENTS, HOLDS_GIL, WAITS_FOR_CHILD, WAITS_FOR_NETWORK, WAITS_FOR_QUEUE, WaitReason
+from .wait_reasons import (
+    CLIENTS,
+    HOLDS_GIL,
+    WAITS_FOR_CHILD,
+    WAITS_FOR_GPU,
+    WAITS_FOR_NETWORK,
+    WAITS_FOR_QUEUE,
+    WaitReason,
+    is_idle,
+)
 
 GPU_MARK = re.compile(r"\.(item|cpu|tolist|numpy|synchronize)\(")
 GPU_QUEUE = "work queued on the GPU"
@@ -79,10 +88,41 @@ def rank_states(observed: Observation, sources: ScriptFiles) -> list[RankState]:
             _dead_rank_state(state) if is_leftover else state
             for state, is_leftover in zip(found, leftover, strict=True)
         ]
+    found = _moved_by_output(found)
     present = {state.rank for state in found}
     elsewhere = ranks_on_uninspected_hosts(observed)
     found += [_absent_rank_state(job, rank, rank in elsewhere) for rank in range(job.world_size) if rank not in present]
     return sorted(found, key=lambda state: state.rank)
+
+
+def _moved_by_output(states: list[RankState]) -> list[RankState]:
+    """Return the states, with progress for ranks that wait for the GPU at a place where one of them prints.
+
+    Such a wait is the same call in each sample if it takes most of a step. A rank whose GPU never finishes prints
+    nothing meanwhile, and neither do its peers.
+    """
+    places = {state.place for state in states if _waits_for_gpu(state) and _prints(state)}
+    moved = [_waits_for_gpu(state) and state.place in places for state in states]
+    return [
+        msgspec.structs.replace(
+            state, has_progressed=True, row=msgspec.structs.replace(state.row, state="running", since_s=None)
+        )
+        if has_moved
+        else state
+        for state, has_moved in zip(states, moved, strict=True)
+    ]
+
+
+def _waits_for_gpu(state: RankState) -> bool:
+    return not state.has_progressed and (state.via == GPU_QUEUE or state.wait_reason == WAITS_FOR_GPU)
+
+
+def _prints(state: RankState) -> bool:
+    """Return whether the process wrote something between its last samples, with no other Python thread at work."""
+    samples = state.observed.samples[-2:] if state.observed else []
+    if len(samples) < 2 or samples[-1].written_bytes == samples[0].written_bytes:
+        return False
+    return all(is_idle(thread.frames) for sample in samples for thread in sample.others)
 
 
 def _is_leftover_child(state: RankState) -> bool:
@@ -136,7 +176,9 @@ def _rank_state(job: Job, observed: ProcessSamples, sources: ScriptFiles) -> Ran
     if via == GRADIENTS and (progressed or job.world_size == 1):
         collective, via = None, ""  # a backward pass that makes progress computes
     found: WaitReason | None = None
-    if last and collective is None:
+    if via == GPU_QUEUE and job.world_size == 1:  # there is no peer that its work could wait for
+        collective, via, found = None, "", WAITS_FOR_GPU
+    elif last and collective is None:
         found, polls = wait_outside_collectives(last, stack, frames, progressed, sources)
         if progressed and polls and still_at_one_place(samples):
             progressed, shown = False, "waiting"
@@ -199,7 +241,8 @@ def _collective(
 ) -> tuple[str | None, str]:
     """Return the collective a stack is in, from its frames or from the handle that its source line waits for."""
     collective, via = collective_of(stack)
-    if collective or not frames or stack[0] != frames[-1]:
+    called = [frame for frame in stack if not _is_synchronize(frame)]
+    if collective or not frames or called[:1] != frames[-1:]:
         return collective, via
     source, line = sources[frames[-1].path], frames[-1].line
     if awaited := source.awaited(line):
@@ -207,6 +250,11 @@ def _collective(
     if gpu and GPU_MARK.search(source.statement(line)):
         return "all_reduce", GPU_QUEUE
     return None, ""
+
+
+def _is_synchronize(frame: StackFrame) -> bool:
+    """Return whether a frame is torch's own of ``torch.cuda.synchronize()``, or of an event's or a stream's."""
+    return "/torch/cuda/" in frame.path and function_name(frame) == "synchronize"
 
 
 def _frames_at_breakpoint(

@@ -11,7 +11,9 @@ from typing import Literal, NamedTuple
 from ...training_script.frame import StackFrame
 from .frames import NOT_THE_USERS, function_name, inner_frames
 
-WaitKind = Literal["loader", "person", "service", "lock", "gil", "feeder", "files", "sleep", "dormant", "store", "exit"]
+WaitKind = Literal[
+    "loader", "person", "service", "lock", "gil", "feeder", "files", "sleep", "dormant", "store", "gpu", "exit"
+]
 
 
 class WaitReason(NamedTuple):
@@ -26,6 +28,7 @@ WHILE_EXITING = ", while the process exits"  # at the end of a reason
 WAITS_FOR_QUEUE = WaitReason("lock", "for an item in a queue")
 UNTIL_SLEEP_ENDS = "until its sleep is over"
 WAITS_FOR_NETWORK = WaitReason("service", "for an answer from another machine")
+WAITS_FOR_GPU = WaitReason("gpu", "for work that it has queued on the GPU")
 WAITS_FOR_CHILD = WaitReason("lock", "for a process it started")
 HOLDS_GIL = WaitReason("gil", "in a C call that holds the GIL: none of its other threads can run")
 CLIENTS = ("curl", "wget", "aws", "gsutil", "gcloud", "azcopy", "rclone", "rsync", "scp", "ssh", "git", "hf", "nc")

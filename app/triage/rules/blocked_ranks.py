@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .. import phrases
 from ..rank_activity.rank_state import RankState
-from ..rank_activity.wait_reasons import WaitKind
+from ..rank_activity.wait_reasons import WAITS_FOR_GPU, WaitKind
 from ..types import Verdict
 from .context import JobContext, at_one_place, groups_by, hang_verdict, make_verdict, rank_numbers, waiting_sentence
 from .divergence import Branch, deciding_condition
@@ -81,6 +81,12 @@ def none_in_collective(context: JobContext) -> Verdict | None:
         text = f"{_absent_text(context)}. {who} blocked at {phrases.short_place(first.row.where)}, in no collective"
         text += f", waiting {_wait_text(context.idle)}." if first.wait_reason else "."
         return make_verdict("unknown", text, 0.5, ["job.rank-missing"], culprits=context.absent, waiting=[first])
+    if all(state.wait_reason == WAITS_FOR_GPU for state in context.idle):
+        text = (
+            f"The process waits at {phrases.short_place(first.row.where)} {WAITS_FOR_GPU.what}. The samples do not "
+            "show whether that work makes progress: run triage again in a minute."
+        )
+        return make_verdict("unknown", text, 0.3, waiting=[first])
     who = "The process is" if len(context.idle) == 1 else "Every rank is"
     text = f"{who} blocked at {phrases.short_place(first.row.where)}, in no collective"
     asleep = all(state.wait_reason and state.wait_reason.kind == "sleep" for state in context.idle)

@@ -136,8 +136,8 @@ def test_larger_settings_never_need_less(question: dict[str, Any]) -> None:
 
 
 def _larger(model: Model) -> Model:
-    layers = model.layers and 2 * model.layers
-    return msgspec.structs.replace(model, params=2 * model.params, layers=layers)
+    layers, active = model.layers and 2 * model.layers, model.active_params and 2 * model.active_params
+    return msgspec.structs.replace(model, params=2 * model.params, active_params=active, layers=layers)
 
 
 @many
