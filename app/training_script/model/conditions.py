@@ -194,7 +194,7 @@ def makes_on_demand(stmt: ast.If, *, in_loop: bool = False) -> bool:
     made = (each for inner in stmt.body for each in walk(inner))
     targets = (each for node in made if isinstance(node, ast.Assign) for each in node.targets)
     kept = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
-    return any(isinstance(each, ast.Attribute | ast.Name) and ast.unparse(each) == wanted for each in kept)
+    return any(isinstance(each, (ast.Attribute, ast.Name)) and ast.unparse(each) == wanted for each in kept)
 
 
 def asks_for_several(test: Key) -> bool:

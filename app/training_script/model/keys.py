@@ -143,8 +143,11 @@ class Keys:
         identity = op, spread, args
         made = self._made.get(identity)
         if made is None:
-            simpler = SIMPLER[op](self, *args) if op in SIMPLER else None
-            made = self._made[identity] = simpler or self._new(op, args, spread)
+            simplify = SIMPLER.get(op)
+            made = simplify(self, *args) if simplify else None
+            if made is None:
+                made = self._new(op, args, spread)
+            self._made[identity] = made
         return made
 
     def _new(self, op: str, args: tuple[Any, ...], spread: int) -> Key:
@@ -257,7 +260,7 @@ class Keys:
         return None
 
     def _place(self, at: int, falls: bool, *of: Key) -> Key | None:
-        if not all(each.is_constant and isinstance(each.value, int | float) for each in of):
+        if not all(each.is_constant and isinstance(each.value, (int, float)) for each in of):
             return None
         values = [each.value for each in of]
         order = sorted(range(len(values)), key=values.__getitem__, reverse=falls)

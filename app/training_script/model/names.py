@@ -63,6 +63,7 @@ OWNERS |= {
     "settings",
     "hvd",
 }
+PLACED = (ast.expr, ast.stmt)
 Values = list[Value]
 Named = dict[str, Value]
 
@@ -172,7 +173,7 @@ class NameEvaluator:
     # ---- values
 
     def site(self, node: ast.AST) -> Site:
-        if isinstance(node, ast.expr | ast.stmt):
+        if isinstance(node, PLACED):
             return Site(self.module.path, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
         line = getattr(node, "lineno", 1)
         return Site(
@@ -355,7 +356,7 @@ class NameEvaluator:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # which may be that of a rank
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
-        if isinstance(owner.obj, Mapped | Generated) and index.op != "slice":
+        if isinstance(owner.obj, (Mapped, Generated)) and index.op != "slice":
             return owner.obj.element
         if isinstance(owner.obj, Table):
             known = zip(owner.obj.names, owner.obj.held, strict=True)

@@ -39,10 +39,10 @@ class OfSome(NamedTuple):
 
 
 class NamesOfRanks:
-    """The names of a program that only some ranks bind."""
+    """The names of a program that only some ranks bind. ``by_value``: those of variables, by their values."""
 
     def __init__(self) -> None:
-        self._by_value: dict[int, OfSome] = {}
+        self.by_value: dict[int, OfSome] = {}
         self._made: dict[tuple[str, int, Key], OfSome] = {}
         self._attributes: dict[ast.ClassDef, dict[str, int]] = {}
         self._stored: dict[tuple[ast.ClassDef, str], dict[Site, Key]] = {}
@@ -54,12 +54,12 @@ class NamesOfRanks:
         made = self._made.get((name, id(value), test))
         if made is None:
             made = OfSome(name, value._replace(), value, test, site)
-            self._made[name, id(value), test] = self._by_value[id(made.value)] = made
+            self._made[name, id(value), test] = self.by_value[id(made.value)] = made
         return made.value
 
     def of(self, name: str, value: Value) -> OfSome | None:
         """Return what is known of a value if it is that of a name which only some ranks bind."""
-        known = self._by_value.get(id(value))
+        known = self.by_value.get(id(value))
         return known if known and known.name == name else None
 
     def store(self, cls: ClassRef, name: str, path: Key, site: Site) -> None:

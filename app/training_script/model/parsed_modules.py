@@ -147,7 +147,7 @@ class ParsedModule:
         classes = {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
         found: dict[str, set[str]] = {}
         for each in classes.values():
-            methods = {stmt.name for stmt in each.body if isinstance(stmt, ast.FunctionDef | ast.AsyncFunctionDef)}
+            methods = {stmt.name for stmt in each.body if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef))}
             pending, above = [*each.bases], set[str]()
             while pending:
                 base = pending.pop()

@@ -59,7 +59,7 @@ class RankEvaluator(NameEvaluator):
         if name != "Process" and name not in STARTS:
             return None
         target = named.get("target") or named.get("fn") or (values[0] if values else None)
-        if not target or not isinstance(target.obj, FunctionRef | Bound):
+        if not target or not isinstance(target.obj, (FunctionRef, Bound)):
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
         given = [self.unknown(node)._replace(obj=each.obj) if each.key.spread & LOCAL else each for each in given]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..nodes import child_nodes
 from ..rank_names import one_rank_decorator
 from ..syntax import FUNCTIONS, last_name, unpacked_at_once
+from .budget import OverBudget
 from .caught_errors import error_of
 from .collective_effects import is_agreed
 from .definitions import is_harmless
@@ -97,7 +98,9 @@ class StatementEvaluator(ExpressionEvaluator):
     def block(self, stmts: Sequence[ast.stmt]) -> bool:
         """Evaluate statements; return whether the block leaves in any case."""
         for stmt in stmts:
-            self.budget.spend()
+            self.budget.left -= 1  # as ``spend``, without a call for each statement
+            if self.budget.left < 0:
+                raise OverBudget
             method = getattr(self, METHOD_NAMES[type(stmt)], None)
             if method is None:
                 for child in child_nodes(stmt):
@@ -105,7 +108,7 @@ class StatementEvaluator(ExpressionEvaluator):
                         self.evaluate(child)
             elif method(stmt):
                 return True
-            if self.has_ended():
+            if self.items and type(self.items[-1]) is Leave and self.has_ended():
                 return True
         return False
 
@@ -173,10 +176,10 @@ class StatementEvaluator(ExpressionEvaluator):
         self.globals.update(stmt.names)
 
     def _Assign_statement(self, stmt: ast.Assign) -> None:
-        unpacked = [(target, self.evaluate(value)) for target, value in unpacked_at_once(stmt)]
-        for target, value in unpacked:
-            self.bind(target, value)
-        if unpacked:
+        if type(stmt.value) is ast.Tuple and (pairs := unpacked_at_once(stmt)):
+            unpacked = [(target, self.evaluate(value)) for target, value in pairs]
+            for target, value in unpacked:
+                self.bind(target, value)
             return
         value = self.evaluate(stmt.value)
         for target in stmt.targets:
@@ -269,7 +272,7 @@ class StatementEvaluator(ExpressionEvaluator):
         self.items.append(Noted(f".{name}", self.site(target), call, owner, [value], named, owner))
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
-        if isinstance(owner.obj, Instance | ClassRef):
+        if isinstance(owner.obj, (Instance, ClassRef)):
             if "ddp" in owner.facts:
                 self.env[f"{id(owner.key)}.{name}"] = value  # it is set on DDP, not on the model inside
             cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
@@ -305,7 +308,7 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value
-        if isinstance(value, ast.BoolOp | ast.IfExp) or not isinstance(value, ast.Constant):
+        if isinstance(value, (ast.BoolOp, ast.IfExp)) or not isinstance(value, ast.Constant):
             self.evaluate(value)
 
     def _Return_statement(self, stmt: ast.Return) -> bool:

@@ -55,7 +55,7 @@ class ClassRef:
         self.module, self.node, self.bases, self.env = module, node, bases, env
         self.attributes: dict[str, Value] = {}
         self.methods = {
-            each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            each.name: each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
         }
         self.prepared = False
         self.made_at: dict[ast.AST | None, Site] = {}
