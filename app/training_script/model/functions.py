@@ -156,9 +156,8 @@ class FunctionEvaluator(ObjectEvaluator):
         if name in module.asked:
             return None
         module.asked.add(name)
-        evaluator = FunctionEvaluator(self.whole, module, module.env, {}, None)
         if stmt := module.parsed.bound_by.get(name):
-            evaluator.bind_name(name, stmt)
+            FunctionEvaluator(self.whole, module, module.env, {}, None).bind_name(name, stmt)
         else:
             for star in module.parsed.stars:
                 inner = self.program.imported(star.module or "", star.level, module)

@@ -14,6 +14,7 @@ from ..nodes import nodes_below
 from ..project_imports import ProjectImports, read_module
 from ..source import BOM, NEWLINE, ScriptSource, parse_deep
 from .library_calls import LIBRARIES, METHODS
+from .parsed_modules import Version, version_of
 
 _LINE = r"(?:[^\n\\#]|\\\n)*"
 IMPORT = re.compile(
@@ -72,10 +73,17 @@ class LibrariesInUse:
         self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
         self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
         self._scripts: dict[Path, list[Path]] = {}  # by directories
+        self._versions: dict[Path, Version | None] = {}
 
     def folders(self, module: Path) -> list[Path]:
         """Return the directories whose scripts may use a module: its own, and those of its project."""
         return list(dict.fromkeys((module.parent, *self._project(module).imports.roots)))
+
+    def version(self, path: Path) -> Version | None:
+        """Return the version of a file, None if there is none."""
+        if path not in self._versions:
+            self._versions[path] = version_of(path)
+        return self._versions[path]
 
     def scripts(self, folder: Path, most: int) -> list[Path]:
         """Return the first Python files of a directory, by name."""

@@ -222,6 +222,15 @@ def _count_lines(block: list[ast.stmt]) -> int:
 Version = tuple[int, int]  # time of the last change, size
 
 
+def version_of(path: Path) -> Version | None:
+    """Return the version of a file, None if there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
 class _Kept(NamedTuple):
     module: ParsedModule
     digest: bytes
@@ -270,16 +279,14 @@ class ParsedModules:
         self._whole, self._outlines = _Newest(), _Newest()
         self._as_read: dict[Path, tuple[Version, bytes]] = {}  # no digest: the file has nothing to do with ranks
 
-    def get(self, path: Path, *, any_text: bool = False) -> ParsedModule | None:
+    def get(self, path: Path, version: Version | None = None, *, any_text: bool = False) -> ParsedModule | None:
         """Return the module in a file, or None if it cannot be read or has nothing to do with ranks.
 
-        ``any_text``: also one that does not mention them.
+        ``version``: that of the file, if it is known. ``any_text``: also a module that does not mention ranks.
         """
-        try:
-            status = path.stat()
-        except (OSError, ValueError):
+        version = version or version_of(path)
+        if version is None:
             return None
-        version = status.st_mtime_ns, status.st_size
         known = self._as_read.get(path)
         if known and known[0] == version:
             if not known[1] and not any_text:

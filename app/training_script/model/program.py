@@ -74,7 +74,8 @@ class Program:
         """Return the module in a file; a script that something imports is another module than the one that runs."""
         if path == self._script:
             return parse_again(path)
-        parsed = PARSED_MODULES.get(path)
+        version = self._libraries.version(path)
+        parsed = PARSED_MODULES.get(path, version)
         if parsed is None and self._libraries.leads_to_library(path, self._script):
-            return PARSED_MODULES.get(path, any_text=True)
+            return PARSED_MODULES.get(path, version, any_text=True)
         return parsed

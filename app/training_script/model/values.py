@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -10,6 +10,7 @@ from .keys import Key
 from .parsed_modules import ParsedModule
 from .sequences import Site
 
+MOST_FOLDERS = 10_000  # that are kept by the paths of modules: each program has the same ones
 NO_FACTS: frozenset[str] = frozenset()
 TURNS = frozenset({"turns"})  # a context in which ranks wait for each other
 
@@ -28,7 +29,12 @@ class Module:
     @cached_property
     def folder(self) -> str:
         """The directory of the file."""
-        return str(Path(self.path).parent)
+        return _folder(self.path)
+
+
+@lru_cache(MOST_FOLDERS)
+def _folder(path: str) -> str:
+    return str(Path(path).parent)
 
 
 class FunctionRef(NamedTuple):
