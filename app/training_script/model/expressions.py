@@ -4,6 +4,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..nodes import child_nodes
 from ..syntax import last_name
 from .amounts import is_of_data
@@ -251,8 +253,8 @@ class ExpressionEvaluator(OrderEvaluator):
         if op == "MatMult":
             return across(left, right, value)
         if op == "Div" and _has_ranks_as_factor(right.key) and "graph" in left.facts:
-            return value._replace(facts=value.facts | {"divided"})
-        return value._replace(facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
+            return replace(value, facts=value.facts | {"divided"})
+        return replace(value, facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
 
     def _concatenated(self, left: Value, right: Value) -> Value:
         both = is_elements(left.obj) and is_elements(right.obj)
@@ -286,7 +288,7 @@ class ExpressionEvaluator(OrderEvaluator):
         value = self._sequence(node, node.elts)
         # The hash of a text is another one in each process, and so is the order of several.
         texts = len(node.elts) > 1 and all(map(_is_text, value.key.args)) and value.key.op == "sequence"
-        return value._replace(facts=value.facts | UNORDERED_FACT, obj=None) if texts else value
+        return replace(value, facts=value.facts | UNORDERED_FACT, obj=None) if texts else value
 
     def _Dict(self, node: ast.Dict) -> Value:
         names = [self.evaluate(each) for each in node.keys]
@@ -295,7 +297,7 @@ class ExpressionEvaluator(OrderEvaluator):
             table = (
                 Table(tuple(names), tuple(values)) if len(values) <= MOST_NESTED and is_followed(tuple(names)) else None
             )
-            return self.unknown(node, *names, *values)._replace(obj=table)
+            return replace(self.unknown(node, *names, *values), obj=table)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         fields = {name.key.value: value for name, value in zip(names, values, strict=True)}

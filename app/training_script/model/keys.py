@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files, time or errors of one rank
 TOUCHED = 4  # made by a call that cannot be followed from something that differs by rank: it may differ too
 DIFFERS = BY_RANK | LOCAL
@@ -66,17 +68,17 @@ NEVER_NONE = {
 }
 
 
-class Key:
+class Key(msgspec.Struct, eq=False):
     """One expression. ``spread`` holds the flags of everything in it.
 
     ``grown``: how rounds of a loop have made it of what it was before.
     """
 
-    __slots__ = ("args", "depth", "grown", "op", "spread")
-
-    def __init__(self, op: str, args: tuple[Any, ...], spread: int, depth: int) -> None:
-        self.op, self.args, self.spread, self.depth = op, args, spread, depth
-        self.grown: Grown | None = None
+    op: str
+    args: tuple[Any, ...]
+    spread: int
+    depth: int
+    grown: "Grown | None" = None
 
     @property
     def is_constant(self) -> bool:

@@ -5,6 +5,8 @@ from collections import Counter
 from functools import reduce
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ..nodes import child_nodes, walk
 from ..syntax import FUNCTIONS, last_name
 from .function_steps import Noted
@@ -53,7 +55,7 @@ class NamesOfRanks:
             return value
         made = self._made.get((name, id(value), test))
         if made is None:
-            made = OfSome(name, value._replace(), value, test, site)
+            made = OfSome(name, replace(value), value, test, site)
             self._made[name, id(value), test] = self.by_value[id(made.value)] = made
         return made.value
 

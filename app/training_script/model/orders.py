@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from .amounts import SHUFFLED
 from .calls import CallEvaluator
 from .followed import known_functions
@@ -31,7 +33,7 @@ class OrderEvaluator(CallEvaluator):
             made = self._invoked(key, each, [self.element(held, node.args[0])], {}).key
             order = self.keys.make(ORDER, *self.place(node), spread=made.spread)
             differs = made.spread & DIFFERS
-            ordered = held._replace(key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
+            ordered = replace(held, key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
         self.items = outside
         return ordered
 
