@@ -118,7 +118,7 @@ class FunctionEvaluator(ObjectEvaluator):
                     return Value(self.keys.make("at", *site[:3]), facts, Context(summary, given))
         if function.owner and isinstance(node, FUNCTIONS) and is_abstract(node):
             return self.unknown(node, *values, *named.values())
-        every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
+        every_argument = "**" not in named and ast.Starred not in map(type, arguments)
         summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))
         if len(values) - len(arguments) in (0, 1):  # with or without the object of a method

@@ -58,6 +58,11 @@ class Program:
         """The files of the modules that were read."""
         return frozenset(path for path, module in self._modules.items() if module)
 
+    def tree_of(self, path: Path) -> ast.Module | None:
+        """Return the syntax tree of a module that was read, None for others."""
+        module = self._modules.get(path)
+        return module.parsed.tree if module else None
+
     def given(self, path: str) -> Module | None:
         """Return the module of a path."""
         return self._read(Path(path))

@@ -42,19 +42,39 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
 def evaluated_in_use(tree: ast.Module, path: Path) -> list[Evaluated]:
     """Return the evaluations of the scripts that come to the functions of a module, with this tree of it."""
     found: list[Evaluated] = []
-    read_by = libraries_in_use().read_by
+    libraries = libraries_in_use()
     for user in users(path) if path.is_absolute() else []:
-        if path not in read_by.get(user, (path,)):
+        if path not in libraries.read_by.get(user, (path,)):
             continue
-        source, module = SOURCES.source(user), PARSED_MODULES.get(user)
-        if source and module:
-            evaluated = Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
-            read = read_by.setdefault(user, evaluated.modules)
-            if evaluated.complete and path in read:
-                found.append(evaluated)
-            else:
+        evaluated = libraries.evaluations.pop(user, None)
+        if evaluated is None or evaluated.tree_of(path) is not tree:
+            if evaluated is not None:
                 evaluated.forget()
+            evaluated = _evaluated_with(tree, path, user)
+        if evaluated is None:
+            continue
+        read = libraries.read_by.setdefault(user, evaluated.modules)
+        as_read = PARSED_MODULES.get(path)
+        if as_read and as_read.tree is tree:
+            libraries.keep(user, evaluated, MOST_USERS)
+        if evaluated.complete and path in read:
+            found.append(evaluated)
+        else:
+            forget_user(evaluated)
     return found
+
+
+def _evaluated_with(tree: ast.Module, path: Path, user: Path) -> Evaluated | None:
+    source, module = SOURCES.source(user), PARSED_MODULES.get(user)
+    if source is None or module is None:
+        return None
+    return Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
+
+
+def forget_user(evaluated: Evaluated) -> None:
+    """Empty an evaluation of ``evaluated_in_use``, unless the review keeps it for the other modules of the script."""
+    if evaluated not in libraries_in_use().evaluations.values():
+        evaluated.forget()
 
 
 def _may_part_ranks(items: list[Item], calls: int) -> bool:
