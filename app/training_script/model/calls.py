@@ -179,10 +179,12 @@ class CallEvaluator(ChoiceEvaluator):
         values: list[Value] = []
         for arg in node.args:
             value = self.evaluate(arg)
-            if isinstance(arg, ast.Starred) and is_elements(value.obj):
+            if type(arg) is ast.Starred and is_elements(value.obj):
                 values += value.obj
             else:
                 values.append(value)
+        if not node.keywords:
+            return values, {}
         named = {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
         if "**" in named and isinstance(held := named["**"].obj, Record):
             named = {**held.fields, **{name: value for name, value in named.items() if name != "**"}}

@@ -107,14 +107,13 @@ def _in_branches(cls: ast.ClassDef) -> Counter[str]:
     pending: list[tuple[ast.AST, bool]] = [(each, False) for each in child_nodes(cls)]
     while pending:
         node, in_branch = pending.pop()
-        match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if in_branch:
-                counts[name] += 1
-            case ast.ClassDef():
-                continue
-            case ast.If():
-                in_branch = True
-            case _:
-                pass
-        pending += [(each, in_branch) for each in child_nodes(node)]
+        if isinstance(node, ast.Attribute) and in_branch:
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                    counts[name] += 1
+                case _:
+                    pass
+        if not isinstance(node, ast.ClassDef):
+            in_branch = in_branch or isinstance(node, ast.If)
+            pending += [(each, in_branch) for each in child_nodes(node)]
     return counts

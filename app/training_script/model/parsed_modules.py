@@ -22,7 +22,7 @@ from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
-MOST_NODES, MOST_OUTLINE_NODES = 140_000, 60_000
+MOST_NODES, MOST_OUTLINE_NODES = 200_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a program needs the fewest functions
 GLOBAL = re.compile(r"global[ \t\\]")
