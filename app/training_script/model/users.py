@@ -61,19 +61,24 @@ def _evaluated(user: Path, path: Path, tree: ast.Module) -> Evaluated | None:
 
     The review keeps it for other modules if the tree is that of the file.
     """
-    libraries = libraries_in_use()
+    as_read, libraries = PARSED_MODULES.get(path), libraries_in_use()
+    if as_read is None or as_read.tree is not tree:
+        return _evaluated_with(user, path, tree)
     evaluated = libraries.evaluations.pop(user, None)
-    if evaluated is None or evaluated.tree_of(path) is not tree:
-        if evaluated is not None:
-            evaluated.forget()
-        source, module = SOURCES.source(user), PARSED_MODULES.get(user)
-        if source is None or module is None:
-            return None
-        evaluated = Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
-    as_read = PARSED_MODULES.get(path)
-    if as_read and as_read.tree is tree:
+    if evaluated is not None and evaluated.tree_of(path) is not tree:
+        evaluated.forget()
+        evaluated = None
+    evaluated = evaluated or _evaluated_with(user, path, tree)
+    if evaluated is not None:
         libraries.keep(user, evaluated, MOST_USERS)
     return evaluated
+
+
+def _evaluated_with(user: Path, path: Path, tree: ast.Module) -> Evaluated | None:
+    source, module = SOURCES.source(user), PARSED_MODULES.get(user)
+    if source is None or module is None:
+        return None
+    return Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
 
 
 def forget_user(evaluated: Evaluated) -> None:
