@@ -170,6 +170,12 @@ class ModuleInUse(Script):
         self.source, self.names, self._mentions = module.source, module.names, module._mentions
         self.evaluated, self.has_ranks = evaluated, True
 
+    def forget(self) -> None:
+        """Free the memory of the model, unless another module needs it."""
+        from ..training_script.model.users import forget_user
+
+        forget_user(self.evaluated)
+
 
 def _is_in_tests(path: Path) -> bool:
     """Return whether a script is in the directory of tests of its project."""

@@ -24,7 +24,7 @@ def import_specs(source: ScriptSource, path: Path) -> dict[str, str]:
             if module.with_suffix(".py").is_file() or (module / "__init__.py").is_file():
                 found |= {each.asname or each.name: f"{node.module}:{each.name}" for each in node.names}
     for node in source.tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found[node.name] = f"{path.stem}:{node.name}"
     return found if path.stem.isidentifier() else {name: spec for name, spec in found.items() if path.stem not in spec}
 
@@ -40,7 +40,7 @@ def first_line_with_effect(source: ScriptSource) -> int:
     for node in source.tree.body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         plain = isinstance(node, ast.Assign) and all(last_name(each.func) in HARMLESS for each in calls_by_line(node))
-        optional = isinstance(node, ast.If | ast.Try) and all(isinstance(each, WITHOUT_EFFECT) for each in node.body)
+        optional = isinstance(node, (ast.If, ast.Try)) and all(isinstance(each, WITHOUT_EFFECT) for each in node.body)
         if not (isinstance(node, WITHOUT_EFFECT) or is_main_block(node) or docstring or plain or optional):
             return node.lineno
     return 0

@@ -9,6 +9,11 @@ from .nodes import child_nodes
 from .source import ScriptSource
 from .syntax import COMPREHENSIONS, FUNCTIONS, Function, dotted_name
 
+# The nodes that bind names.
+BINDING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension)
+BINDING += (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.withitem, ast.ExceptHandler)
+BINDING += (ast.MatchAs, ast.MatchStar, ast.MatchMapping, ast.Global, ast.Nonlocal)
+
 
 class Binding(NamedTuple):
     """One binding of a name. ``at`` is the binding node, ``place`` the position in the tuple that ``value`` gives."""
@@ -59,7 +64,8 @@ class Scopes:
         while pending:
             node = pending.pop()
             self.scope_of[node] = scope
-            self._bind(node, scope)
+            if isinstance(node, BINDING):
+                self._bind(node, scope)
             if isinstance(node, (*FUNCTIONS, ast.Lambda)):
                 self._enter_function(node, scope)
             elif isinstance(node, ast.ClassDef):

@@ -204,7 +204,7 @@ class _Values:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._bound[dotted_name(target)].append(node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
+            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value:
                 self._bound[dotted_name(node.target)].append(node.value)
             elif isinstance(node, ast.Call) and last_name(node.func) == "add_argument":
                 self._add_option(node, words)

@@ -104,3 +104,34 @@ def test_a_script_that_does_not_come_to_a_module_is_evaluated_once_for_all(
         assert len(users.evaluated_in_use(tree, module)) == 1
         assert users.evaluated_in_use(tree, other) == []
     assert len(evaluated) == 1
+
+
+def test_a_script_is_evaluated_once_for_the_modules_that_it_uses(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other_score = "from tools.loss import score as other\nother(None, [])\n"
+    (module.parent.parent / "train.py").write_text(MAIN + other_score)
+    other = module.with_name("loss.py")
+    other.write_text(SCORE)
+    evaluate, evaluated = users.Evaluated, list[Path]()
+
+    def evaluate_noted(tree: ast.Module, path: Path, *args: Any, **options: Any) -> users.Evaluated:
+        evaluated.append(path)
+        return evaluate(tree, path, *args, **options)
+
+    monkeypatch.setattr(users, "Evaluated", evaluate_noted)
+    with unchanged_files():
+        for path in (other, module):
+            script = Script(SCORE, str(path))
+            assert [each.source.path for each in script.in_use] == [str(path)]
+            script.forget()
+        assert evaluated == [module.parent.parent / "train.py"]
+
+
+def test_another_text_of_a_module_is_evaluated_for_itself(module: Path) -> None:
+    changed = SCORE.replace("> 0", "> 1")
+    with unchanged_files():
+        kept, tried = Script(SCORE, str(module)), Script(changed, str(module))
+        (of_file,), (of_text,) = kept.in_use, tried.in_use
+        assert of_text.evaluated is not of_file.evaluated
+        tried.forget()
+        assert of_file.runs
+        kept.forget()

@@ -9,7 +9,7 @@ from .values import Bound, Either, FunctionRef, Instance, Library, Method, Parti
 
 
 def kind(value: Value) -> tuple[Any, ...]:
-    key, facts, obj = value
+    key, facts, obj = value.key, value.facts, value.obj
     known = key if key.op == "constant" or key.spread & DIFFERS or key.op == "world" else None
     return known, key.spread & TOUCHED, facts, obj if obj is None else _identity(obj)
 

@@ -144,7 +144,7 @@ class BranchEvaluator(RoundsEvaluator):
             first, second = (arm if isinstance(arm, Either) or is_elements(arm) else () for arm in arms)
             self._branch(held.test, place, lambda: self._each(stmt, first), lambda: self._each(stmt, second))
             return False
-        cut = any(isinstance(node, ast.Break | ast.Continue) for each in stmt.body for node in walk(each))
+        cut = any(isinstance(node, (ast.Break, ast.Continue)) for each in stmt.body for node in walk(each))
         for each in held:
             outside, self.items = self.items, []
             self.bind(stmt.target, each)
@@ -169,7 +169,7 @@ class BranchEvaluator(RoundsEvaluator):
 
 
 def _always_leaves(body: Sequence[ast.stmt]) -> bool:
-    return any(isinstance(stmt, ast.Raise | ast.Return) or _exits(stmt) for stmt in body)
+    return any(isinstance(stmt, (ast.Raise, ast.Return)) or _exits(stmt) for stmt in body)
 
 
 def _exits(stmt: ast.stmt) -> bool:

@@ -55,7 +55,7 @@ def _registers(cls: ClassRef) -> bool | None:
                 if f"{made.name}.".startswith(MODELS):
                     return True
                 known = False
-            if isinstance(made, ClassRef | FunctionRef):
+            if isinstance(made, (ClassRef, FunctionRef)):
                 pending.append(made)
     return False if known else None
 

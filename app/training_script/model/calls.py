@@ -2,6 +2,8 @@
 
 import ast
 
+from msgspec.structs import replace
+
 from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
@@ -111,7 +113,7 @@ class CallEvaluator(ChoiceEvaluator):
             return self.unknown(node)
         outcome = self.called(callee, node, values, named)
         if self.no_grad and "unreduced" in outcome.facts:
-            outcome = outcome._replace(facts=outcome.facts - {"unreduced"})
+            outcome = replace(outcome, facts=outcome.facts - {"unreduced"})
         named_call = noted_name(callee) or noted_device(callee, values, named)
         if named_call and not (named_call == ".requires_grad_" and self._is_of_activation(callee, node)):
             made = named_call, self.site(node), node, owner_of(callee), values, named, outcome, self.on_demand
@@ -177,10 +179,12 @@ class CallEvaluator(ChoiceEvaluator):
         values: list[Value] = []
         for arg in node.args:
             value = self.evaluate(arg)
-            if isinstance(arg, ast.Starred) and is_elements(value.obj):
+            if type(arg) is ast.Starred and is_elements(value.obj):
                 values += value.obj
             else:
                 values.append(value)
+        if not node.keywords:
+            return values, {}
         named = {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
         if "**" in named and isinstance(held := named["**"].obj, Record):
             named = {**held.fields, **{name: value for name, value in named.items() if name != "**"}}
@@ -230,7 +234,7 @@ class CallEvaluator(ChoiceEvaluator):
             return result
         obj = result.obj
         parts = tuple(map(self._past_wrapper, obj)) if is_elements(obj) else obj
-        return result._replace(facts=result.facts | {"unreduced"}, obj=parts)
+        return replace(result, facts=result.facts | {"unreduced"}, obj=parts)
 
     def _handed_on(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value | None:
         """Follow a function that is handed to one which calls it: a thread, a pool, the end of the program."""
@@ -277,7 +281,7 @@ def _is_loss(key: Key) -> bool:
 def _measured(result: Value, name: str) -> Value:
     """Return the result of a call, which is no gradient if it measures some."""
     if "gradient" in result.facts and name.rpartition(".")[2] in MEASURES:
-        return result._replace(facts=result.facts - GRADIENT)
+        return replace(result, facts=result.facts - GRADIENT)
     return result
 
 

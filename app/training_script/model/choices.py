@@ -22,7 +22,7 @@ def _depth(obj: object) -> int:
 def _is_of_wrapper(first: object, second: object) -> bool:
     """Return whether one of two functions is a method of a wrapper of the model, such as ``no_sync``."""
     methods = [each for each in (first, second) if isinstance(each, Method)]
-    callables = all(isinstance(each, Method | Library) for each in (first, second))
+    callables = all(isinstance(each, (Method, Library)) for each in (first, second))
     return callables and any(each.name == "no_sync" or WRAPPERS & each.owner.facts for each in methods)
 
 

@@ -2,6 +2,8 @@
 
 import ast
 
+from msgspec.structs import replace
+
 from ..syntax import last_name
 from .amounts import DISTINCT
 from .buffers import has_buffers
@@ -88,12 +90,12 @@ class EffectEvaluator(RankEvaluator):
             elif buffered is None and self.shared.normalises:
                 buffered = True
             if buffered is not None:
-                return made._replace(facts=made.facts | {"buffered" if buffered else "unbuffered"})
+                return replace(made, facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
 
     def _note_wrapped(self, node: ast.Call, model: Value) -> None:
         """Note that the name and the attributes that hold a model hold from now on the one inside of a wrapper."""
-        inner = model._replace(facts=model.facts | UNWRAPPED)
+        inner = replace(model, facts=model.facts | UNWRAPPED)
         if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.env:
             self.env[node.args[0].id] = inner
         if self.function and self.function.owner:

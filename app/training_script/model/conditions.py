@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..nodes import walk
+from ..syntax import dotted_name
 from .function_steps import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, Key
 from .sequences import Event, Site
@@ -180,13 +181,13 @@ def makes_on_demand(stmt: ast.If, *, in_loop: bool = False) -> bool:
         case ast.Compare(
             left=ast.Attribute() | ast.Subscript() as left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]
         ):
-            wanted = ast.unparse(left)
+            wanted = _code(left)
         case ast.Compare(ops=[ast.NotIn()], comparators=[held]):
-            wanted = ast.unparse(held)
+            wanted = _code(held)
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[held, ast.Constant(name)])):
-            wanted = f"{ast.unparse(held)}.{name}"
+            wanted = f"{_code(held)}.{name}"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Subscript() as held):
-            wanted = ast.unparse(held)
+            wanted = _code(held)
         case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)) if in_loop:
             wanted = name
         case _:
@@ -194,7 +195,12 @@ def makes_on_demand(stmt: ast.If, *, in_loop: bool = False) -> bool:
     made = (each for inner in stmt.body for each in walk(inner))
     targets = (each for node in made if isinstance(node, ast.Assign) for each in node.targets)
     kept = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
-    return any(isinstance(each, ast.Attribute | ast.Name) and ast.unparse(each) == wanted for each in kept)
+    return any(isinstance(each, (ast.Attribute, ast.Name)) and _code(each) == wanted for each in kept)
+
+
+def _code(node: ast.expr) -> str:
+    """Return an expression as text: that of most is a dotted name."""
+    return dotted_name(node) or ast.unparse(node)
 
 
 def asks_for_several(test: Key) -> bool:

@@ -77,6 +77,10 @@ class Evaluated:
         """The files of the modules that the script and what it imports have asked for something."""
         return self._whole.program.paths
 
+    def tree_of(self, path: Path) -> ast.Module | None:
+        """Return the syntax tree of a module that was read, None for others."""
+        return self._whole.program.tree_of(path)
+
     @property
     def is_cut(self) -> bool:
         """True if a function of another file was not followed to its end."""

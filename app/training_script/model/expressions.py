@@ -4,6 +4,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..nodes import child_nodes
 from ..syntax import last_name
 from .amounts import is_of_data
@@ -48,7 +50,7 @@ def is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.UnaryOp):
         return isinstance(index.op, ast.Invert)
     if isinstance(index, ast.BinOp):
-        return isinstance(index.op, ast.BitAnd | ast.BitOr) and is_mask(index.left) and is_mask(index.right)
+        return isinstance(index.op, (ast.BitAnd, ast.BitOr)) and is_mask(index.left) and is_mask(index.right)
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
 
 
@@ -82,12 +84,11 @@ class ExpressionEvaluator(OrderEvaluator):
         else:
             parts = [self.evaluate(child) for child in child_nodes(node) if isinstance(child, ast.expr)]
             value = self.unknown(node, *parts)
-        if not self.module.is_asked:
-            return value
-        if self.quick:
-            self.seen.append((node, value))
-        else:
-            self.keep(node, value)
+        if self.module.is_asked:
+            if self.quick:
+                self.seen.append((node, value))
+            else:
+                self.keep(node, value)
         return value
 
     def keep(self, node: ast.expr, value: Value) -> None:
@@ -105,8 +106,9 @@ class ExpressionEvaluator(OrderEvaluator):
     def _Name(self, node: ast.Name) -> Value:
         found = self.lookup(node.id)
         if found is not None:
-            if of_some := self.shared.of_some.of(node.id, found):
-                self._note_name(node, of_some)
+            of_some = self.shared.of_some
+            if of_some.by_value and (read := of_some.of(node.id, found)):
+                self._note_name(node, read)
             return self.in_branch(found) if found.key.op == "if" else found
         if self.module.stars and (starred := self._from_star(node.id)):
             return starred
@@ -178,15 +180,15 @@ class ExpressionEvaluator(OrderEvaluator):
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
-            if isinstance(op, ast.In | ast.NotIn) and left.key.is_constant and right.key.spread & LOCAL:
+            if isinstance(op, (ast.In, ast.NotIn)) and left.key.is_constant and right.key.spread & LOCAL:
                 single = self.unknown(node).key  # data of one rank have the same names on every rank
-            elif isinstance(op, ast.In | ast.NotIn) and self._is_launch_variable(left, right):
+            elif isinstance(op, (ast.In, ast.NotIn)) and self._is_launch_variable(left, right):
                 single = self.keys.constant(isinstance(op, ast.In))
             elif is_text(right.key) and left.key is self.keys.true:
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
-            if isinstance(op, ast.Eq | ast.NotEq) and right.key.is_constant and left.key.spread & LOCAL:
+            if isinstance(op, (ast.Eq, ast.NotEq)) and right.key.is_constant and left.key.spread & LOCAL:
                 single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
-            if isinstance(op, ast.Eq | ast.NotEq) and is_gathered(left.key) != is_gathered(right.key):
+            if isinstance(op, (ast.Eq, ast.NotEq)) and is_gathered(left.key) != is_gathered(right.key):
                 single = self.unknown(node).key  # on all ranks alike, some rank has the same as another or not
             if right.key is self.keys.none:
                 single = self._none_test(single, left, op, node)
@@ -207,9 +209,9 @@ class ExpressionEvaluator(OrderEvaluator):
         return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
-        if left.obj is not None and isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        if left.obj is not None and isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
             none = self._is_none(left.key)
-            return self.keys.make("not", none) if isinstance(op, ast.IsNot | ast.NotEq) else none
+            return self.keys.make("not", none) if isinstance(op, (ast.IsNot, ast.NotEq)) else none
         if left.key.op == "next":
             return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
         by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
@@ -250,7 +252,7 @@ class ExpressionEvaluator(OrderEvaluator):
         value = self.evaluate(node.operand)
         if isinstance(node.op, ast.Not):
             return Value(self.keys.make("not", value.key))
-        if isinstance(node.op, ast.USub) and value.key.is_constant and isinstance(value.key.value, int | float):
+        if isinstance(node.op, ast.USub) and value.key.is_constant and isinstance(value.key.value, (int, float)):
             return self.constant(-value.key.value)
         return Value(self.keys.make("unary", type(node.op).__name__, value.key), value.facts & CARRIED)
 
@@ -267,8 +269,8 @@ class ExpressionEvaluator(OrderEvaluator):
         if op == "MatMult":
             return across(left, right, value)
         if op == "Div" and _has_ranks_as_factor(right.key) and "graph" in left.facts:
-            return value._replace(facts=value.facts | {"divided"})
-        return value._replace(facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
+            return replace(value, facts=value.facts | {"divided"})
+        return replace(value, facts=value.facts - {"divided"}) if op == "Mult" and "world" in right.facts else value
 
     def _concatenated(self, left: Value, right: Value) -> Value:
         both = is_elements(left.obj) and is_elements(right.obj)
@@ -302,7 +304,7 @@ class ExpressionEvaluator(OrderEvaluator):
         value = self._sequence(node, node.elts)
         # The hash of a text is another one in each process, and so is the order of several.
         texts = value.key.op == "sequence" and len(node.elts) > 1 and all(map(is_text, value.key.args))
-        return value._replace(facts=value.facts | UNORDERED_FACT | OF_TEXTS, obj=None) if texts else value
+        return replace(value, facts=value.facts | UNORDERED_FACT | OF_TEXTS, obj=None) if texts else value
 
     def _Dict(self, node: ast.Dict) -> Value:
         names = [self.evaluate(each) for each in node.keys]
@@ -311,7 +313,7 @@ class ExpressionEvaluator(OrderEvaluator):
             table = (
                 Table(tuple(names), tuple(values)) if len(values) <= MOST_NESTED and is_followed(tuple(names)) else None
             )
-            return self.unknown(node, *names, *values)._replace(obj=table)
+            return replace(self.unknown(node, *names, *values), obj=table)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
@@ -380,7 +382,7 @@ class ExpressionEvaluator(OrderEvaluator):
     def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
         clause, *more = node.generators
-        held = self.evaluate(clause.iter) if isinstance(clause.iter, ast.List | ast.Tuple) else None
+        held = self.evaluate(clause.iter) if isinstance(clause.iter, (ast.List, ast.Tuple)) else None
         if held is None or more or not is_elements(held.obj) or len(held.obj) > MOST_NESTED:
             return self._comprehension(node, [node.elt])
         if any(not _leaves_out_none(test, clause.target) for test in clause.ifs):

@@ -1,5 +1,7 @@
 """Functions and objects of the program, alone and in sequences, as values of which the steps are known."""
 
+from msgspec.structs import replace
+
 from .library_calls import FUNCTIONS
 from .values import Bound, ClassRef, Either, FunctionRef, Instance, Library, Partial, Table, Value, is_elements
 
@@ -32,11 +34,11 @@ def _numbered(held: "Either | tuple[Value, ...]") -> "Either | tuple[Value, ...]
     """Return functions or objects, each with a number."""
     if isinstance(held, Either):
         then, other = (
-            arm._replace(obj=_numbered(arm.obj)) if isinstance(arm.obj, Either) or is_elements(arm.obj) else arm
+            replace(arm, obj=_numbered(arm.obj)) if isinstance(arm.obj, Either) or is_elements(arm.obj) else arm
             for arm in (held.then, held.other)
         )
         return held._replace(then=then, other=other)
-    return tuple([each._replace(obj=(Value(each.key), each)) for each in held])
+    return tuple([replace(each, obj=(Value(each.key), each)) for each in held])
 
 
 def _holds_followed(element: Value) -> bool:
@@ -51,7 +53,7 @@ def with_more(held: object, values: "list[Value]", *, extends: bool) -> object:
         arms = [with_more(arm.obj, values, extends=extends) for arm in (held.then, held.other)]
         both = all(arm is not None for arm in arms)
         return (
-            held._replace(then=held.then._replace(obj=arms[0]), other=held.other._replace(obj=arms[1]))
+            held._replace(then=replace(held.then, obj=arms[0]), other=replace(held.other, obj=arms[1]))
             if both
             else None
         )

@@ -66,7 +66,7 @@ class FrameValues:
     def names_rank(self, expr: ast.expr) -> bool:
         """Return whether a part of an expression itself is a rank, or asks whether the rank has some number."""
         parts = (
-            node for node in ast.walk(expr) if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+            node for node in ast.walk(expr) if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
         )
         return any(_is_rank(self.value(part).key) for part in parts)
 

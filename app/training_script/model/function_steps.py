@@ -228,7 +228,7 @@ def _leaves(body: Node) -> bool:
 
 
 def _exits(body: Node) -> bool:
-    return isinstance(body, Choice | Call) or (isinstance(body, End) and body.kind == "exit")
+    return isinstance(body, (Choice, Call)) or (isinstance(body, End) and body.kind == "exit")
 
 
 def kinds(items: "list[Item]") -> frozenset[str]:

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS
@@ -120,7 +122,7 @@ class FunctionEvaluator(ObjectEvaluator):
             return self.unknown(node, *values, *named.values())
         if arguments and isinstance(arguments[-1], ast.Starred) and len(values) - len(arguments) in (0, 1):
             values = self._filled_up(function, values)
-        every_argument = "**" not in named and not any(isinstance(each, ast.Starred) for each in arguments)
+        every_argument = "**" not in named and ast.Starred not in map(type, arguments)
         summary = self.whole.summary(function, values, named, called=every_argument)
         self.items.append(Called(summary, site))
         if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
@@ -149,7 +151,7 @@ class FunctionEvaluator(ObjectEvaluator):
         """Return arguments of which the last is a sequence that is not known, with an element for each parameter."""
         spec = function.node.args
         missing = len(spec.posonlyargs) + len(spec.args) - len(values)
-        element = values[-1]._replace(obj=None)
+        element = replace(values[-1], obj=None)
         return [*values[:-1], *([element] * (missing + 1))] if missing > 0 else values
 
     def _rank_by_name(self, node: "ast.FunctionDef | ast.AsyncFunctionDef", result: Value) -> Value:
@@ -165,9 +167,8 @@ class FunctionEvaluator(ObjectEvaluator):
         if name in module.asked:
             return None
         module.asked.add(name)
-        evaluator = FunctionEvaluator(self.whole, module, module.env, {}, None)
         if stmt := module.parsed.bound_by.get(name):
-            evaluator.bind_name(name, stmt)
+            FunctionEvaluator(self.whole, module, module.env, {}, None).bind_name(name, stmt)
         else:
             for star in module.parsed.stars:
                 inner = self.program.imported(star.module or "", star.level, module)

@@ -171,4 +171,4 @@ def is_loader_by_name(node: ast.AST) -> bool:
         return last_name(node.func) != "enumerate" and is_loader_by_name(node.args[0])
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         return str(node.slice.value).lower().endswith("loader")
-    return isinstance(node, ast.Name | ast.Attribute) and last_name(node).lower().endswith("loader")
+    return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower().endswith("loader")

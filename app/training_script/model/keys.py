@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files, time or errors of one rank
 TOUCHED = 4  # made by a call that cannot be followed from something that differs by rank: it may differ too
 DIFFERS = BY_RANK | LOCAL
@@ -66,17 +68,17 @@ NEVER_NONE = {
 }
 
 
-class Key:
+class Key(msgspec.Struct, eq=False):
     """One expression. ``spread`` holds the flags of everything in it.
 
     ``grown``: how rounds of a loop have made it of what it was before.
     """
 
-    __slots__ = ("args", "depth", "grown", "op", "spread")
-
-    def __init__(self, op: str, args: tuple[Any, ...], spread: int, depth: int) -> None:
-        self.op, self.args, self.spread, self.depth = op, args, spread, depth
-        self.grown: Grown | None = None
+    op: str
+    args: tuple[Any, ...]
+    spread: int
+    depth: int
+    grown: "Grown | None" = None
 
     @property
     def is_constant(self) -> bool:
@@ -143,8 +145,11 @@ class Keys:
         identity = op, spread, args
         made = self._made.get(identity)
         if made is None:
-            simpler = SIMPLER[op](self, *args) if op in SIMPLER else None
-            made = self._made[identity] = simpler or self._new(op, args, spread)
+            simplify = SIMPLER.get(op)
+            made = simplify(self, *args) if simplify else None
+            if made is None:
+                made = self._new(op, args, spread)
+            self._made[identity] = made
         return made
 
     def _new(self, op: str, args: tuple[Any, ...], spread: int) -> Key:
@@ -257,7 +262,7 @@ class Keys:
         return None
 
     def _place(self, at: int, falls: bool, *of: Key) -> Key | None:
-        if not all(each.is_constant and isinstance(each.value, int | float) for each in of):
+        if not all(each.is_constant and isinstance(each.value, (int, float)) for each in of):
             return None
         values = [each.value for each in of]
         order = sorted(range(len(values)), key=values.__getitem__, reverse=falls)

@@ -131,7 +131,7 @@ def length(key: Key, rank: Member) -> int | None:
     """Return the number of elements that a value has on a rank, None if it does not follow."""
     match key.op, key.args:
         case "constant", (value,):
-            return len(value) if isinstance(value, str | tuple) else None
+            return len(value) if isinstance(value, (str, tuple)) else None
         case "sequence", elements:
             return len(elements)
         case "elements", (count, *_):

@@ -5,6 +5,8 @@ import builtins
 import re
 import sys
 
+from msgspec.structs import replace
+
 from .. import rank_names
 from .amounts import SHUFFLED, holds_data, lengthwise
 from .collective_effects import SAME
@@ -160,9 +162,9 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in ("set", "frozenset"):
             return self.unknown(node, *values, facts=UNORDERED_FACT)
         if name in MAPPINGS:
-            return self._opaque(callee, node, values, named)._replace(facts=MAPPING)
+            return replace(self._opaque(callee, node, values, named), facts=MAPPING)
         if name == "sorted" and values:
-            return self.ordered(values[0]._replace(facts=values[0].facts - UNORDERED_FACT), node, named)
+            return self.ordered(replace(values[0], facts=values[0].facts - UNORDERED_FACT), node, named)
         if name == "enumerate" and values and "unordered" in values[0].facts:
             self.note_order(node, values[0])
         if name == "enumerate" and values:
@@ -172,7 +174,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name == "next" and values:
             element = self.element(values[0], node.args[0])
             ends = len(values) > 1 and values[1].key is self.keys.none and element.obj is None
-            return element._replace(key=self._next(element.key, values[0], node)) if ends else element
+            return replace(element, key=self._next(element.key, values[0], node)) if ends else element
         if name == "itertools.islice" and 1 < len(values) < 5:
             none = self.keys.none
             bounds = [each.key for each in values[1:]] if len(values) > 2 else [none, values[1].key]
@@ -216,10 +218,10 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
         if result.facts:
-            result = result._replace(facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
+            result = replace(result, facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
         own = isinstance(node.func, ast.Attribute) or callee.key.op == "call"
         foreign = result.key.spread & LOCAL and not own
-        return result._replace(facts=result.facts | {"foreign"}) if foreign else result
+        return replace(result, facts=result.facts | {"foreign"}) if foreign else result
 
     def _sized(self, result: Value, module: Value, given: Value, node: ast.Call) -> Value:
         """Return what a module of torch gives for a tensor, with its shape if that is known."""
@@ -228,7 +230,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if shapes or shape is None:
             return result
         sizes = self.keys.make("sequence", *map(self.keys.constant, shape))
-        return result._replace(key=self.keys.make(SIZED, *self.place(node), sizes, spread=result.key.spread))
+        return replace(result, key=self.keys.make(SIZED, *self.place(node), sizes, spread=result.key.spread))
 
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""
@@ -263,7 +265,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if owner.key.is_constant or owner.key.op in SAME:
             return self.unknown(node, owner)
         found = Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
-        return found._replace(obj=Generated(found)) if in_parts else found
+        return replace(found, obj=Generated(found)) if in_parts else found
 
 
 def _first(shape: Key) -> Key:
@@ -276,4 +278,4 @@ def across(left: Value, right: Value, product: Value) -> Value:
     facts = product.facts - {"pooled", "across"}
     if "pooled" in right.facts:
         facts |= {"pooled"} if "pooled" in left.facts else {"across"}
-    return product._replace(facts=facts)
+    return replace(product, facts=facts)

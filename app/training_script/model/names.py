@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
 from ..syntax import last_name
@@ -63,6 +65,7 @@ OWNERS |= {
     "settings",
     "hvd",
 }
+PLACED = (ast.expr, ast.stmt)
 Values = list[Value]
 Named = dict[str, Value]
 
@@ -172,7 +175,7 @@ class NameEvaluator:
     # ---- values
 
     def site(self, node: ast.AST) -> Site:
-        if isinstance(node, ast.expr | ast.stmt):
+        if isinstance(node, PLACED):
             return Site(self.module.path, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
         line = getattr(node, "lineno", 1)
         return Site(
@@ -188,13 +191,14 @@ class NameEvaluator:
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
         spread = 0
-        for key, carried, _ in parts:
+        for part in parts:
+            key = part.key
             if key.spread:
                 spread |= key.spread & LOCAL
                 if key.spread & (BY_RANK | TOUCHED):
                     spread |= LOCAL if is_of_data(key) else TOUCHED
-            if carried:
-                facts |= carried & CARRIED
+            if part.facts:
+                facts |= part.facts & CARRIED
         return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
 
     def constant(self, value: object) -> Value:
@@ -236,8 +240,8 @@ class NameEvaluator:
 
     def named(self, name: str, value: Value) -> Value:
         """Return a value that gets a name: what it is, or what the name says if that is not known."""
-        key, facts, obj = value
-        if key.op not in ("at", "constant") or obj is not None or facts or key.spread & DIFFERS:
+        key = value.key
+        if key.op not in ("at", "constant") or value.obj is not None or value.facts or key.spread & DIFFERS:
             return value
         if key.op == "constant" and not (key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value
@@ -276,7 +280,7 @@ class NameEvaluator:
         if name in self.stored and self.is_made_here(owner):
             return self.stored[name]
         if made_of is Instance and (found := self.attribute_of_instance(obj, name)) is not None:
-            return found._replace(obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
+            return replace(found, obj=found.obj._replace(held=owner)) if isinstance(found.obj, Bound) else found
         if made_of is ClassRef and (method := obj.find(name)):
             function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
             of_class = any(last_name(each) == "classmethod" for each in method[1].decorator_list)
@@ -355,7 +359,7 @@ class NameEvaluator:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # which may be that of a rank
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
-        if isinstance(owner.obj, Mapped | Generated) and index.op != "slice":
+        if isinstance(owner.obj, (Mapped, Generated)) and index.op != "slice":
             return owner.obj.element
         if isinstance(owner.obj, Table):
             known = zip(owner.obj.names, owner.obj.held, strict=True)
@@ -375,9 +379,9 @@ class NameEvaluator:
         """Return a function or an object of a mapping of such, by a name that is not known."""
         (name, held), *rest = fields
         if not rest:
-            return value._replace(facts=held.facts, obj=held.obj)
+            return replace(value, facts=held.facts, obj=held.obj)
         test = self.keys.make("compare", "Eq", index, self.keys.constant(name))
-        return value._replace(obj=Either(test, held, self._one_of_fields(index, rest, value)))
+        return replace(value, obj=Either(test, held, self._one_of_fields(index, rest, value)))
 
     def _owns_rank(self, node: ast.AST) -> bool:
         held = node.value if isinstance(node, ast.Attribute) else node.args[0] if isinstance(node, ast.Call) else None

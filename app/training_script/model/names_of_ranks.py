@@ -5,6 +5,8 @@ from collections import Counter
 from functools import reduce
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ..nodes import child_nodes, walk
 from ..syntax import FUNCTIONS, last_name
 from .function_steps import Noted
@@ -39,10 +41,10 @@ class OfSome(NamedTuple):
 
 
 class NamesOfRanks:
-    """The names of a program that only some ranks bind."""
+    """The names of a program that only some ranks bind. ``by_value``: those of variables, by their values."""
 
     def __init__(self) -> None:
-        self._by_value: dict[int, OfSome] = {}
+        self.by_value: dict[int, OfSome] = {}
         self._made: dict[tuple[str, int, Key], OfSome] = {}
         self._attributes: dict[ast.ClassDef, dict[str, int]] = {}
         self._stored: dict[tuple[ast.ClassDef, str], dict[Site, Key]] = {}
@@ -53,13 +55,13 @@ class NamesOfRanks:
             return value
         made = self._made.get((name, id(value), test))
         if made is None:
-            made = OfSome(name, value._replace(), value, test, site)
-            self._made[name, id(value), test] = self._by_value[id(made.value)] = made
+            made = OfSome(name, replace(value), value, test, site)
+            self._made[name, id(value), test] = self.by_value[id(made.value)] = made
         return made.value
 
     def of(self, name: str, value: Value) -> OfSome | None:
         """Return what is known of a value if it is that of a name which only some ranks bind."""
-        known = self._by_value.get(id(value))
+        known = self.by_value.get(id(value))
         return known if known and known.name == name else None
 
     def store(self, cls: ClassRef, name: str, path: Key, site: Site) -> None:
@@ -105,14 +107,13 @@ def _in_branches(cls: ast.ClassDef) -> Counter[str]:
     pending: list[tuple[ast.AST, bool]] = [(each, False) for each in child_nodes(cls)]
     while pending:
         node, in_branch = pending.pop()
-        match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if in_branch:
-                counts[name] += 1
-            case ast.ClassDef():
-                continue
-            case ast.If():
-                in_branch = True
-            case _:
-                pass
-        pending += [(each, in_branch) for each in child_nodes(node)]
+        if isinstance(node, ast.Attribute) and in_branch:
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                    counts[name] += 1
+                case _:
+                    pass
+        if not isinstance(node, ast.ClassDef):
+            in_branch = in_branch or isinstance(node, ast.If)
+            pending += [(each, in_branch) for each in child_nodes(node)]
     return counts

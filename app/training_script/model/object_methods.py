@@ -3,6 +3,8 @@
 import ast
 import re
 
+from msgspec.structs import replace
+
 from ..syntax import dotted_name
 from .amounts import DISTINCT
 from .followed import with_more
@@ -52,7 +54,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             of_part = mesh.op == "mesh" and mesh.args[0] > 1
             return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
         if name == "sort" and isinstance(node.func, ast.Attribute) and "unordered" in owner.facts:
-            self.bind(node.func.value, owner._replace(facts=owner.facts - UNORDERED_FACT))
+            self.bind(node.func.value, replace(owner, facts=owner.facts - UNORDERED_FACT))
             return self.constant(None)
         if values and (name == "__getitem__" or (name == "get" and isinstance(owner.obj, Table))):
             return self.item(owner, values[0].key, node)
@@ -88,7 +90,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(self.keys.make("options", *self.place(node)))
         if name == "sample" and len(values) == 2 and values[1].key.is_constant:
             drawn = self._opaque(owner, node, values, named)
-            return drawn._replace(key=self._drawn(drawn.key, values[1].key, node))
+            return replace(drawn, key=self._drawn(drawn.key, values[1].key, node))
         if name in ("chunk", "tensor_split") and values:
             return self._pieces(owner, values[0], node, equal=name == "chunk")
         if name in ("numel", "nelement", "size", "dim"):
@@ -108,7 +110,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:
             fields = owner.obj.fields
             parts = tuple([Value(each.key, obj=(self.constant(text), each)) for text, each in fields.items()])
-            return self.unknown(node, owner)._replace(obj=parts if name == "items" else tuple(fields.values()))
+            return replace(self.unknown(node, owner), obj=parts if name == "items" else tuple(fields.values()))
         if name == "get" and values and owner.key.op == "mapping":
             default = values[1].key if len(values) > 1 else self.keys.none
             return Value(self.keys.make("item", owner.key, values[0].key, default))
@@ -144,9 +146,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return None
         key = owner.key
         if to.spread & BY_RANK:
-            return owner._replace(key=self.keys.make(CAST, key, to))
+            return replace(owner, key=self.keys.make(CAST, key, to))
         is_typed = key.op == "call" and str(key.args[0]).removeprefix("torch.") in MADE | PLACES
-        return owner._replace(key=self.keys.make("call", *key.args, to)) if is_typed else None
+        return replace(owner, key=self.keys.make("call", *key.args, to)) if is_typed else None
 
     def _even_length(self, values: Values) -> Value | None:
         """Return the number of elements of the first of these values, if all ranks have as many."""
@@ -173,7 +175,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
     def collect(self, target: ast.expr, before: Value, after: Value) -> None:
         """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""
         if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
-            after = after._replace(obj=Either(self.path[-1], after, before))
+            after = replace(after, obj=Either(self.path[-1], after, before))
         self.bind(target, after)
 
 

@@ -3,6 +3,8 @@
 import ast
 from abc import ABC, abstractmethod
 
+from msgspec.structs import replace
+
 from ..syntax import last_name
 from .branches import BranchEvaluator
 from .budget import Budget
@@ -64,7 +66,7 @@ class ObjectEvaluator(BranchEvaluator):
             self.items.append(Called(summary, site))
             if sized := cls.find("__len__"):
                 given = (each.key for each in (*values, *named.values()))
-                instance = instance._replace(key=self.keys.make("instance", id(cls), *map(id, given)))
+                instance = replace(instance, key=self.keys.make("instance", id(cls), *map(id, given)))
                 self.shared.classes[instance.key] = cls
                 self.shared.made[instance.key] = summary.stored
                 self.keys.sizes[instance.key] = self.length_of(instance, sized[1]).key
@@ -73,7 +75,7 @@ class ObjectEvaluator(BranchEvaluator):
                 if name in cls.fields:
                     self._store(instance, name, self.named(name, value))
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
-            return instance._replace(facts=frozenset({"trainer"}))
+            return replace(instance, facts=frozenset({"trainer"}))
         return instance
 
     def length_of(self, held: Value, node: ast.AST) -> Value:
@@ -123,7 +125,7 @@ class ObjectEvaluator(BranchEvaluator):
                     return value
                 held = Value(self.keys.make("held", id(cls), name))
                 if of_some:
-                    return held._replace(facts=value.facts, obj=value.obj)
+                    return replace(held, facts=value.facts, obj=value.obj)
                 return (None if value.key is self.keys.none else self.by_name(name)) or held
         return self._made_by_factory(cls, name)
 

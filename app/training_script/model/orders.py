@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from .amounts import SHUFFLED
 from .calls import CallEvaluator
 from .followed import known_functions
@@ -23,7 +25,7 @@ class OrderEvaluator(CallEvaluator):
             return held
         if key.key.op == "name" and key.key.args[-1] == "id":  # places in the memory of this process
             order = self.keys.make(ORDER, *self.place(node), spread=LOCAL)
-            return held._replace(key=self.keys.make(SHUFFLED, held.key, order), obj=None)
+            return replace(held, key=self.keys.make(SHUFFLED, held.key, order), obj=None)
         outside, self.items = self.items, []  # a key that communicates is called as often on all ranks
         each = ast.copy_location(ast.Call(func=node.func, args=node.args[:1], keywords=[]), node)
         known = known_functions(held)
@@ -34,7 +36,7 @@ class OrderEvaluator(CallEvaluator):
             made = self._invoked(key, each, [self.element(held, node.args[0])], {}).key
             order = self.keys.make(ORDER, *self.place(node), spread=made.spread)
             differs = made.spread & DIFFERS
-            ordered = held._replace(key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
+            ordered = replace(held, key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
         self.items = outside
         return ordered
 

@@ -22,7 +22,7 @@ from .signal_handlers import names_set_by_signals
 from .written_files import WRITERS, written_names
 
 # Of modules whose trees, or whose outlines, are kept for further scripts. A node takes 350 bytes of memory.
-MOST_NODES, MOST_OUTLINE_NODES = 140_000, 60_000
+MOST_NODES, MOST_OUTLINE_NODES = 200_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a program needs the fewest functions
 GLOBAL = re.compile(r"global[ \t\\]")
@@ -147,7 +147,7 @@ class ParsedModule:
         classes = {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
         found: dict[str, set[str]] = {}
         for each in classes.values():
-            methods = {stmt.name for stmt in each.body if isinstance(stmt, ast.FunctionDef | ast.AsyncFunctionDef)}
+            methods = {stmt.name for stmt in each.body if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef))}
             pending, above = [*each.bases], set[str]()
             while pending:
                 base = pending.pop()
@@ -222,6 +222,15 @@ def _count_lines(block: list[ast.stmt]) -> int:
 Version = tuple[int, int]  # time of the last change, size
 
 
+def version_of(path: Path) -> Version | None:
+    """Return the version of a file, None if there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
 class _Kept(NamedTuple):
     module: ParsedModule
     digest: bytes
@@ -270,16 +279,14 @@ class ParsedModules:
         self._whole, self._outlines = _Newest(), _Newest()
         self._as_read: dict[Path, tuple[Version, bytes]] = {}  # no digest: the file has nothing to do with ranks
 
-    def get(self, path: Path, *, any_text: bool = False) -> ParsedModule | None:
+    def get(self, path: Path, version: Version | None = None, *, any_text: bool = False) -> ParsedModule | None:
         """Return the module in a file, or None if it cannot be read or has nothing to do with ranks.
 
-        ``any_text``: also one that does not mention them.
+        ``version``: that of the file, if it is known. ``any_text``: also a module that does not mention ranks.
         """
-        try:
-            status = path.stat()
-        except (OSError, ValueError):
+        version = version or version_of(path)
+        if version is None:
             return None
-        version = status.st_mtime_ns, status.st_size
         known = self._as_read.get(path)
         if known and known[0] == version:
             if not known[1] and not any_text:

@@ -58,6 +58,11 @@ class Program:
         """The files of the modules that were read."""
         return frozenset(path for path, module in self._modules.items() if module)
 
+    def tree_of(self, path: Path) -> ast.Module | None:
+        """Return the syntax tree of a module that was read, None for others."""
+        module = self._modules.get(path)
+        return module.parsed.tree if module else None
+
     def given(self, path: str) -> Module | None:
         """Return the module of a path."""
         return self._read(Path(path))
@@ -74,7 +79,8 @@ class Program:
         """Return the module in a file; a script that something imports is another module than the one that runs."""
         if path == self._script:
             return parse_again(path)
-        parsed = PARSED_MODULES.get(path)
+        version = self._libraries.version(path)
+        parsed = PARSED_MODULES.get(path, version)
         if parsed is None and self._libraries.leads_to_library(path, self._script):
-            return PARSED_MODULES.get(path, any_text=True)
+            return PARSED_MODULES.get(path, version, any_text=True)
         return parsed

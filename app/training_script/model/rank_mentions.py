@@ -7,9 +7,10 @@ if it mentions them anywhere.
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ..nodes import walk
-from ..rank_names import NOT_OWN_RANK
+from ..rank_names import MOST_NAMES, NOT_OWN_RANK
 
 WORDS = (
     "Distributed",
@@ -66,7 +67,12 @@ def _name_at(text: str, line: int, place: int) -> str:
 
 def may_ask_for_ranks(test: ast.expr) -> bool:
     """Return whether a condition reads a variable, an attribute or a key whose name may be about ranks."""
-    return any(OF_RANKS.search(name) for node in walk(test) for name in _read_names(node))
+    return any(_is_of_ranks(name) for node in walk(test) for name in _read_names(node))
+
+
+@lru_cache(MOST_NAMES)
+def _is_of_ranks(name: str) -> bool:
+    return bool(OF_RANKS.search(name))
 
 
 def _read_names(node: ast.AST) -> Iterator[str]:

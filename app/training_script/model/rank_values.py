@@ -2,6 +2,8 @@
 
 import ast
 
+from msgspec.structs import replace
+
 from .. import rank_names
 from ..syntax import dotted_name, last_name
 from .function_steps import Called
@@ -62,10 +64,10 @@ class RankEvaluator(NameEvaluator):
         if name != "Process" and name not in STARTS:
             return None
         target = named.get("target") or named.get("fn") or (values[0] if values else None)
-        if not target or not isinstance(target.obj, FunctionRef | Bound):
+        if not target or not isinstance(target.obj, (FunctionRef, Bound)):
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
-        given = [self.unknown(node)._replace(obj=each.obj) if each.key.spread & LOCAL else each for each in given]
+        given = [replace(self.unknown(node), obj=each.obj) if each.key.spread & LOCAL else each for each in given]
         rank = Value(self.keys.rank("spawned", name))
         if name == "Process":
             given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop

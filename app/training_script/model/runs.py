@@ -116,7 +116,7 @@ class _Way:
         self._unsure = self._attempted = False
         self._attempts: tuple[Attempted, ...] = ()
         self._waited = 0  # the ranks that have waited for the others, which have not yet waited for them
-        self._conditions: tuple[Condition, ...] = ()
+        self._conditions: list[Condition] = []  # which grows and shrinks in place: a chain of ``elif`` may be long
         self._loops: tuple[Rounds, ...] = ()
         self._out_of_round = 0
         self.ranks = self._walk(items, ALL)
@@ -135,7 +135,7 @@ class _Way:
             self.reader.spend()
             match item:
                 case Event() | Noted() | Read():
-                    way = self._conditions, self._loops, self._alone, False, self._attempts
+                    way = tuple(self._conditions), self._loops, self._alone, False, self._attempts
                     self._add(Reach(item, (), ranks, self._unsure, *way))
                     if isinstance(item, Event) and item.kind in WAITS and ranks != ALL:
                         self._waited = (self._waited | ranks) % ALL
@@ -159,53 +159,55 @@ class _Way:
 
     def _branch(self, item: Branch, ranks: int) -> int:
         """Follow a branch, and the one that its other side ends with: a chain of ``elif`` may be long."""
-        chain: list[tuple[Branch, int, int, int, bool, bool, tuple[Condition, ...]]] = []
+        chain: list[tuple[Branch, int, int, int, bool, bool, int]] = []
         while True:
             true, false = self.reader.arms(item.test)
-            unsure, conditions = self._unsure, self._conditions
+            unsure, outside = self._unsure, len(self._conditions)
             is_open = not unsure and self.reader.is_open(item)
             self._unsure = unsure or is_open
-            self._conditions = (*conditions, Condition(item.test, True, item.site))
+            self._conditions.append(Condition(item.test, True, item.site))
             left = self._walk(item.then, ranks & true)
             gone, others = ranks & true & ~left, ranks & false
-            chain.append((item, left, gone, others, is_open, unsure, conditions))
+            chain.append((item, left, gone, others, is_open, unsure, outside))
             self._unsure = unsure or is_open
-            self._conditions = (*conditions, Condition(item.test, False, item.site))
+            self._conditions[outside:] = [Condition(item.test, False, item.site)]
             last = item.other[-1] if item.other else None
             ranks = self._walk(item.other[:-1] if isinstance(last, Branch) else item.other, ranks & false)
             if not ranks or not isinstance(last, Branch):
                 break
             self.reader.spend()
             item = last
-        for item, left, gone, others, is_open, unsure, conditions in reversed(chain):
+        for item, left, gone, others, is_open, unsure, outside in reversed(chain):
             one_leaves = bool(left) != bool(ranks)
-            condition = (Condition(item.test, bool(left), item.site),) if one_leaves else ()
-            self._conditions = (*conditions, *condition)
+            self._conditions[outside:] = [Condition(item.test, bool(left), item.site)] if one_leaves else []
             self._unsure = unsure or (is_open and gone != others & ~ranks)
             ranks |= left
         return ranks
 
     def _round(self, item: Rounds, ranks: int) -> int:
-        outside, loops, conditions = self._out_of_round, self._loops, self._conditions
+        outside, loops, conditions = self._out_of_round, self._loops, len(self._conditions)
         self._out_of_round, self._loops = 0, (*loops, item)
         after = self._walk(item.body, ranks)
         after |= self._out_of_round
         endless = item.amount.op == "while" and item.amount.args[0].is_constant
         if not after and not endless:
             after = ranks  # no round is run, as in a search for what is wrong
-        self._out_of_round, self._loops, self._conditions = outside, loops, conditions
+        self._out_of_round, self._loops = outside, loops
+        del self._conditions[conditions:]
         return self._walk(item.rest, after)
 
     def _attempt(self, item: Attempt, ranks: int) -> int:
         attempted = self._attempted
         self._attempted = attempted or not OF_IMPORTS.issuperset(item.caught) or not item.caught
-        conditions, attempts = self._conditions, self._attempts
+        conditions, attempts = len(self._conditions), self._attempts
         self._attempts = (*attempts, Attempted(item, self._loops))
         after = self._walk(item.body, ranks)
-        self._attempted, self._conditions, self._attempts = attempted, conditions, attempts
+        self._attempted, self._attempts = attempted, attempts
+        del self._conditions[conditions:]
         unsure, self._unsure = self._unsure, True
         after |= self._walk(item.handler, ranks)
-        self._unsure, self._conditions = unsure, conditions
+        self._unsure = unsure
+        del self._conditions[conditions:]
         return after
 
     def _called(self, item: Called, ranks: int) -> int:

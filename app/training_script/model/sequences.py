@@ -239,7 +239,7 @@ def path_of(node: Node) -> str:
         node.event.site
         if isinstance(node, Step)
         else node.site
-        if isinstance(node, Choice | Loop | Call | End)
+        if isinstance(node, (Choice, Loop, Call, End))
         else None
     )
     return site.path if site else ""
@@ -249,6 +249,6 @@ def behind_unsure(a: Node, b: Node) -> tuple[Node, Node] | None:
     """Return where two ranks go on if a call that one of them makes perhaps needs no other; None if both make it."""
     if isinstance(a, Step) and isinstance(b, Step) and a.event.kind == b.event.kind:
         return None
-    if isinstance(a, Step | Loop) and is_unsure(a):
+    if isinstance(a, (Step, Loop)) and is_unsure(a):
         return a.next, b
-    return (a, b.next) if isinstance(b, Step | Loop) and is_unsure(b) else None
+    return (a, b.next) if isinstance(b, (Step, Loop)) and is_unsure(b) else None

@@ -20,7 +20,7 @@ def names_set_by_signals(tree: ast.Module) -> frozenset[str]:
     for function in nodes:
         if isinstance(function, ast.FunctionDef) and function.name in handlers:
             inner = nodes_below(function)
-            own = {name for node in inner if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+            own = {name for node in inner if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
             found |= {node.id for node in inner if isinstance(node, ast.Name) and _is_set(node) and node.id in own}
             found |= {node.attr for node in inner if isinstance(node, ast.Attribute) and _is_set(node)}
     return frozenset(found)

@@ -4,9 +4,12 @@ import ast
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..nodes import child_nodes
 from ..rank_names import one_rank_decorator
 from ..syntax import FUNCTIONS, last_name, unpacked_at_once
+from .budget import OverBudget
 from .caught_errors import error_of
 from .collective_effects import is_agreed
 from .definitions import is_harmless
@@ -62,10 +65,10 @@ class StatementEvaluator(ExpressionEvaluator):
             around += isinstance(by.obj, Context) and not is_harmless(decorator)
             if isinstance(by.obj, FunctionRef):
                 assert isinstance(made.obj, FunctionRef)
-                given = made._replace(obj=made.obj._replace(decorated=True))
+                given = replace(made, obj=made.obj._replace(decorated=True))
                 result = self.call_function(by.obj, [given], {}, self.site(decorator))
                 if isinstance(result.obj, FunctionRef) and result.obj.node is not function.node:
-                    made = result._replace(obj=result.obj._replace(wraps=function))
+                    made = replace(result, obj=result.obj._replace(wraps=function))
         if made.obj is function and around and around == sum(not is_harmless(each) for each in decorators):
             return function._replace(decorated=not any(one_rank_decorator(last_name(each)) for each in decorators))
         return made.obj
@@ -97,7 +100,9 @@ class StatementEvaluator(ExpressionEvaluator):
     def block(self, stmts: Sequence[ast.stmt]) -> bool:
         """Evaluate statements; return whether the block leaves in any case."""
         for stmt in stmts:
-            self.budget.spend()
+            self.budget.left -= 1  # as ``spend``, without a call for each statement
+            if self.budget.left < 0:
+                raise OverBudget
             method = getattr(self, METHOD_NAMES[type(stmt)], None)
             if method is None:
                 for child in child_nodes(stmt):
@@ -105,7 +110,7 @@ class StatementEvaluator(ExpressionEvaluator):
                         self.evaluate(child)
             elif method(stmt):
                 return True
-            if self.has_ended():
+            if self.items and type(self.items[-1]) is Leave and self.has_ended():
                 return True
         return False
 
@@ -173,10 +178,10 @@ class StatementEvaluator(ExpressionEvaluator):
         self.globals.update(stmt.names)
 
     def _Assign_statement(self, stmt: ast.Assign) -> None:
-        unpacked = [(target, self.evaluate(value)) for target, value in unpacked_at_once(stmt)]
-        for target, value in unpacked:
-            self.bind(target, value)
-        if unpacked:
+        if type(stmt.value) is ast.Tuple and (pairs := unpacked_at_once(stmt)):
+            unpacked = [(target, self.evaluate(value)) for target, value in pairs]
+            for target, value in unpacked:
+                self.bind(target, value)
             return
         value = self.evaluate(stmt.value)
         for target in stmt.targets:
@@ -196,7 +201,7 @@ class StatementEvaluator(ExpressionEvaluator):
         before = self.module.env.get(name)
         kept = before is not None and (before.key is self.keys.none or before.key.op == "name")
         if kept and not value.key.spread & DIFFERS and value.key.op not in ("constant", "world"):
-            value = value._replace(key=self.keys.make("name", self.module.path, name))
+            value = replace(value, key=self.keys.make("name", self.module.path, name))
         self.shared.count_stores += before is None or before.key is not value.key
         self.module.env[name] = value
 
@@ -214,7 +219,7 @@ class StatementEvaluator(ExpressionEvaluator):
                     if isinstance(element, ast.Starred):
                         element = element.value
                     part = self.item(value, self.keys.constant(place), element)
-                    self.bind(element, known[place] if known else part._replace(facts=value.facts - UNORDERED_FACT))
+                    self.bind(element, known[place] if known else replace(part, facts=value.facts - UNORDERED_FACT))
             case ast.Attribute(value=owner, attr=name):
                 held = self.evaluate(owner)
                 if name == "requires_grad" and (isinstance(owner, ast.Name) or OF_MODEL.search(ast.unparse(owner))):
@@ -247,7 +252,7 @@ class StatementEvaluator(ExpressionEvaluator):
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts:
-                    self.env[owner.id] = held._replace(facts=held.facts | (value.facts & CARRIED))
+                    self.env[owner.id] = replace(held, facts=held.facts | (value.facts & CARRIED))
             case _:
                 pass
 
@@ -269,7 +274,7 @@ class StatementEvaluator(ExpressionEvaluator):
         self.items.append(Noted(f".{name}", self.site(target), call, owner, [value], named, owner))
 
     def _store(self, owner: Value, name: str, value: Value) -> None:
-        if isinstance(owner.obj, Instance | ClassRef):
+        if isinstance(owner.obj, (Instance, ClassRef)):
             if "ddp" in owner.facts:
                 self.env[f"{id(owner.key)}.{name}"] = value  # it is set on DDP, not on the model inside
             cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
@@ -280,7 +285,7 @@ class StatementEvaluator(ExpressionEvaluator):
                 value = Value(self.keys.either(self.path[-1], value.key, known.key))
             path = self.path[-1]
             if known is not None and known.key is self.keys.none and path.spread & BY_RANK and not path.spread & LOCAL:
-                value = value._replace(key=self.keys.either(path, value.key, known.key))  # None on the other ranks
+                value = replace(value, key=self.keys.either(path, value.key, known.key))  # None on the other ranks
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
                     known = None
@@ -305,7 +310,7 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value
-        if isinstance(value, ast.BoolOp | ast.IfExp) or not isinstance(value, ast.Constant):
+        if isinstance(value, (ast.BoolOp, ast.IfExp)) or not isinstance(value, ast.Constant):
             self.evaluate(value)
 
     def _Return_statement(self, stmt: ast.Return) -> bool:
@@ -336,7 +341,7 @@ def _as_own(value: Value) -> Value:
     if "members" not in value.facts:
         return value
     held = tuple(map(_as_own, value.obj)) if is_elements(value.obj) else value.obj
-    return value._replace(facts=value.facts | OWN_GROUP, obj=held)
+    return replace(value, facts=value.facts | OWN_GROUP, obj=held)
 
 
 def _is_name(key: Key) -> bool:

@@ -3,7 +3,6 @@
 import ast
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,28 +32,59 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
     if not any(root.function and _may_part_ranks(root.items, MOST_CALLS) for root in roots):
         return []
     as_read = SOURCES.source(path)
-    changed = {} if as_read and as_read.text == text else {path: tree}
+    is_changed = not (as_read and as_read.text == text)
     since = as_read.version[0] if as_read else 0
-    found = (SOURCES.divergences(user, changed, since) for user in users(path))
+    found = (SOURCES.divergences(user, path, tree, since, is_changed=is_changed) for user in users(path))
     return [each for every in found for each in every if each.decided.path == str(path)]
 
 
 def evaluated_in_use(tree: ast.Module, path: Path) -> list[Evaluated]:
     """Return the evaluations of the scripts that come to the functions of a module, with this tree of it."""
     found: list[Evaluated] = []
-    read_by = libraries_in_use().read_by
+    libraries = libraries_in_use()
     for user in users(path) if path.is_absolute() else []:
-        if path not in read_by.get(user, (path,)):
+        if path not in libraries.read_by.get(user, (path,)):
             continue
-        source, module = SOURCES.source(user), PARSED_MODULES.get(user)
-        if source and module:
-            evaluated = Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
-            read = read_by.setdefault(user, evaluated.modules)
-            if evaluated.complete and path in read:
-                found.append(evaluated)
-            else:
-                evaluated.forget()
+        evaluated = _evaluated(user, path, tree)
+        if evaluated is None:
+            continue
+        read = libraries.read_by.setdefault(user, evaluated.modules)
+        if evaluated.complete and path in read:
+            found.append(evaluated)
+        else:
+            forget_user(evaluated)
     return found
+
+
+def _evaluated(user: Path, path: Path, tree: ast.Module) -> Evaluated | None:
+    """Return the evaluation of a script with this tree of a module, None if the script cannot be read.
+
+    The review keeps it for other modules if the tree is that of the file.
+    """
+    as_read, libraries = PARSED_MODULES.get(path), libraries_in_use()
+    if as_read is None or as_read.tree is not tree:
+        return _evaluated_with(user, path, tree)
+    evaluated = libraries.evaluations.pop(user, None)
+    if evaluated is not None and evaluated.tree_of(path) is not tree:
+        evaluated.forget()
+        evaluated = None
+    evaluated = evaluated or _evaluated_with(user, path, tree)
+    if evaluated is not None:
+        libraries.keep(user, evaluated, MOST_USERS)
+    return evaluated
+
+
+def _evaluated_with(user: Path, path: Path, tree: ast.Module) -> Evaluated | None:
+    source, module = SOURCES.source(user), PARSED_MODULES.get(user)
+    if source is None or module is None:
+        return None
+    return Evaluated(module.tree, user, source.text, most_steps=MOST_STEPS, changed={path: tree})
+
+
+def forget_user(evaluated: Evaluated) -> None:
+    """Empty an evaluation of ``evaluated_in_use``, unless the review keeps it for the other modules of the script."""
+    if evaluated not in libraries_in_use().evaluations.values():
+        evaluated.forget()
 
 
 def _may_part_ranks(items: list[Item], calls: int) -> bool:
@@ -149,22 +179,26 @@ class _Sources:
             if source and source.text == text:
                 self._divergences[path] = _Known(source.version, time.time_ns(), [] if too_many else found.found)
 
-    def divergences(self, path: Path, changed: Mapping[Path, ast.Module], since_ns: int) -> list[Divergence]:
-        """Return where ranks part in a script and all that it calls; ``since_ns``: when a module of it was changed."""
-        source = self.source(path)
+    def divergences(
+        self, user: Path, path: Path, tree: ast.Module, since_ns: int, *, is_changed: bool
+    ) -> list[Divergence]:
+        """Return where ranks part in a script and all that it calls, with this tree of a module.
+
+        ``since_ns``: when the file of the module was changed. ``is_changed``: the tree is not that of the file.
+        """
+        source = self.source(user)
         if source is None:
             return []
-        known = self._divergences.get(path)
-        if known and known.version == source.version and known.found_ns > since_ns and not changed:
+        known = self._divergences.get(user)
+        if known and known.version == source.version and known.found_ns > since_ns and not is_changed:
             return known.found
-        module = PARSED_MODULES.get(path)
-        if module is None:
+        evaluated = _evaluated(user, path, tree)
+        if evaluated is None:
             return []
-        evaluated = Evaluated(module.tree, path, source.text, most_steps=MOST_STEPS, changed=changed)
         found = divergences(evaluated).found
-        evaluated.forget()
-        if not changed:
-            self._divergences[path] = _Known(source.version, time.time_ns(), found)
+        forget_user(evaluated)
+        if not is_changed:
+            self._divergences[user] = _Known(source.version, time.time_ns(), found)
         return found
 
 
