@@ -3,7 +3,7 @@
 ``make text-model`` trains it from the texts of the knowledge base (``training_texts``) with scikit-learn and writes
 ``text_model.msgpack``. A weight is stored as an integer of 8 bits; most are zero and are left out. A term counts
 (1 + log of its count) × its inverse document frequency, and a text has length 1, as in scikit-learn's
-``TfidfVectorizer(sublinear_tf=True)``, times the fourth root of its number of terms over the usual one.
+``TfidfVectorizer(sublinear_tf=True)``: a long text does not make the model surer than a short one.
 """
 
 import math
@@ -19,7 +19,6 @@ from .words import Term, terms_of
 
 MODEL_FILE = BUILT_IN / "text_model.msgpack"
 SHOWN_WORDS = 5
-USUAL_TERMS, LENGTH_POWER = 12, 0.25  # a text with more terms than usual shows more, one with fewer less
 LEAST_TERMS = 3  # of the model in a text; of fewer it says nothing
 IDF_STEPS = 16  # an inverse document frequency is stored in steps of 1/16
 
@@ -82,7 +81,6 @@ class TextClassifier:
             return []
         values = {name: (1 + math.log(len(places))) * self._columns[name][0] for name, places in found.items()}
         length = math.sqrt(sum(value * value for value in values.values()))
-        length *= (USUAL_TERMS / len(values)) ** LENGTH_POWER
         model = self._model
         scores = list(model.bias)
         parts: list[dict[str, float]] = [{} for _ in scores]

@@ -1,12 +1,12 @@
 """Rank causes by a sum of log-odds over plain tables, so that every position can be explained line by line.
 
-Each cause starts at a common prior and gains or loses the nats that the knowledge base assigns to an observation;
-"none of these" starts at 0. Observations from one text are not independent: of one sentence only the strongest counts,
-and each further one counts less. Once a job or its log shows what is wrong, the state of the machine, descriptions and
-the symptom count for a cause at most as much as what is shown of it: they support it, they do not replace it; the
-symptom also if a hung job was inspected and shows no cause. How a running job runs (on one node, without a GPU)
-excludes the causes that need more. A softmax over both turns the sums into probabilities, at a temperature fitted on
-labelled cases for what the first cause rests on.
+Each cause starts at a prior, larger if it is frequent in descriptions and one supports it, and gains or loses the nats
+that the knowledge base assigns to an observation; "none of these" starts at 0. Observations from one text are not
+independent: of one sentence only the strongest counts, and each further one counts less. Once a job or its log shows
+what is wrong, the state of the machine, descriptions and the symptom count for a cause at most as much as what is
+shown of it: they support it, they do not replace it; the symptom also if a hung job was inspected and shows no cause.
+How a running job runs (on one node, without a GPU) excludes the causes that need more. A softmax over both turns the
+sums into probabilities, at a temperature fitted on labelled cases for what the first cause rests on.
 """
 
 import math
@@ -102,7 +102,10 @@ def rank_causes(
     }
     _step_back(knowledge, reasons)
     scores = {
-        id_: COMMON_PRIOR_NATS + cause.prior + sum(line.weight for line in reasons[id_])
+        id_: COMMON_PRIOR_NATS
+        + cause.prior
+        + (measured.priors.get(id_, 0.0) if _is_described(reasons[id_]) else 0.0)
+        + sum(line.weight for line in reasons[id_])
         for id_, cause in knowledge.causes.items()
     }
     if any(item.id == ONE_PROCESS for item in items):
@@ -131,6 +134,11 @@ def rank_causes(
         for id_ in order
     ]
     return Ranking(ranked, other, bool(both), support)
+
+
+def _is_described(lines: Iterable[ReasonLine]) -> bool:
+    """Return whether a description supports a cause: the frequencies of causes are those in described cases."""
+    return any(line.source == "description" and line.weight > 0 for line in lines)
 
 
 def _is_circumstance(item: Evidence) -> bool:

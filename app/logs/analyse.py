@@ -8,10 +8,11 @@ import msgspec
 from ...knowledge.schema import Knowledge
 from ..evidence import Evidence
 from . import versions
+from .attempts import AttemptCounter
 from .findings import findings_of
 from .first_failure import mark_first_failure
 from .literal_search import overlapping_blocks
-from .matcher import AttemptCounter, Match, Matcher
+from .matcher import Match, Matcher
 from .patterns import Pattern, build_patterns
 from .prose import lines_of_person
 from .read import LogInput, clean_text, empty_input_error, read_chunks

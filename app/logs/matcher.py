@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from .attempts import AttemptCounter
 from .lines import LogPiece, split_line
 from .literal_search import LiteralScanner, TextBlock
 from .patterns import Pattern, parse_out_of_memory
@@ -36,7 +37,6 @@ LAST_HEADERS = 1000  # … as many in its last block in any case
 SYNTAX_LINES = 6  # from the message of a syntax error up to its place
 SHOWN_CHARACTERS = 160
 MOST_LINES = 16
-MOST_ATTEMPTS = 99
 
 
 class Match(msgspec.Struct):
@@ -86,7 +86,7 @@ class Matcher:
         self._matches_kept: dict[str, int] = defaultdict(int)
 
     def scan(
-        self, blocks: Iterable[TextBlock], tracker: SpeakerTracker, attempts: "AttemptCounter"
+        self, blocks: Iterable[TextBlock], tracker: SpeakerTracker, attempts: AttemptCounter
     ) -> Iterator[tuple[int, int, Traceback] | int]:
         """Scan a text: yield tracebacks with attempt and offset, and after each block the number of bytes done."""
         text = _TextState(tracker)
@@ -125,7 +125,7 @@ class Matcher:
         at: int,
         block: TextBlock,
         text: "_TextState",
-        attempts: "AttemptCounter",
+        attempts: AttemptCounter,
     ) -> None:
         if self._spent_s[pattern.id] > SLOW_S:
             return
@@ -144,9 +144,9 @@ class Matcher:
         if pattern.kind == "restart":
             attempts.restart(values)
         elif pattern.id == "mark:start":
-            attempts.start()
+            attempts.start(text.time(found.line, block, at))
         elif pattern.id in ("mark:summary", "message:child-failed"):
-            attempts.ended = True
+            attempts.end(text.time(found.line, block, at))
         self._add_match(found, at, block, text, before)
 
     def _search(
@@ -182,7 +182,7 @@ class Matcher:
         self._matches_kept[pattern.id] += 1
         if self._matches_kept[pattern.id] > MOST_MATCHES * (1 if pattern.evidence else MOST_DISTINCT):
             return
-        stamp = line.time_s if line.time_s is not None else time_before(block.data, at, text.tracker.style)
+        stamp = text.time(line, block, at)
         shown = line.text.strip()
         shown = shown if 0 < len(shown) <= SHOWN_CHARACTERS else found.match[0].strip()
         seen = LogLine(stamp, found.number, block.offset + at, shown[:SHOWN_CHARACTERS])
@@ -240,32 +240,6 @@ def _place_of_syntax_error(data: bytes, begin: int) -> int:
     return -1
 
 
-class AttemptCounter:
-    """Counts the starts of the job in a text. Several agents may report the same restart; it counts once."""
-
-    def __init__(self, current: int = 0) -> None:
-        self.current = current
-        self.ended = False
-        self._left: set[str] = set()
-
-    def restart(self, values: dict[str, str]) -> None:
-        """Count a restart of the workers reported by an agent."""
-        if "count" in values:
-            self.current = max(self.current, int(values["count"]))
-        elif values["left"] not in self._left:
-            self._left.add(values["left"])
-            self.current += 1
-        self.current = min(self.current, MOST_ATTEMPTS)
-        self.ended = False
-
-    def start(self) -> None:
-        """Count the start of a launcher as a new attempt if the job has ended before."""
-        if self.ended:
-            self.current = min(self.current + 1, MOST_ATTEMPTS)
-            self.ended = False
-            self._left.clear()
-
-
 class _TextState:
     """The state of scanning one text."""
 
@@ -287,6 +261,10 @@ class _TextState:
         if "]:" not in line.text and "\r" not in raw:
             self._line = (block.offset + begin, line)
         return line
+
+    def time(self, line: LogPiece, block: TextBlock, at: int) -> float | None:
+        """Return the time stamp of the line at a position, or the last one before it."""
+        return line.time_s if line.time_s is not None else time_before(block.data, at, self.tracker.style)
 
     def piece(self, raw: str, ahead: int) -> LogPiece:
         """Return the piece of a raw line to which an offset belongs."""

@@ -2,9 +2,9 @@
 
 Each case is a JSON line with ``id``, ``text``, ``cause`` (or ``out-of-scope``), ``also_ok`` and ``source``. A
 multiplier for each class of evidence and a temperature for each support are fitted by coordinate descent, with a
-penalty for their distance from what the entries document. The scores come from folds that they were not fitted on;
-cases of one source are in one fold. For each clue and signature it counts how often it was right, and lists the clues
-to remove: those that were wrong more often than right.
+penalty for their distance from what the entries document; the priors follow how often each cause is right. The scores
+come from folds that they were not fitted on; cases of one source are in one fold. For each clue and signature it counts
+how often it was right, and lists the clues to remove: those that were wrong more often than right.
 
     python tests/bench/calibrate.py CASES.jsonl… [--write] [-v]
 """
@@ -42,17 +42,19 @@ from ddpwizard.knowledge.training_texts import OUT_OF_SCOPE
 FOLDS = 5
 STEPS = (0.7, 1.4)  # tried for each number in turn
 ROUNDS = 3
-SHRINKAGE = 0.003  # penalty for a number e times the documented one
+SHRINKAGE = 0.01  # penalty for a number e times the documented one
+UNSEEN_CASES = 1.0  # added to the number of cases of each cause
+PRIOR_SHARE = 0.65  # of the logarithm of how frequent a cause is: the cases are few, and collected in several ways
 LEAST_FIRES = 4  # of a clue that may be listed for removal
-# A symptom counts at most half of a root, and a finding in a log at most as much as the verdict on a running job,
-# however often they are right. Root signatures and the temperature of logs end where the mean share is what is right
-# of the labelled logs (93 %). A free fit goes on, as the few wrong ones are wrong at any share: no labelled log fits
-# two causes equally well, and a bare SIGKILL, which does, would be decided at 99 %.
-MOST = {SYMPTOM_SIGNATURE: 1.0, LOG_FINDING: 1.0, ROOT_SIGNATURE: 1.4}
+# A finding in a log counts at most as much as the verdict on a running job, however often it is right. Root signatures
+# and the temperature of logs end where the mean share is what is right of the labelled logs (93 %). A free fit goes
+# on, as the few wrong ones are wrong at any share: no labelled log fits two causes equally well, and a bare SIGKILL,
+# which does, would be decided at 99 %.
+MOST = {LOG_FINDING: 1.0, ROOT_SIGNATURE: 1.4}
 LEAST = {"log": DOCUMENTED_TEMPERATURE}
 SUPPORTS = ("log", "words", "other")
 FITTED = tuple(  # texts show too little of the others
-    name for name in CLASSES if name not in (ANSWER, LIKENESS, CLUES["weak"], CLUES["against"])
+    name for name in CLASSES if name not in (ANSWER, LIKENESS, SYMPTOM_SIGNATURE, CLUES["weak"], CLUES["against"])
 )
 
 
@@ -124,14 +126,30 @@ def _is_accepted(cause: RankedCause, case: ReadCase) -> bool:
     return cause.id in case.right or not (case.is_real or cause.distributed)
 
 
+def priors_of(cases: Sequence[ReadCase], knowledge: Knowledge) -> dict[str, float]:
+    """Return the nats by which each cause is more or less frequent than the mean in the cases.
+
+    A case with several accepted causes counts for each of them in parts.
+    """
+    counts = dict.fromkeys(knowledge.causes, UNSEEN_CASES)
+    for case in cases:
+        accepted = [id_ for id_ in case.right if id_ in counts]
+        for id_ in accepted:
+            counts[id_] += 1 / len(accepted)
+    mean = sum(counts.values()) / len(counts)
+    return {id_: round(PRIOR_SHARE * math.log(count / mean), 2) for id_, count in counts.items()}
+
+
 def fit(cases: Sequence[ReadCase], knowledge: Knowledge) -> Calibration:
-    """Return the calibration with the smallest loss that coordinate descent finds."""
+    """Return the calibration with the priors of the cases and the smallest loss that coordinate descent finds."""
+    priors = priors_of(cases, knowledge)
     numbers = dict.fromkeys(FITTED, 1.0) | dict.fromkeys(SUPPORTS, DOCUMENTED_TEMPERATURE)
 
     def calibration_of(values: dict[str, float]) -> Calibration:
         return Calibration(
             multipliers={name: round(values[name], 3) for name in FITTED},
             temperatures={name: round(values[name], 3) for name in SUPPORTS},
+            priors=priors,
         )
 
     best = loss(cases, knowledge, calibration_of(numbers))

@@ -15,6 +15,7 @@ from ddpwizard.app.evidence import (
     confirmed_id,
     is_root_error,
     signature_id,
+    typical_words_id,
 )
 from ddpwizard.knowledge.calibration import Calibration
 from helpers.built_in_knowledge import built_in_knowledge
@@ -62,6 +63,19 @@ def test_the_same_observation_counts_once():
     once = rank_causes(KNOWLEDGE, WEIGHTS, [seen("limits.shm-small")])
     often = rank_causes(KNOWLEDGE, WEIGHTS, [seen("limits.shm-small")] * 8)
     assert once == often
+
+
+def test_prior_of_a_frequent_cause_counts_where_a_description_supports_it():
+    frequent = Calibration(priors={"p2p-broken": 1.0})
+
+    def share(item: Evidence, calibration: Calibration) -> float:
+        ranked = rank_causes(KNOWLEDGE, WEIGHTS, [item], calibration).causes
+        return next(cause.confidence for cause in ranked if cause.id == "p2p-broken")
+
+    described = Evidence(typical_words_id("p2p-broken"), "description", "words", strength=0.5)
+    answered = Evidence(answer_id("works-on-one-gpu", "works"), "answer", "it works on one GPU")
+    assert share(described, frequent) > share(described, Calibration())
+    assert share(answered, frequent) == share(answered, Calibration())
 
 
 def test_evidence_against_lowers():

@@ -68,6 +68,12 @@ def test_fit_lowers_what_was_wrong_and_raises_what_was_right(cases: list[calibra
     assert calibrate.loss(cases, KNOWLEDGE, fitted) < calibrate.loss(cases, KNOWLEDGE, Calibration())
 
 
+def test_prior_of_a_cause_follows_its_share_of_the_cases(cases: list[calibrate.ReadCase]):
+    priors = calibrate.priors_of(cases, KNOWLEDGE)  # 20, 4 and 16 cases
+    assert priors[FIRST.id] > priors[THIRD.id] > 0 > priors[SECOND.id]
+    assert set(calibrate.priors_of([], KNOWLEDGE).values()) == {0.0}
+
+
 def test_cases_of_one_source_are_in_one_fold(cases: list[calibrate.ReadCase]):
     folds = [calibrate.fold_of(case) for case in cases]
     assert len(set(folds)) > 1

@@ -47,6 +47,18 @@ def oom(rank: int, **values: str) -> str:
     return raised(rank, OOM.format(**{**given, "unallocated": "0.50 GiB", **values}))
 
 
+def run_of_node(node: int, began: str, ended: str) -> str:
+    """Return what torchrun and two ranks of a node print from the start to the failure of the second one."""
+    prefix = "1120 {}.000000 42 torch/distributed/{}] "
+    start = "W" + prefix.format(began, "run.py:766") + "Setting OMP_NUM_THREADS environment variable for each process"
+    exit_ = "E" + prefix.format(ended, "elastic/multiprocessing/api.py:874")
+    ranks = (2 * node - 2, 2 * node - 1)
+    failure = f"{exit_}failed (exitcode: 1) local_rank: 1 (pid: 4711) of binary: /usr/bin/python3\n"
+    summary = SUMMARY.format(rank=ranks[1], code=1, why="ValueError: x")
+    summary = summary.replace("node-1", f"node-{node}").replace("10:00:09", ended)
+    return f"{start}\n{steps(*ranks)}{raised(ranks[1], 'ValueError: x')}{failure}{summary}"
+
+
 def found(analysis: LogAnalysis) -> dict[str, str]:
     return {e.id.removeprefix("log."): e.where for e in analysis.evidence if e.id.startswith("log.")}
 
@@ -329,6 +341,22 @@ class TestAttempts:
     def test_resumed_steps_are_not_started_over(self):
         later = "".join(f"[rank0]: step {n}\n" for n in range(4, 9))
         assert set(found(of(steps(0) + self.RESTART.format(3) + later))) == {"restarted"}
+
+    def test_logs_of_two_nodes_in_one_text_are_one_start(self):
+        first, second = run_of_node(1, "10:05:01", "10:25:10"), run_of_node(2, "10:05:03", "10:25:30")
+        for text in (first + second, second + first):
+            analysis = of(text)
+            assert analysis.timeline and [a.number for a in analysis.timeline.attempts] == [0]
+            assert "restarted" not in found(analysis)
+
+    def test_launcher_that_starts_after_the_end_is_a_restart(self):
+        text = run_of_node(1, "10:05:01", "10:25:10") + run_of_node(1, "10:25:14", "10:40:00")
+        assert "restarted" in found(of(text))
+
+    def test_restarts_of_two_nodes_in_one_text_are_numbered_alike(self):
+        nodes = [run_of_node(1, "10:05:01", "10:25:10"), run_of_node(2, "10:05:03", "10:25:30")]
+        analysis = of("".join(node.replace("step 2", f"step 2\n{self.RESTART.format(3)}", 1) for node in nodes))
+        assert analysis.timeline and [a.number for a in analysis.timeline.attempts] == [0, 1]
 
     def test_attempts_from_torchrun_log_dir(self, tmp_path: Path):
         for attempt in (0, 1):
