@@ -11,7 +11,7 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
-from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
+from ..diagnosis.dialogue import is_clear, no_cause_text
 from ..diagnosis.given_text import is_python_script, is_text
 from ..diagnosis.intake import IntakeResult, add_to_case
 from ..errors import UserError
@@ -208,11 +208,10 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     ``command_line`` is that of this run, to which the next step is added.
     """
     named = diagnosis.named(SHOWN_CAUSES)
-    if not diagnosis.in_scope and not named:
-        print_line(OUT_OF_SCOPE)
-        return
     if not named:
-        print_line("No known cause matched. These would help: a longer log, or")
+        print_line(no_cause_text(diagnosis))
+        if not diagnosis.in_scope:
+            return
     for place, cause in enumerate(named, 1):
         bar = "█" * max(1, round(cause.confidence * 20))
         print_line(f"{place}  {cause.title}   {probability_text(cause.confidence)}  {bar}")
