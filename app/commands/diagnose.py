@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
 from ..fixes.build import build_fixes
-from ..fixes.facts import FixContext
+from ..fixes.facts import CaseFacts, FixContext
 from ..fixes.fix_text import fix_document, short_fix_lines
 from ..fixes.types import Fix
 from ..logs import timeline_chart
@@ -83,6 +83,8 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
 
         found, snapshot = _inspect(knowledge, CaseFiles(logs, scripts, timeline), options)
         case.add(found)
+    if timeline and not scripts:
+        _review_named_script(case, timeline)
     scope = is_about_training or bool(answers) or probe
 
     def diagnose() -> Diagnosis:
@@ -124,6 +126,15 @@ def _read_into(
         case.add(evidence_of_findings(review_file(Path(script), case.knowledge)))
         in_scope = True
     return in_scope, timeline, files
+
+
+def _review_named_script(case: Case, timeline: Timeline) -> None:
+    """Review the script that the log names, if it is here, for collectives that its ranks do not reach alike."""
+    from ..diagnosis.script_evidence import add_divergences
+
+    for script in CaseFacts(FixContext(timeline=timeline)).target[:1]:
+        if Path(script).is_file():
+            add_divergences(case, Path(script))
 
 
 def _read_with_progress(case: Case, sources: Sequence[LogInput]) -> IntakeResult:
