@@ -200,3 +200,24 @@ def test_a_symptom_or_title_of_a_team_is_found_word_for_word(text: str):
     found = add_to_case(case, [source_of_text(text, "<text>")])
     assert found.in_scope
     assert case.diagnosis(in_scope=found.in_scope).named(1)[0].id == "team-cause"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "same order every epoch",
+        "data is not reshuffled between epochs",
+        "the loader gives the identical permutation at every epoch",
+    ],
+)
+def test_an_order_that_repeats_in_each_epoch_is_about_several_ranks(text: str):
+    case = Case(built_in_knowledge())
+    found = add_to_case(case, [source_of_text(text, "<text>")])
+    assert case.diagnosis(in_scope=found.in_scope).named(1)[0].id == "missing-set-epoch"
+
+
+@pytest.mark.parametrize(
+    "text", ["loss is nan after the first epoch", "the columns are in the same order in both files"]
+)
+def test_epochs_or_an_order_alone_are_not_about_several_ranks(text: str):
+    assert ONE_PROCESS in {item.id for item in match(text, "<text>", built_in_knowledge())}
