@@ -86,6 +86,11 @@ class RankedCause(msgspec.Struct, frozen=True):
     fixes: list[str]
     distributed: bool = True
 
+    @property
+    def rests_on_log(self) -> bool:
+        """True if only lines of a log speak for it."""
+        return all(line.source == "log" for line in self.because)
+
 
 class NextStep(msgspec.Struct, frozen=True):
     """A question to the user or a probe to run, with its expected information gain in bits."""
@@ -121,7 +126,15 @@ class Diagnosis(msgspec.Struct, frozen=True):
         """Return the causes with evidence for them that still matter, best first; out of scope only the one that is."""
         if not self.in_scope:
             return self.causes[:1] if is_led_from_outside(self.causes) else []
-        return [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN][:most]
+        shown = [cause for cause in self.causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN]
+        if self.was_stopped:  # its log names a cause only if one is likely
+            shown = [cause for cause in shown if cause.confidence >= LIKELY or not cause.rests_on_log]
+        return shown[:most]
+
+    @property
+    def was_stopped(self) -> bool:
+        """True if the job was stopped from outside before anything failed."""
+        return any(item.id == STOPPED for item in self.evidence)
 
     def rest(self, shown: Sequence[RankedCause]) -> float:
         """Return the probability of all that is not shown: other causes, and none of the known ones."""
@@ -140,6 +153,7 @@ OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to b
 
 
 SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
+STOPPED = "log.stopped-from-outside"  # the launcher received a signal before anything failed
 RAISED = "exception"  # key of its type among the values of that finding; ``file`` is the name of the script's file
 
 
@@ -200,6 +214,12 @@ def rule_of_finding(id_: str) -> str:
 def rule_error_id(rule: str) -> str:
     """Return the evidence id of an exception to which a finding of this rule leads."""
     return f"error-of:{rule}"
+
+
+def cause_of_line(id_: str, *kinds: str) -> str:
+    """Return the cause for which evidence of one of these kinds (``log``, ``clue``, ``words``) speaks, or ""."""
+    kind, _, rest = id_.partition(":")
+    return rest.partition("/")[0] if kind in kinds else ""
 
 
 def clue_id(cause: Cause, index: int) -> str:

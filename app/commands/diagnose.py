@@ -11,14 +11,14 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
-from ..diagnosis.dialogue import OUT_OF_SCOPE, is_clear
+from ..diagnosis.dialogue import is_clear, no_cause_text
 from ..diagnosis.given_text import is_python_script, is_text
 from ..diagnosis.intake import IntakeResult, add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
 from ..fixes.build import build_fixes
-from ..fixes.facts import FixContext
+from ..fixes.facts import CaseFacts, FixContext
 from ..fixes.fix_text import fix_document, short_fix_lines
 from ..fixes.types import Fix
 from ..logs import timeline_chart
@@ -83,6 +83,8 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
 
         found, snapshot = _inspect(knowledge, CaseFiles(logs, scripts, timeline), options)
         case.add(found)
+    if timeline and not scripts:
+        _review_named_script(case, timeline)
     scope = is_about_training or bool(answers) or probe
 
     def diagnose() -> Diagnosis:
@@ -124,6 +126,15 @@ def _read_into(
         case.add(evidence_of_findings(review_file(Path(script), case.knowledge)))
         in_scope = True
     return in_scope, timeline, files
+
+
+def _review_named_script(case: Case, timeline: Timeline) -> None:
+    """Review the script that the log names, if it is here, for collectives that its ranks do not reach alike."""
+    from ..diagnosis.script_evidence import add_divergences
+
+    for script in CaseFacts(FixContext(timeline=timeline)).target[:1]:
+        if Path(script).is_file():
+            add_divergences(case, Path(script))
 
 
 def _read_with_progress(case: Case, sources: Sequence[LogInput]) -> IntakeResult:
@@ -208,11 +219,10 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     ``command_line`` is that of this run, to which the next step is added.
     """
     named = diagnosis.named(SHOWN_CAUSES)
-    if not diagnosis.in_scope and not named:
-        print_line(OUT_OF_SCOPE)
-        return
     if not named:
-        print_line("No known cause matched. These would help: a longer log, or")
+        print_line(no_cause_text(diagnosis))
+        if not diagnosis.in_scope:
+            return
     for place, cause in enumerate(named, 1):
         bar = "█" * max(1, round(cause.confidence * 20))
         print_line(f"{place}  {cause.title}   {probability_text(cause.confidence)}  {bar}")

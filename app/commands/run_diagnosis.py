@@ -76,13 +76,21 @@ class RunDiagnosis:
         self.problems = []
         case = self._open_case()
         lines = self._attempt(
-            "the diagnosis", lambda: crash.diagnose_crash(case, self.private, ended, first, self._fix_lines), []
+            "the diagnosis",
+            lambda: crash.diagnose_crash(case, self.private, ended, first, self._fix_lines, self._script()),
+            [],
         )
         self._attempt("the session", lambda: self._record_step("diagnosis"), None)
         lines += self._next_commands(None)
         why = f"{first.name} died first: {first.reason}"
         notes = self._attempt("the report", lambda: self._report_crash(case, why, lines), [])
         return [*lines, *notes, *self.problems]
+
+    def _script(self) -> str:
+        """Return the path of the script that was started, or ""."""
+        from ..fixes.facts import CaseFacts, FixContext
+
+        return next(iter(CaseFacts(FixContext(launch=self.command)).target), "")
 
     def record_end(self) -> None:
         """Record that the job has ended: a resumed session begins with the diagnosis, not with the ranks."""

@@ -8,6 +8,11 @@ OUT_OF_SCOPE = (
     "The knowledge base has no problem of distributed training that matches. A log or a longer description would help."
 )
 NO_CAUSE = "No known cause matched yet. A longer log or a few answers would help."
+STOPPED_JOB = (
+    "The job was stopped from outside before anything failed: its launcher received a signal. The log does not show "
+    "why it was stopped. If it hung, start it again and run “ddpwizard triage” while it hangs, or start it with "
+    "“ddpwizard run”, which diagnoses a hang by itself."
+)
 NOT_DECIDED = "Your answers do not single out one cause. Run one of these commands next:"
 CLEAR_ENOUGH = "The cause is clear. More answers would not change it."
 NO_MORE_QUESTIONS = "There are no more questions. Run one of these commands next:"
@@ -22,6 +27,13 @@ LEAST_GAIN_BITS = 0.3  # of a question that is asked before a guess
 def likelihood(confidence: float) -> str:
     """Return how likely the best cause is: ``Most likely`` or ``Perhaps``."""
     return "Most likely" if confidence >= LIKELY else "Perhaps"
+
+
+def no_cause_text(diagnosis: Diagnosis) -> str:
+    """Return why no cause is named."""
+    if diagnosis.was_stopped:
+        return STOPPED_JOB
+    return NO_CAUSE if diagnosis.in_scope else OUT_OF_SCOPE
 
 
 def is_sure(diagnosis: Diagnosis) -> bool:

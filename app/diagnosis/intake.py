@@ -6,9 +6,17 @@ from collections.abc import Sequence
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..evidence import ONE_PROCESS, SCRIPT_ERROR, Evidence, shows_several_ranks, shows_unrelated
+from ..evidence import (
+    ONE_PROCESS,
+    OTHER_SUBJECT,
+    SCRIPT_ERROR,
+    Evidence,
+    cause_of_line,
+    shows_several_ranks,
+    shows_unrelated,
+)
 from ..logs.analyse import Progress, analyse_logs
-from ..logs.free_text import match_free_text, mentions_multiple_ranks
+from ..logs.free_text import match_free_text, mentions_multiple_ranks, quoted_causes
 from ..logs.read import LogInput
 from ..logs.script_error import script_error_findings
 from ..logs.types import LogAnalysis, Timeline
@@ -51,8 +59,14 @@ def read_sources(
     """
     analysis = analyse_logs(sources, knowledge, progress)
     described = [item for origin, text in analysis.prose for item in match_free_text(text, origin, knowledge)]
-    several = any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose) or any(
-        shows_several_ranks(item.id, knowledge) for item in analysis.evidence
+    described = _not_shown(described, analysis.evidence)
+    quoted = any(quoted_causes(text, knowledge) for _, text in analysis.prose)
+    if quoted:
+        described = [item for item in described if item.id != OTHER_SUBJECT]
+    several = (
+        quoted
+        or any(mentions_multiple_ranks(text, knowledge) for _, text in analysis.prose)
+        or any(shows_several_ranks(item.id, knowledge) for item in analysis.evidence)
     )
     is_of_job = of_job or several
     if analysis.prose and not is_of_job:
@@ -67,6 +81,12 @@ def read_sources(
         dict(analysis.prose),
         _errors(sources, analysis),
     )
+
+
+def _not_shown(described: list[Evidence], shown: list[Evidence]) -> list[Evidence]:
+    """Leave out the words that speak for a cause on a line that is an error of this cause: a line counts once."""
+    lines = {(cause, item.where) for item in shown if (cause := cause_of_line(item.id, "log"))}
+    return [item for item in described if (cause_of_line(item.id, "words", "clue"), item.where) not in lines]
 
 
 def add_to_case(

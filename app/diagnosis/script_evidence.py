@@ -1,8 +1,11 @@
 """The review of a training script as evidence of a case."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from ..errors import UserError
+from ..evidence import SCRIPT_ERROR
 from ..review.types import ReviewFinding
 from .case import SCRIPT_PATH, Case
 from .job_evidence import add_review
@@ -19,6 +22,18 @@ def take_script(case: Case, path: Path) -> list[ReviewFinding]:
     findings = review_file(path, case.knowledge)
     take_findings(case, path, findings)
     return findings
+
+
+def add_divergences(case: Case, path: Path) -> None:
+    """Add the findings on collectives that the ranks of a script do not reach alike, unless the log shows an error of
+    the script. A script that cannot be read adds nothing."""
+    from ..review.file_review import findings_in
+    from ..review.rules.divergences import RULES
+    from ..training_script.source import read_source
+
+    if not any(item.id == SCRIPT_ERROR for item in case.evidence):
+        with suppress(UserError):
+            add_review(case, findings_in(read_source(path)[1], str(path), case.knowledge, RULES))
 
 
 def take_findings(case: Case, path: Path, findings: Sequence[ReviewFinding]) -> None:

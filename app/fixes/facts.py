@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ...knowledge.schema import Cause
-from ..evidence import Evidence
+from ..evidence import Evidence, rule_of_finding
 from ..jobs.script_path import script_of_job
 from ..jobs.types import Process
 from ..launchers.arguments import LauncherCommand, parse_launcher
@@ -23,6 +23,7 @@ from ..launchers.rewrite import REPLACED, start_again
 from ..logs.first_failure import script_location
 from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent, Track
+from ..review.rules.divergences import RULES as DIVERGENCES
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
 from ..system.paths import relative_to_cwd
@@ -116,15 +117,18 @@ class CaseFacts:
 
     @cached_property
     def command(self) -> str:
-        """The command line that starts the job again, as a person types it, or ""."""
+        """The command line with which the job was started, as a person types it, or "" if a log does not show it.
+
+        Of a script alone, the usual one.
+        """
         if line := self._launch:
             options = [word for option in line.options for word in option.words]
             return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
         if python := parse_python(self._launch_words) if self._launch_words else None:
             return shlex.join(["python", *python.script_words])
-        ranks = self.values.get("ranks_per_node") or self.values.get("gpus") or "auto"
-        start = ["torchrun", "--standalone", f"--nproc-per-node={ranks}"]
-        return shlex.join([*start, *self.target]) if self.target else ""
+        if self.context.timeline or not self.context.script:
+            return ""
+        return shlex.join(["torchrun", "--standalone", "--nproc-per-node=auto", *self.target])
 
     @cached_property
     def command_elsewhere(self) -> str:
@@ -168,6 +172,11 @@ class CaseFacts:
         if not found and self.error_place:
             found.append(self.error_place)
         return list({(place.path, place.line): place for place in found}.values())
+
+    @cached_property
+    def divergences(self) -> list[Evidence]:
+        """The findings of the review on collectives that the ranks do not reach alike."""
+        return [item for item in self.context.evidence if rule_of_finding(item.id) in DIVERGENCES]
 
     @cached_property
     def error_place(self) -> Place | None:
@@ -327,7 +336,7 @@ class CaseFacts:
             yield "case.loader-has-workers" if is_so else "case.loader-has-no-workers"
         if next(stuck_workers(self.context.report), None):
             yield "case.loader-worker-known"
-        if any("bytes" in item.values for item in self.context.evidence):
+        if any("bytes" in item.values for item in self.context.evidence) and not self.divergences:
             yield "case.sizes-differ"
         if self.first_error[1] or (self.context.report and self.context.report.observed.deaths):
             yield "case.first-error-known"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..logs.first_failure import script_location
+from ..logs.launcher_stop import STOPPED_BY
 from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent, Track
 from ..system.paths import relative_to_cwd
@@ -17,7 +18,9 @@ def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent 
     found: list[tuple[bool, float, Track | None, TimelineEvent]] = []
     for attempt in timeline.attempts[-1:]:
         for track, event in all_events(attempt):
-            if event.kind in ("error", "consequence") and event.values.get("location"):
+            if event.kind not in ("error", "consequence") or event.id in STOPPED_BY:
+                continue
+            if event.values.get("location"):
                 is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
                 found.append((not is_culprit, event.place, track, event))
     if not found:

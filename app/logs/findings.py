@@ -6,9 +6,10 @@ Findings that compare ranks need at least two distinguishable tracks.
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..evidence import Evidence
+from ..evidence import STOPPED, Evidence
 from ..text.units import percent_text, seconds_text
 from .first_failure import awaited_collective, common_error, earliest, timed_out_collectives
+from .launcher_stop import stop_findings
 from .out_of_memory import out_of_memory_findings
 from .script_error import script_error_findings
 from .timeline import all_events, own_failures
@@ -29,6 +30,7 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
     for attempt in timeline.attempts:
         for rule in (
             _failures,
+            stop_findings,
             _peers_ended_first,
             _silence,
             _collectives,
@@ -43,6 +45,8 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
     for evidence in (*_restarts(timeline), *script_error_findings(timeline), *_node_of_first_failure(timeline)):
         found.setdefault(evidence.id, evidence)
     if any(all_failures(attempt) for attempt in timeline.attempts) or "log.ranks-disagree-on-collective" in found:
+        found.pop("log.only-consequences", None)
+    if STOPPED in found:
         found.pop("log.only-consequences", None)
     return list(found.values())
 

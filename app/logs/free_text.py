@@ -20,6 +20,7 @@ COMPARED = 10  # similarity is the lead over the cause at this position
 FULL_LEAD_BM25 = 20.0
 LEAST_STRENGTH = 0.1
 MOST_TOKENS = 400
+LEAST_QUOTED_WORDS = 3  # of a symptom that a text may quote; a shorter one is in many texts
 STOP_WORDS = """
 a an and are as at be been but by can could do does for from get gets had has have how i if in into is it its just me my
 no not of on or our so some than that the their then there they this to too up us was we what when which while why will
@@ -134,6 +135,8 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
         index.close()
     field = found[-1][1] if len(found) == COMPARED else 0.0
     leads = [(knowledge.causes[id_], min(1.0, (score - field) / FULL_LEAD_BM25)) for id_, score in found]
+    quoted = quoted_causes(text, knowledge)
+    leads = [(cause, 1.0 if cause.id in quoted else lead) for cause, lead in leads]
     return [
         Evidence(
             similar_text_id(cause),
@@ -145,6 +148,22 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
         for cause, lead in leads
         if lead >= LEAST_STRENGTH and cause.id not in known
     ]
+
+
+def quoted_causes(text: str, knowledge: Knowledge) -> set[str]:
+    """Return the team's causes whose title or one of whose symptoms the text has word for word."""
+    words = f" {_plain_words(text)} "
+    return {
+        cause.id
+        for cause in knowledge.causes.values()
+        if cause.id not in built_in_classifier().labels
+        for phrase in map(_plain_words, (cause.title, *cause.symptoms))
+        if phrase.count(" ") >= LEAST_QUOTED_WORDS - 1 and f" {phrase} " in words
+    }
+
+
+def _plain_words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def _similar_symptom(cause: Cause, searched: list[str]) -> str:

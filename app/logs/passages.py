@@ -46,18 +46,26 @@ class Sentences:
     def place_at(self, offset: int) -> str:
         """Return the place of the sentence that holds this character."""
         start = self._starts[bisect_right(self._starts, offset) - 1]
+        start += len(self._text[start:offset]) - len(self._text[start:offset].lstrip())
         line_start = self._text.rfind("\n", 0, start) + 1
         line = self._text.count("\n", 0, start) + 1
         return f"{line}:{start - line_start + 1}" if self._text[line_start:start].strip() else str(line)
 
     def place_of_all(self, words: Iterable[str]) -> str:
-        """Return the place of the first sentence with all these words, or "" if there is none."""
+        """Return the place of the first sentence with all these words, its line if one line has them all, or ""."""
         wanted = list(words)
         for start, end in zip(self._starts, [*self._starts[1:], len(self._text)], strict=True):
             sentence = " ".join(self._text[start:end].split())
             if wanted and all(word in sentence for word in wanted):
-                return self.place_at(start)
+                return self._line_of_all(wanted, start, end) or self.place_at(start)
         return ""
+
+    def _line_of_all(self, words: list[str], start: int, end: int) -> str:
+        """Return the number of the line of a sentence of several lines that has all the words, or ""."""
+        first, *others = self._text[start:end].rstrip().split("\n")
+        number = self._text.count("\n", 0, start) + 1
+        lines = [first, *others] if others else []
+        return next((str(number + n) for n, line in enumerate(lines) if all(word in line for word in words)), "")
 
     def windows(self) -> list[tuple[int, str]]:
         """Return overlapping windows of whole sentences with their offsets; a sentence that is too long is cut."""

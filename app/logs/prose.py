@@ -21,8 +21,8 @@ FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})
 DIRECTORIES = re.compile(
     r"(?<![\w./])(?:~|\.{1,2})?/(?:[^\s/:\"'<>|]{1,255}/){1,40}(?=[\w.-]{1,255}\.py\b|python[\d.]{0,6}\b)"
 )
-# The name of an exception, and the line of C++ that raised it, before its message.
-RAISED_AT = r"(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
+# The module and name of an exception, and the line of C++ that raised it, before its message.
+RAISED_AT = r"(?:\b(?:\w{1,80}\.){1,12})?(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
 # An option of a shell command with its value.
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
 LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
@@ -39,6 +39,7 @@ MACHINE = re.compile(
     | [|+](?:[ =|+-]|$) | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
     | [*]{3,}[^*\n]{0,200}[*]{3,}\s*$ | [*]{5,}\s*$ | (?:warnings\.)?warn\( | NCCL[ ]version[ ]\S{1,40}\s*$
     | \[[WEIF][ ]\S{1,80}:\d{1,6}\]
+    | usage:[ ]\S{1,200}[ ]\[
     )""",
     re.VERBOSE,
 )

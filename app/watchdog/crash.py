@@ -7,6 +7,7 @@ from pathlib import Path
 from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
 from ..diagnosis.intake import add_to_case
+from ..diagnosis.script_evidence import add_divergences
 from ..evidence import LIKELY, Evidence, RankedCause
 from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
@@ -21,11 +22,11 @@ DescribeFix = Callable[[Cause, Timeline | None], list[str]]
 
 
 def diagnose_crash(
-    case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank, describe_fix: DescribeFix
+    case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank, describe_fix: DescribeFix, script: str = ""
 ) -> list[str]:
     """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first error was raised,
     and the likely cause with its first fix. ``first`` is the rank that failed first, ``describe_fix``
-    gives the lines of the first fix of a cause.
+    gives the lines of the first fix of a cause, ``script`` is the path of the job's script.
 
     Raises:
         UserError: The copies of the output cannot be read.
@@ -33,6 +34,8 @@ def diagnose_crash(
     case.add(_killed_for_memory(ended))
     sources = [*_output_copies(private, ended), *_signal(first)]
     found = add_to_case(case, sources, of_job=True) if sources else None
+    if script:
+        add_divergences(case, Path(script))
     diagnosis = case.diagnosis(in_scope=True)
     timeline = found.timeline if found else None
     location = _first_location(timeline) if timeline else ""

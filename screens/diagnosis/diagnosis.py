@@ -92,10 +92,9 @@ class DiagnosisScreen(WizardScreen):
 
     def _verdict(self, diagnosis: Diagnosis) -> Content:
         named = self._named()
-        if not named and not diagnosis.in_scope:
-            return Content(dialogue.OUT_OF_SCOPE)
         if not named:
-            return Content(f"{dialogue.NO_CAUSE} Press n to answer questions.")
+            more = " Press n to answer questions." if diagnosis.in_scope else ""
+            return Content(dialogue.no_cause_text(diagnosis) + more)
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         best = self.state.knowledge.causes[named[0].id]
         likelihood = f"{dialogue.likelihood(named[0].confidence)}: "

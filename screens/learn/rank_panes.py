@@ -21,17 +21,14 @@ def rank_panes(printed: Mapping[int | None, Sequence[str]], width: int, height: 
     rows: list[Content] = []
     for first in range(0, len(ranks), across):
         shown = ranks[first : first + across]
-        columns = [_pane(rank, printed[rank], pane, lines_each, wraps=across == 1) for rank in shown]
+        columns = [_pane(rank, printed[rank], pane, lines_each) for rank in shown]
         for cells in zip_longest(*columns, fillvalue=Content("")):
             rows.append(Content.assemble(*(_padded(cell, pane + GAP) for cell in cells)))
     return join_lines(*rows, *launcher) if rows or launcher else Content("")
 
 
-def _pane(rank: int, lines: Sequence[str], width: int, height: int, *, wraps: bool) -> list[Content]:
-    if wraps:
-        shown = [part for line in lines[-height:] for part in safe_content(line).wrap(width)][-height:]
-    else:
-        shown = [safe_content(line).truncate(width, ellipsis=True) for line in lines[-height:]]
+def _pane(rank: int, lines: Sequence[str], width: int, height: int) -> list[Content]:
+    shown = [part for line in lines[-height:] for part in safe_content(line).wrap(width)][-height:]
     return [safe_content(f"rank {rank}", "bold $accent"), *shown]
 
 

@@ -193,7 +193,7 @@ class Interview:
         first = timeline_chart.first_failure_sentence(self.state.timeline) if self.state.timeline else ""
         self.prompt.write(*(["", first] if first else []))
         if not named:
-            self.prompt.write("", dialogue.NO_CAUSE if diagnosis.in_scope else dialogue.OUT_OF_SCOPE)
+            self.prompt.write("", dialogue.no_cause_text(diagnosis))
         else:
             best = self.state.knowledge.causes[named[0].id]
             likelihood = dialogue.likelihood(named[0].confidence)

@@ -4,8 +4,10 @@ import time
 
 import msgspec
 import pytest
-from ddpwizard.app.diagnosis.intake import read_sources
+from ddpwizard.app.diagnosis.case import Case
+from ddpwizard.app.diagnosis.intake import add_to_case, read_sources
 from ddpwizard.app.evidence import ONE_PROCESS, OTHER_SUBJECT, SCRIPT_ERROR, Evidence
+from ddpwizard.app.logs.passages import PassageIndex
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.knowledge.schema import Cause, Clue, FixSpec, Knowledge, Question, Reference, Signature, Verification
 from helpers.built_in_knowledge import built_in_knowledge
@@ -170,3 +172,52 @@ def test_exception_whose_name_does_not_end_in_error_is_an_error_line_for_a_new_e
     found = read_sources([source_of_text(text, "x")], built_in_knowledge()).errors["x"]
     assert [where for where, _ in found] == ["x:1", "x:5"]
     assert found[1][1] == "store.errors.LeaseRefused: no lease after 60 s"
+
+
+def test_an_error_line_counts_once_and_by_its_own_number():
+    text = (
+        "usage: train.py [-h] --local_rank LOCAL_RANK [--steps STEPS]\n"
+        "train.py: error: the following arguments are required: --local_rank\n"
+    )
+    found = [item for item in match(text, "/arg.log", built_in_knowledge()) if "env-contract-broken" in item.id]
+    assert [(item.source, item.where) for item in found] == [("log", "/arg.log:2")]
+
+
+def test_typical_words_have_the_number_of_their_line():
+    lines = ["step 2 loss 0.26", "terminate called after throwing", "op.preamble.length <= op.nbytes. 12 vs 4 in gloo"]
+    index = PassageIndex("\n".join(lines), built_in_knowledge())
+    assert index.sentences.place_of_all(["preamble", "nbytes"]) == "3"
+    assert index.sentences.place_of_all(["loss", "nbytes"]) == "1"
+    index.close()
+
+
+@pytest.mark.parametrize("text", ["The odd one of the team", "loss explodes: after restarting the SCHEDULER"])
+def test_a_symptom_or_title_of_a_team_is_found_word_for_word(text: str):
+    team = msgspec.structs.replace(ODD, id="team-cause", title="The odd one of the team")
+    knowledge = built_in_knowledge()
+    knowledge = msgspec.structs.replace(knowledge, causes=knowledge.causes | {"team-cause": team})
+    case = Case(knowledge)
+    found = add_to_case(case, [source_of_text(text, "<text>")])
+    assert found.in_scope
+    assert case.diagnosis(in_scope=found.in_scope).named(1)[0].id == "team-cause"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "same order every epoch",
+        "data is not reshuffled between epochs",
+        "the loader gives the identical permutation at every epoch",
+    ],
+)
+def test_an_order_that_repeats_in_each_epoch_is_about_several_ranks(text: str):
+    case = Case(built_in_knowledge())
+    found = add_to_case(case, [source_of_text(text, "<text>")])
+    assert case.diagnosis(in_scope=found.in_scope).named(1)[0].id == "missing-set-epoch"
+
+
+@pytest.mark.parametrize(
+    "text", ["loss is nan after the first epoch", "the columns are in the same order in both files"]
+)
+def test_epochs_or_an_order_alone_are_not_about_several_ranks(text: str):
+    assert ONE_PROCESS in {item.id for item in match(text, "<text>", built_in_knowledge())}

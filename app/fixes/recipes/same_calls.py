@@ -16,6 +16,9 @@ def same_calls(facts: CaseFacts) -> RecipeResult:
     """Return both calls on every rank if the condition depends on the rank, else the decision taken together."""
     report = facts.context.report
     calls = _calls(facts)
+    if report is None and (found := facts.divergences):
+        text = f"The review of the script finds the place: {found[0].what}"
+        return RecipeResult(text=text, places=[place for item in found if (place := facts.place(item.where))])
     if report is None or len(calls) < 2:
         return RecipeResult()
     files = ScriptFiles({file.path: file.text for file in facts.files} | report.sources)
