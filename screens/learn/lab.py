@@ -18,7 +18,7 @@ from ...app.fixes.types import Place
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
 from ...app.labs.lab_session import LabProof, LabSession
-from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
+from ...app.labs.phrases import FAILURE_TEXT, applied_text, not_shown_text, question_text, repair_question
 from ...app.labs.rank_output import printed_line
 from ...app.options import target_python
 from ...app.triage.types import JobReport
@@ -56,7 +56,7 @@ class LabScreen(LookupMixin, WizardScreen):
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
         Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
-        Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix of the wizard, then write it to your copy"),
+        Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix, then apply it to your copy"),
         Binding("v", "prove", "prove", id="lab.prove", tooltip="Run the repaired job"),
         Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
@@ -265,19 +265,19 @@ class LabScreen(LookupMixin, WizardScreen):
     # -- the repair
 
     def action_apply(self) -> None:
-        """Show the fix; once it is shown, write it."""
+        """Show the fix; once it is shown, apply it as it was shown."""
         try:
-            repair = self.session.repair()
-            if self._part != "fix":
+            if self._part != "fix" or self.session.offered is None:
+                repair = self.session.repair()
                 self._show("fix")
-                self.show_status(f"a: write it to your copy in {self.session.directory}")
+                self.show_status(f"{repair_question(repair)}  a: yes")
                 return
-            self.session.apply(repair)
+            applied = self.session.apply(self.session.offered)
         except UserError as error:
             self.wizard.show_error(error)
             return
         self._show("code")
-        self.show_status(f"Applied to your copy; ddpwizard undo takes it back.  {self._next_keys()}")
+        self.show_status(f"{applied_text(applied)}  {self._next_keys()}")
 
     def action_edit(self) -> None:
         try:

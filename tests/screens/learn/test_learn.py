@@ -1,9 +1,12 @@
 """Learn on the screen: the list, a chapter, the terms of its text, a lab of a log, the quiz."""
 
 from ddpwizard.app.labs.course import read_course
+from ddpwizard.app.labs.lab_diagnosis import diagnose_run
+from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.progress import load_progress
 from ddpwizard.knowledge.quiz import read_quiz
 from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.learn.lab import LabScreen
 from ddpwizard.screens.widgets.choices import Choices
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import RecordedState
@@ -71,6 +74,27 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await shows(pilot, "Right.", "Cause: ")
         state = load_progress().labs["gpu-sick"]
         assert state.repaired and state.answered and state.hints == 1
+
+
+@walk
+async def test_a_repair_is_shown_before_it_is_written() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("throttled-rank"))
+        await shows(pilot, "Lab ", "run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        run = LabRun(ending="ended", code=0, elapsed_s=1.0, output="")
+        lab.session.run = run
+        lab.session.found = diagnose_run(lab.session.lab, run, lab.session.directory, built_in_knowledge())
+        lab.session.show_answer()
+        await pilot.press("a")
+        await shows(pilot, "The repair of this lab", "throttle.py:12", "+import time", "Write it to")
+        await pilot.press("pagedown")
+        await shows(pilot, "+        time.sleep(0.5)", "kill -CONT")
+        assert not lab.session.is_edited
+        await pilot.press("a")
+        await shows(pilot, "Applied to your copy", "v: prove it")
+        assert lab.session.is_edited
 
 
 @walk
