@@ -58,8 +58,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``shows`` is a pattern in the output of the failing job, ``repaired`` one in that of the repaired job; a repaired
     job shows the second and not the first. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
     the review whose patch does. ``edits`` are what that fix asks for, where it is a text. ``hints`` come one at a
-    time, ``guesses`` are the causes among which the learner chooses, without the right one. ``within_s`` limits the
-    failing run, and the repaired one.
+    time, ``guesses`` are the causes among which the learner chooses, without the right one. ``why`` is what the files
+    show, to be read after the answer. ``within_s`` limits the failing run, and the repaired one.
     """
 
     title: str
@@ -67,6 +67,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     failure: Failure
     hints: list[str]
     guesses: list[str] = []
+    why: str = ""
     question: LabQuestion | None = None
     plot: LabPlot | None = None
     launch: str = ""

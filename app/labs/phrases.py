@@ -96,6 +96,7 @@ def evidence_lines(session: LabSession) -> list[str]:
         return [f"Measured: {question.right}", *(yours if given else []), "", *textwrap.wrap(question.why, COLUMNS)]
     cause = session.knowledge.causes[session.lab.cause]
     lines = [f"Cause: {cause.title}", *cause.summary.strip().splitlines()]
+    lines += ["", *textwrap.wrap(session.lab.why, COLUMNS)] if session.lab.why else []
     ranked = session.found.diagnosis.causes if session.found else []
     for number, own in enumerate(ranked, 1):
         if own.id != cause.id:

@@ -19,7 +19,7 @@ from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
 from ...app.labs.lab_session import LabProof, LabSession
 from ...app.labs.phrases import FAILURE_TEXT, applied_text, not_shown_text, question_text, repair_question
-from ...app.labs.rank_output import printed_line
+from ...app.labs.rank_output import lines_by_rank, printed_line
 from ...app.options import target_python
 from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
@@ -95,10 +95,11 @@ class LabScreen(LookupMixin, WizardScreen):
 
     @property
     def session(self) -> LabSession:
-        """The learner's way through this lab."""
-        if not hasattr(self, "_session"):
-            self._session = LabSession(self._entry.lab, self.state.knowledge, target_python(self.state.options))
-        return self._session
+        """The learner's way through this lab, kept while the wizard runs."""
+        opened, lab = self.state.lab_sessions, self._entry.lab
+        if lab.id not in opened:
+            opened[lab.id] = LabSession(lab, self.state.knowledge, target_python(self.state.options))
+        return opened[lab.id]
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="parts")
@@ -110,6 +111,8 @@ class LabScreen(LookupMixin, WizardScreen):
         self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
         if not self._entry.lab.launch:
             self.session.read_log()
+        if run := self.session.run:
+            self._report, self._printed = run.report, lines_by_rank(run.output)
         self._show("story")
         self.show_status(self._next_keys())
 

@@ -13,10 +13,12 @@ from ddpwizard.app.labs.phrases import (
     STARTED_SO,
     UNDOABLE,
     applied_text,
+    evidence_lines,
     repair_advice_lines,
     repair_question,
     repair_title_lines,
 )
+from ddpwizard.app.labs.rank_output import lines_by_rank
 from ddpwizard.knowledge.labs import Lab, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -160,6 +162,21 @@ def test_what_was_offered_is_applied_or_nothing(tmp_path: Path) -> None:
     assert offered
     with pytest.raises(UserError, match="changed since"):
         session.apply(offered)
+
+
+def test_the_summary_of_the_launcher_is_of_no_rank() -> None:
+    summary = "Failures:\n[1]: exitcode  : -15\n  rank      : 1"
+    assert [*lines_by_rank(f"[default0]:step 1\n{summary}")] == [0, None]
+
+
+def test_a_log_says_after_the_answer_what_it_shows(tmp_path: Path) -> None:
+    session = session_of("master-unreachable", tmp_path)
+    session.read_log()
+    session.answer("master-unreachable")
+    assert "10.4.0.17" in " ".join(evidence_lines(session)) and session.found
+    assert session.found.diagnosis.causes[0].id == "master-unreachable"
+    before_rendezvous = (session.directory / "gpu07.log").read_text()
+    assert "[default" not in before_rendezvous
 
 
 def test_a_log_is_answered_and_then_done(tmp_path: Path) -> None:
