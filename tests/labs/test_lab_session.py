@@ -140,7 +140,8 @@ def test_the_repair_of_a_lab_names_the_lines_that_it_changes(tmp_path: Path) -> 
     assert "automatic patch" not in shown
     assert repair.advice.title in "\n".join(repair_advice_lines(repair))
     assert applied_text(session.apply(repair)) == UNDOABLE
-    assert applied_fixes()[0].applied and applied_fixes()[0].applied.title == OWN_REPAIR
+    applied = applied_fixes()[0].applied
+    assert applied and applied.title == OWN_REPAIR
 
 
 def test_a_command_for_the_job_that_ran_stays_advice(tmp_path: Path) -> None:
