@@ -41,6 +41,7 @@ class FixDocument(msgspec.Struct):
     commands: list[str]
     places: list[Place]
     again: str
+    directory: str
     diff: str
 
 

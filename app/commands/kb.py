@@ -186,6 +186,12 @@ def new(
     drafted = (
         _draft_from_logs(id_, logs, knowledge) if logs else _draft_from_session(id_, session_id or "last", knowledge)
     )
+    is_named = bool(logs or session_id)
+    if not (is_named or drafted.entry.words or drafted.entry.lines or drafted.case.evidence):
+        raise UserError(
+            f"{drafted.entry.origin}, the newest, has no description, no error line and no finding",
+            "name a log with --log FILE, or another session with --session ID",
+        )
     directory = into or Path()
     entry = "" if id_ in knowledge.causes else render_entry(drafted.entry, knowledge)
     files = {directory / f"{id_}.yaml": entry} if entry else {}
@@ -207,9 +213,11 @@ def new(
     for path in files:
         print_line(str(path.absolute()))
     if entry and "signatures:" not in entry:
-        print_progress("All error lines are already known. Add a signature or clues by hand.")
+        known = "All error lines are already known." if drafted.entry.lines else "There is no error line."
+        print_progress(f"{known} Add a signature or clues by hand.")
     print_progress(
-        f"Complete the marked parts, run ddpwizard kb check DIR; entries in {paths.team_knowledge_dir()} are used"
+        f"Drafted from {drafted.entry.origin}. Complete the marked parts, run ddpwizard kb check DIR; "
+        f"entries in {paths.team_knowledge_dir()} are used"
     )
     return ExitCode.OK
 

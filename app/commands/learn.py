@@ -33,10 +33,12 @@ def command(wanted: str, lists: bool, quizzes: bool, options: Options) -> int:
     """
     knowledge = knowledge_for(options)
     course = read_course(knowledge, knowledge_directories(options))
+    number = course.number_of(wanted) if wanted else ""
+    if wanted and not number:
+        hint = did_you_mean(closest(wanted, course.names()))
+        raise UserError(f"no chapter or lab {wanted!r}", hint or "ddpwizard learn --list shows all")
     if not lists and not options.json:
-        raise ScreenRequested("learn", options, number=QUIZ if quizzes else course.number_of(wanted) if wanted else "")
-    if wanted and not course.number_of(wanted):
-        raise UserError(f"no chapter or lab {wanted!r}", did_you_mean(closest(wanted, course.names())))
+        raise ScreenRequested("learn", options, number=QUIZ if quizzes else number)
     for line in course.left_out:
         print_progress(f"ddpwizard: {line}")
     progress = load_progress()

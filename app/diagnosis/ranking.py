@@ -126,8 +126,8 @@ def rank_causes(
             id=id_,
             title=knowledge.causes[id_].title,
             confidence=round(shares[id_], 4),
-            because=sorted((b for b in reasons[id_] if b.weight > 0), key=lambda b: -b.weight),
-            against=sorted((b for b in reasons[id_] if b.weight <= 0), key=lambda b: b.weight),
+            because=sorted((b for b in _merged(reasons[id_]) if b.weight > 0), key=lambda b: -b.weight),
+            against=sorted((b for b in _merged(reasons[id_]) if b.weight <= 0), key=lambda b: b.weight),
             fixes=[fix.id for fix in knowledge.causes[id_].fixes],
             distributed=knowledge.causes[id_].distributed,
         )
@@ -139,6 +139,15 @@ def rank_causes(
 def _is_described(lines: Iterable[ReasonLine]) -> bool:
     """Return whether a description supports a cause: the frequencies of causes are those in described cases."""
     return any(line.source == "description" and line.weight > 0 for line in lines)
+
+
+def _merged(lines: Iterable[ReasonLine]) -> list[ReasonLine]:
+    """Return the reasons with those of one line of a log as one, which has the sum of their weights."""
+    found: dict[tuple[str, str, str], ReasonLine] = {}
+    for line in lines:
+        before = found.get(key := (line.source, line.what, line.where))
+        found[key] = msgspec.structs.replace(line, weight=line.weight + before.weight) if before else line
+    return [*found.values()]
 
 
 def _is_circumstance(item: Evidence) -> bool:

@@ -151,6 +151,8 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         fix = msgspec.structs.replace(fix, start=starts[0]) if len(starts) == 1 else fix
     elif spec.kind in CHANGES:
         fix = msgspec.structs.replace(fix, again=facts.command)
+    if (starts or fix.again) and facts.directory != Path.cwd():
+        fix = msgspec.structs.replace(fix, directory=str(facts.directory))
     return fix, is_new and bool(made.places)
 
 

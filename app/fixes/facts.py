@@ -26,7 +26,7 @@ from ..logs.types import Timeline, TimelineEvent, Track
 from ..review.rules.divergences import RULES as DIVERGENCES
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
-from ..system.paths import relative_to_cwd
+from ..system.paths import relative_to, relative_to_cwd
 from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
 from ..triage.other_hosts import runs_on_one_node
@@ -45,13 +45,15 @@ PLAIN_WORD = re.compile(r"[\w.:%\[\]-]{1,255}", re.ASCII)
 ROOMY_SHM_BYTES = 4 << 30
 LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
+PORT_OPTIONS = ("master-port", "main-process-port")
 EVIDENCE_VALUES = ("port", "host", "parameters", "holder_pid", "holder_size")
 TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deepspeed": ["deepspeed"]}
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
     """The material that a fix is built from. Any of it may be missing. ``script`` is a path, ``launch`` the command
-    line that started the job, if no job was seen, ``output`` what ranks that failed printed last."""
+    line that started the job, if no job was seen, ``directory`` the one in which it was started, by default the working
+    directory, ``output`` what ranks that failed printed last."""
 
     snapshot: Snapshot | None = None
     script: str | None = None
@@ -60,6 +62,7 @@ class FixContext(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[Evidence] = []
     timeline: Timeline | None = None
     launch: list[str] = []
+    directory: str = ""
     output: Timeline | None = None
 
 
@@ -74,6 +77,7 @@ class CaseFacts:
         """The named values for the templates of entries; only those that are known, the command line apart."""
         found: dict[str, str] = {}
         for name, value in (
+            *self._from_launch(),
             *self._from_evidence(),
             *self._from_machine(),
             *log_values(self.context.timeline),
@@ -96,6 +100,12 @@ class CaseFacts:
         return frozenset({*(item.id for item in self.context.evidence), *self._verdict_findings(), *self._conditions()})
 
     @cached_property
+    def directory(self) -> Path:
+        """The directory from which the command lines count their paths: that of the job, else the working directory."""
+        started = next((each.cwd for each in self._processes if each.cwd), "") or self.context.directory
+        return Path(started) if started else Path.cwd()
+
+    @cached_property
     def target(self) -> list[str]:
         """The script and its arguments in a launcher's form: from the running job, else the script alone."""
         for process in self._processes:
@@ -107,7 +117,7 @@ class CaseFacts:
         script = self.context.script or next(named_scripts(self.context.timeline), of_error)
         if not script:
             return []
-        script = relative_to_cwd(script)
+        script = relative_to(script, self.directory)
         return [f"./{script}" if script.startswith("-") else script]
 
     @property
@@ -288,6 +298,10 @@ class CaseFacts:
         yield "port", port
         yield "nodes", str(len(report.nodes)) if len(report.nodes) > 1 else ""
         yield "directory", self._processes[0].cwd if self._processes else ""
+
+    def _from_launch(self) -> Iterator[tuple[str, str]]:
+        if self._launch:
+            yield from (("port", self._launch.value(option) or "") for option in PORT_OPTIONS)
 
     def _from_evidence(self) -> Iterator[tuple[str, str]]:
         for item in reversed(self.context.evidence):  # the first one counts

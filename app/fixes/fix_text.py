@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from .types import Fix, place_lines, safety_text
+from .types import Fix, commands_text, place_lines, safety_text, start_again_text
 
 
 def fix_lines(fix: Fix) -> list[str]:
@@ -14,7 +14,8 @@ def fix_lines(fix: Fix) -> list[str]:
     if fix.code:
         lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
     lines += fix.note.splitlines()
-    lines += ["Then start it again:", f"  {fix.again}"] if fix.again else []
+    lines += [start_again_text(fix), f"  {fix.again}"] if fix.again else []
+    lines += [commands_text(fix)] if fix.commands and fix.directory else []
     lines += [f"  $ {command}" for command in fix.commands]
     for name, content in fix.files.items():
         lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
@@ -23,7 +24,20 @@ def fix_lines(fix: Fix) -> list[str]:
 
 def fix_document(fix: Fix) -> dict[str, Any]:
     """Return a fix for JSON: its parts, and its patches as one diff."""
-    kept = ("id", "cause", "title", "safety", "why_unsafe", "text", "code", "note", "commands", "places", "again")
+    kept = (
+        "id",
+        "cause",
+        "title",
+        "safety",
+        "why_unsafe",
+        "text",
+        "code",
+        "note",
+        "commands",
+        "places",
+        "again",
+        "directory",
+    )
     return {key: msgspec.to_builtins(getattr(fix, key)) for key in kept} | {"diff": fix.diff()}
 
 
@@ -33,5 +47,6 @@ def short_fix_lines(fix: Fix) -> list[str]:
     lines += [f"    {line}" for line in place_lines(fix)]
     body = [line for line in fix.diff().splitlines() if not line.startswith("\\")] or fix.code.splitlines()
     lines += ["", *(f"    {line}" for line in body), ""] if body else []
+    lines += [f"  {commands_text(fix)}"] if fix.commands and fix.directory else []
     lines += [f"  $ {command}" for command in fix.commands]
-    return [*lines, f"  then start it again: {fix.again}"] if fix.again else lines
+    return [*lines, f"  {start_again_text(fix)} {fix.again}"] if fix.again else lines

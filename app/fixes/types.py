@@ -1,5 +1,6 @@
 """A fix as plain data: text-range edits on an original, or whole files, with their level of safety."""
 
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,8 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     ``text`` and ``note`` are prose before and after ``code``, the lines to insert or run as they are. ``patches``
     change existing files; ``files`` (name to content) are new ones; ``commands`` are lines to run. ``places`` are the
     lines of the user's files that it is about, ``again`` is the command line that starts the job again, and ``start``
-    the one of ``commands`` that starts it where the command line is the fix. ``environ``: the variables that it sets.
+    the one of ``commands`` that starts it where the command line is the fix; ``directory`` is where these two are to
+    be run, if not in the working directory. ``environ``: the variables that it sets.
     """
 
     id: str
@@ -55,11 +57,20 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     places: list[Place] = []
     again: str = ""
     start: str = ""
+    directory: str = ""
     environ: dict[str, str] = {}
 
     def diff(self) -> str:
         """Return the patches as one unified diff, with paths relative to the working directory."""
         return "".join(unified_diff(each.before, each.after, relative_to_cwd(each.path)) for each in self.patches)
+
+
+def changed_places(patch: FilePatch) -> list[Place]:
+    """Return the first line of each change of a patch, as it is before the change."""
+    before, after = patch.before.splitlines(), patch.after.splitlines()
+    changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    first = [start for kind, start, *_ in changes if kind != "equal" and start < len(before)]
+    return [Place(path=patch.path, line=at + 1, text=before[at].strip()) for at in first]
 
 
 def editable_place(fix: Fix) -> Place | None:
@@ -81,6 +92,16 @@ def done_text(fix: Fix, paths: str) -> str:
         return f"Applied to {paths}"
     kind = "Example" if all(name.endswith(".py") for name in fix.files) else "File"
     return f"{kind} written: {paths}; your script is unchanged"
+
+
+def commands_text(fix: Fix) -> str:
+    """Return the line before the commands of a fix that are to be run in another directory than the working one."""
+    return f"In {fix.directory}:"
+
+
+def start_again_text(fix: Fix) -> str:
+    """Return the line before the command that starts the job again."""
+    return f"Then start it again, in {fix.directory}:" if fix.directory else "Then start it again:"
 
 
 def safety_text(fix: Fix) -> tuple[Status | None, str]:

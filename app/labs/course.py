@@ -101,8 +101,9 @@ class Course(msgspec.Struct, frozen=True):
         return next((each.labs for each in self.chapters if each.chapter.id == chapter), [])
 
     def names(self) -> list[str]:
-        """Return what ``number_of`` takes, the causes left out: they are the answers."""
-        return [*(name for each in self.chapters for name in (each.number, each.chapter.id)), QUIZ]
+        """Return what ``number_of`` takes, the ids of labs and their causes left out: they are the answers."""
+        chapters = (name for each in self.chapters for name in (each.number, each.chapter.id))
+        return [*chapters, *(lab.number for each in self.chapters for lab in each.labs), QUIZ]
 
     def listing(self, progress: Progress) -> list[ListedChapter]:
         """Return the chapters and labs with what is done."""

@@ -16,13 +16,15 @@ from ..evidence import Diagnosis
 from ..fixes.apply import apply_fix
 from ..fixes.build import build_fixes
 from ..fixes.facts import FixContext
-from ..fixes.types import FilePatch, Fix
+from ..fixes.records import AppliedFix
+from ..fixes.types import FilePatch, Fix, changed_places
 from ..logs.read import find_sources, source_of_text
 from ..review.patches.apply_edits import apply_edits
 from .lab_run import LabRun
 from .workspace import script_of
 
 OUTPUT = "output"  # the origin of what the job printed
+OWN_REPAIR = "The repair of this lab"
 
 
 class LabDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +35,15 @@ class LabDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """The fix that repairs a lab, and how the repaired job is started."""
+    """The change that repairs a lab, and how the repaired job is started.
+
+    ``advice``: the fix of the wizard that the change follows, where it is the lab's own because that fix is a text.
+    """
 
     fix: Fix
     launch: str
     environ: dict[str, str] = {}
+    advice: Fix | None = None
 
 
 def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -> LabDiagnosis:
@@ -62,6 +68,7 @@ def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -
         evidence=case.evidence,
         timeline=timeline,
         launch=shlex.split(lab.launch),
+        directory=str(directory),
         output=timeline_of_output(run.report, knowledge) if run.report else None,
     )
     return LabDiagnosis(diagnosis=case.diagnosis(), context=context)
@@ -82,11 +89,21 @@ def repair_of(lab: Lab, found: LabDiagnosis, directory: Path, knowledge: Knowled
         UserError: The fix cannot be made for these files, or makes nothing that could be applied.
     """
     fix = _rule_fix(lab, found, knowledge) if lab.fix in knowledge.rules else _cause_fix(lab, found, knowledge)
-    if fix and lab.edits:
-        fix = msgspec.structs.replace(fix, patches=_patches(lab.edits, script_of(lab, directory).parent))
+    advice = fix if lab.edits else None
+    if advice:
+        fix = _own_repair(lab, advice, directory)
     if fix is None or not (fix.patches or fix.files or fix.start or fix.environ):
         raise UserError(f"the fix {lab.fix} cannot be made for these files", "reset the lab, then run it again")
-    return Repair(fix=fix, launch=fix.start or lab.launch, environ=fix.environ)
+    return Repair(fix=fix, launch=fix.start or lab.launch, environ=fix.environ, advice=advice)
+
+
+def _own_repair(lab: Lab, advice: Fix, directory: Path) -> Fix:
+    """Return the edits of a lab as a fix, with the lines that they change."""
+    patches = _patches(lab.edits, script_of(lab, directory).parent)
+    return Fix(
+        id=advice.id, cause=lab.cause, title=OWN_REPAIR, safety="display", patches=patches,
+        places=[place for patch in patches for place in changed_places(patch)],
+    )  # fmt: skip
 
 
 def _cause_fix(lab: Lab, found: LabDiagnosis, knowledge: Knowledge) -> Fix | None:
@@ -125,11 +142,12 @@ def _patches(edits: Sequence[LabEdit], directory: Path) -> list[FilePatch]:
     return [FilePatch(path=str(path), before=before[path], after=text) for path, text in after.items()]
 
 
-def apply_repair(repair: Repair, directory: Path) -> None:
-    """Apply the fix to the learner's copy, if it changes files; ``ddpwizard undo`` takes it back.
+def apply_repair(repair: Repair, directory: Path) -> AppliedFix | None:
+    """Apply the fix to the learner's copy, if it changes files; only then ``ddpwizard undo`` takes it back.
 
     Raises:
         UserError: A file changed since the fix was made, or cannot be written.
     """
     if repair.fix.patches or repair.fix.files:
-        apply_fix(repair.fix, directory)
+        return apply_fix(repair.fix, directory)
+    return None

@@ -11,6 +11,7 @@ import msgspec
 from ...knowledge.labs import Lab
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
+from ..fixes.records import AppliedFix
 from ..triage.types import JobReport
 from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, diagnose_log, diagnose_run, repair_of
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
@@ -40,6 +41,7 @@ class LabSession:
         self.run: LabRun | None = None
         self.found: LabDiagnosis | None = None
         self.proof: LabProof | None = None
+        self.offered: Repair | None = None  # the repair that was made last, to be applied as it was shown
         self.progress: LabProgress = load_progress().of(lab.id)
         make_workspace(lab, self.directory)
 
@@ -171,19 +173,22 @@ class LabSession:
         Raises:
             UserError: The lab was not seen to fail, or the fix cannot be made.
         """
+        self.offered = None
         if self.found is None:
             raise UserError("the lab was not run yet", "run it first: the fix is made from what it shows")
-        return repair_of(self.lab, self.found, self.directory, self.knowledge)
+        self.offered = repair_of(self.lab, self.found, self.directory, self.knowledge)
+        return self.offered
 
-    def apply(self, repair: Repair) -> None:
-        """Write the fix to the learner's files, and start the job as it asks from now on.
+    def apply(self, repair: Repair) -> AppliedFix | None:
+        """Write the fix to the learner's files, and start the job as it asks from now on; return what was written.
 
         Raises:
             UserError: A file changed since the fix was made, or cannot be written.
         """
-        apply_repair(repair, self.directory)
+        applied = apply_repair(repair, self.directory)
         self.progress.launch, self.progress.environ = repair.fix.start, repair.environ
         self._save()
+        return applied
 
     async def prove(self, on_output: OnOutput | None = None) -> LabProof:
         """Run the lab once more, after the fix of the wizard or the learner's own edit.
@@ -216,7 +221,7 @@ class LabSession:
     def reset(self) -> None:
         """Restore the files of the lab."""
         reset_workspace(self.lab, self.directory)
-        self.run = self.found = self.proof = None
+        self.run = self.found = self.proof = self.offered = None
         self.progress.forget_repair()
         self._save()
 

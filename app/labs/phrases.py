@@ -1,10 +1,19 @@
 """The words of a lab, the same on the screen and in plain mode."""
 
+import shlex
 import textwrap
+from pathlib import Path
 
 from ...knowledge.chapters import COLUMNS
 from ...knowledge.labs import Failure
+from ..fixes.fix_text import fix_lines
+from ..fixes.records import AppliedFix
+from ..fixes.types import Fix, safety_text
+from ..system.paths import relative_to
+from ..text.diff import unified_diff
+from ..text.terminal import align_columns
 from ..text.units import probability_text
+from .lab_diagnosis import Repair
 from .lab_session import LabSession
 
 FAILURE_TEXT: dict[Failure, str] = {
@@ -17,6 +26,9 @@ FAILURE_TEXT: dict[Failure, str] = {
 }
 NOT_FAILED = "It did not fail this time. Restore its files if you have changed them, and run it again."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
+WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy so from now on?"
+UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
+STARTED_SO = "Kept: your copy is started so from now on. Restoring the lab takes it back."
 MOST_REASONS = 4  # of the evidence
 
 
@@ -35,6 +47,47 @@ def not_shown_text(session: LabSession) -> str:
     return NOT_MEASURED if session.lab.question else NOT_FAILED
 
 
+def repair_title_lines(repair: Repair, directory: Path) -> list[str]:
+    """Return what a repair is and which lines of the learner's directory it changes, without its patches."""
+    fix = repair.fix
+    if repair.advice:
+        places = [(f"  {relative_to(each.path, directory)}:{each.line}", each.text) for each in fix.places]
+        lines = [fix.title, "  written for this lab; the advice of the wizard is below", *align_columns(places)]
+    else:
+        lines = [fix.title, f"  {safety_text(fix)[1]}"]
+    if fix.start or fix.environ:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in fix.environ.items()]
+        lines += ["", "Your copy is started so from now on:", f"  $ {' '.join([*variables, repair.launch])}"]
+    return lines
+
+
+def repair_diff(repair: Repair, directory: Path) -> str:
+    """Return the patches of a repair as one diff, with paths relative to the learner's directory."""
+    patches = repair.fix.patches
+    return "".join(unified_diff(each.before, each.after, relative_to(each.path, directory)) for each in patches)
+
+
+def repair_advice_lines(repair: Repair) -> list[str]:
+    """Return the prose of a repair: the fix of the wizard, after which the job of the lab was changed."""
+    if advice := repair.advice:
+        return ["", f"What the wizard advises for the job that ran, which has ended: {advice.title}", *_prose(advice)]
+    return ["", *_prose(repair.fix)]
+
+
+def _prose(fix: Fix) -> list[str]:
+    return fix_lines(fix)[2:]  # without title and safety
+
+
+def repair_question(repair: Repair) -> str:
+    """Return the question before a repair is applied."""
+    return WRITE_IT if repair.fix.patches or repair.fix.files else START_SO
+
+
+def applied_text(applied: AppliedFix | None) -> str:
+    """Return the message after a repair: what was written, or that only the command line of the copy changed."""
+    return UNDOABLE if applied else STARTED_SO
+
+
 def evidence_lines(session: LabSession) -> list[str]:
     """Return the answer of a lab and the reasons: of a cause, the evidence that the wizard has for it."""
     if question := session.lab.question:
@@ -43,6 +96,7 @@ def evidence_lines(session: LabSession) -> list[str]:
         return [f"Measured: {question.right}", *(yours if given else []), "", *textwrap.wrap(question.why, COLUMNS)]
     cause = session.knowledge.causes[session.lab.cause]
     lines = [f"Cause: {cause.title}", *cause.summary.strip().splitlines()]
+    lines += ["", *textwrap.wrap(session.lab.why, COLUMNS)] if session.lab.why else []
     ranked = session.found.diagnosis.causes if session.found else []
     for number, own in enumerate(ranked, 1):
         if own.id != cause.id:

@@ -1,9 +1,10 @@
 """The lines that a lab prints, by rank: torchrun says which rank printed each of them."""
 
 import re
+from collections import defaultdict
 from typing import NamedTuple
 
-PREFIX = re.compile(r"^\[[A-Za-z_]*(\d+)\]:(?: ?\[rank\d+\]:)? ?")
+PREFIX = re.compile(r"^\[[A-Za-z_]+(\d+)\]:(?: ?\[rank\d+\]:)? ?")
 NOISE = re.compile(r"^[WE]\d{4} |^\*{10,}$|OMP_NUM_THREADS|^\[Gloo\]")
 
 
@@ -21,3 +22,11 @@ def printed_line(line: str) -> PrintedLine | None:
     if not text.strip() or NOISE.search(text):
         return None
     return PrintedLine(int(found[1]) if found else None, text)
+
+
+def lines_by_rank(output: str) -> defaultdict[int | None, list[str]]:
+    """Return the lines of an output by the rank that printed them."""
+    found: defaultdict[int | None, list[str]] = defaultdict(list)
+    for line in filter(None, map(printed_line, output.splitlines())):
+        found[line.rank].append(line.text)
+    return found

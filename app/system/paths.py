@@ -36,10 +36,15 @@ def log_file() -> Path:
 
 def relative_to_cwd(path: str) -> str:
     """Return ``path`` relative to the working directory, or unchanged if it is empty or not below it."""
+    return relative_to(path, Path.cwd())
+
+
+def relative_to(path: str, directory: Path) -> str:
+    """Return ``path`` relative to a directory, or unchanged if it is empty or not below it."""
     if not path:
         return ""
     try:
-        return Path(path).absolute().relative_to(Path.cwd()).as_posix()
+        return Path(path).absolute().relative_to(directory.absolute()).as_posix()
     except ValueError:
         return path
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from textual.content import Content
 
-from ...app.fixes.types import Fix, place_lines, safety_text
+from ...app.fixes.types import Fix, commands_text, place_lines, safety_text, start_again_text
 from ...knowledge.schema import Cause
 from ..widgets.formatting import reflow, safe_content, status_sign
 from ..widgets.source import diff_line
@@ -58,13 +58,19 @@ def _steps(fix: Fix) -> Iterator[Content]:
         [safe_content(f"  {line}") for line in place_lines(fix)],
         [safe_content(f"  {line}", "bold") for line in fix.code.splitlines()],
         [safe_content(reflow(fix.note))] if fix.note else [],
-        [safe_content(line, "bold") for line in fix.commands],
-        [safe_content("Then start it again:"), safe_content(f"  {fix.again}", "bold")] if fix.again else [],
+        list(_commands(fix)),
+        [safe_content(start_again_text(fix)), safe_content(f"  {fix.again}", "bold")] if fix.again else [],
         [row for name, content in fix.files.items() for row in _new_file(name, content)],
     ]
     for number, block in enumerate(filter(None, blocks)):
         yield from ([Content("")] if number else [])
         yield from block
+
+
+def _commands(fix: Fix) -> Iterator[Content]:
+    if fix.commands and fix.directory:
+        yield safe_content(commands_text(fix))
+    yield from (safe_content(line, "bold") for line in fix.commands)
 
 
 def _new_file(name: str, content: str) -> list[Content]:

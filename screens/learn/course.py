@@ -25,7 +25,7 @@ class CourseScreen(WizardScreen):
     TITLE = "Learn distributed training"
     ABOUT = (
         "Chapters of a few pages, and labs: small jobs that really fail on this machine. Run one, find the cause, "
-        "repair your copy, and prove it. What you have done is kept."
+        "repair your copy, and prove it. What you have done is kept. The number of a chapter goes to it."
     )
 
     def __init__(self, number: str = "") -> None:

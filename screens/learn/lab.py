@@ -18,8 +18,8 @@ from ...app.fixes.types import Place
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
 from ...app.labs.lab_session import LabProof, LabSession
-from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
-from ...app.labs.rank_output import printed_line
+from ...app.labs.phrases import FAILURE_TEXT, applied_text, not_shown_text, question_text, repair_question
+from ...app.labs.rank_output import lines_by_rank, printed_line
 from ...app.options import target_python
 from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
@@ -49,7 +49,7 @@ class LabScreen(LookupMixin, WizardScreen):
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
         Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
-        Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix of the wizard, then write it to your copy"),
+        Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix, then apply it to your copy"),
         Binding("v", "prove", "prove", id="lab.prove", tooltip="Run the repaired job"),
         Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
@@ -89,10 +89,11 @@ class LabScreen(LookupMixin, WizardScreen):
 
     @property
     def session(self) -> LabSession:
-        """The learner's way through this lab."""
-        if not hasattr(self, "_session"):
-            self._session = LabSession(self._entry.lab, self.state.knowledge, target_python(self.state.options))
-        return self._session
+        """The learner's way through this lab, kept while the wizard runs."""
+        opened, lab = self.state.lab_sessions, self._entry.lab
+        if lab.id not in opened:
+            opened[lab.id] = LabSession(lab, self.state.knowledge, target_python(self.state.options))
+        return opened[lab.id]
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="parts")
@@ -104,6 +105,8 @@ class LabScreen(LookupMixin, WizardScreen):
         self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
         if not self._entry.lab.launch:
             self.session.read_log()
+        if run := self.session.run:
+            self._report, self._printed = run.report, lines_by_rank(run.output)
         self._show("story")
         self.show_status(self._next_keys())
 
@@ -267,19 +270,19 @@ class LabScreen(LookupMixin, WizardScreen):
     # -- the repair
 
     def action_apply(self) -> None:
-        """Show the fix; once it is shown, write it."""
+        """Show the fix; once it is shown, apply it as it was shown."""
         try:
-            repair = self.session.repair()
-            if self._part != "fix":
+            if self._part != "fix" or self.session.offered is None:
+                repair = self.session.repair()
                 self._show("fix")
-                self.show_status(f"a: write it to your copy in {self.session.directory}")
+                self.show_status(f"{repair_question(repair)}  a: yes")
                 return
-            self.session.apply(repair)
+            applied = self.session.apply(self.session.offered)
         except UserError as error:
             self.wizard.show_error(error)
             return
         self._show("code")
-        self.show_status(f"Applied to your copy; ddpwizard undo takes it back.  {self._next_keys()}")
+        self.show_status(f"{applied_text(applied)}  {self._next_keys()}")
 
     def action_edit(self) -> None:
         try:

@@ -6,9 +6,8 @@ from textual.content import Content
 from textual.geometry import Size
 
 from ...app.errors import UserError
-from ...app.fixes.fix_text import fix_lines
 from ...app.labs.lab_session import LabSession
-from ...app.labs.phrases import evidence_lines, numbered_code
+from ...app.labs.phrases import evidence_lines, numbered_code, repair_advice_lines, repair_diff, repair_title_lines
 from ...app.labs.plot import picture_lines
 from ...app.text.terminal import align_columns
 from ...app.triage.rank_groups import rank_groups, rank_table
@@ -78,10 +77,14 @@ def _code(session: LabSession) -> Content:
 
 def _fix(session: LabSession) -> Content:
     try:
-        fix = session.repair().fix
+        repair = session.repair()
     except UserError as error:
         return safe_content(str(error))
-    return join_lines(*map(safe_content, fix_lines(fix)), *map(diff_line, fix.diff().splitlines()))
+    return join_lines(
+        *map(safe_content, repair_title_lines(repair, session.directory)),
+        *map(diff_line, repair_diff(repair, session.directory).splitlines()),
+        *map(safe_content, repair_advice_lines(repair)),
+    )
 
 
 def _plain(lines: Sequence[str]) -> Content:

@@ -17,6 +17,8 @@ def rank_panes(printed: Mapping[int | None, Sequence[str]], width: int, height: 
     across = max(1, min(len(ranks), (width + GAP) // (LEAST_WIDTH + GAP)))
     pane = (width - GAP * (across - 1)) // across
     launcher = [safe_content(line, "$muted") for line in printed.get(None, ())][-height // 3 :]
+    if launcher:
+        launcher = [safe_content("launcher", "bold $accent"), *launcher[-max(1, height // 3 - 1) :]]
     lines_each = max(3, (height - len(launcher)) // -(-max(1, len(ranks)) // across) - 1)
     rows: list[Content] = []
     for first in range(0, len(ranks), across):

@@ -4,10 +4,20 @@ import asyncio
 import subprocess
 
 from ...app.errors import UserError
-from ...app.fixes.fix_text import fix_lines
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_session import LabSession
-from ...app.labs.phrases import FAILURE_TEXT, evidence_lines, not_shown_text, numbered_code, question_text
+from ...app.labs.phrases import (
+    FAILURE_TEXT,
+    applied_text,
+    evidence_lines,
+    not_shown_text,
+    numbered_code,
+    question_text,
+    repair_advice_lines,
+    repair_diff,
+    repair_question,
+    repair_title_lines,
+)
 from ...app.labs.plot import table_lines
 from ...app.labs.rank_output import printed_line
 from ...app.options import target_python
@@ -139,11 +149,11 @@ def _repair(prompt: Prompt, session: LabSession) -> None:
     except UserError as error:
         prompt.write("", f"  {prompt.status_sign('fail')} {error}")
         return
-    prompt.write("", *fix_lines(repair.fix))
-    prompt.show_patch(repair.fix.diff())
-    if prompt.confirm("Write it to your copy of the lab?", True):
-        session.apply(repair)
-        prompt.write("  Applied to your copy; ddpwizard undo takes it back.")
+    prompt.write("", *repair_title_lines(repair, session.directory))
+    prompt.show_patch(repair_diff(repair, session.directory))
+    prompt.write(*repair_advice_lines(repair), "")
+    if prompt.confirm(repair_question(repair), True):
+        prompt.write(f"  {applied_text(session.apply(repair))}")
 
 
 def _prove(prompt: Prompt, session: LabSession) -> None:

@@ -27,6 +27,7 @@ from ...knowledge.schema import Intrusiveness, Knowledge
 
 if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
+    from ...app.labs.lab_session import LabSession
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
     from ...app.triage.job_history import JobHistory
@@ -59,6 +60,7 @@ class WizardState:
         self.plan_built: dict[str, ModelSource | UserError] = {}  # results of importing factory functions of the user
         self.proof_runs: dict[FixKey, ProofRun] = {}
         self.applied_fixes: dict[FixKey, str] = {}  # the ids of the applied ones, to undo them
+        self.lab_sessions: dict[str, LabSession] = {}  # by lab
         self._case: Case | None = None
         self._recorded_jobs: dict[str, JobReport | None] = {}  # by cause, of the session that was resumed
         self._history: JobHistory | None = None

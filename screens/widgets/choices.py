@@ -1,5 +1,6 @@
 """A list to choose from. An arrow key repaints two rows, not the whole list, to save bytes over SSH."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import zip_longest
@@ -20,6 +21,7 @@ from .base import BaseWidget
 from .segments import segments
 
 NOTE_GAP = 2
+TYPING_S = 1.0  # between the digits of one number
 DIGITS = 10  # rows that a digit picks: 1 to 9, and 0 for the tenth
 
 
@@ -50,7 +52,7 @@ class Choice:
 
 
 class Choices(BaseWidget, can_focus=True):
-    """Rows with a marker. If they are numbered, a digit picks a row."""
+    """Rows with a marker. If they are numbered, a digit picks a row; else a number marks the row with this id."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False, id="list.up", tooltip="Go to the row above"),
@@ -115,6 +117,7 @@ class Choices(BaseWidget, can_focus=True):
         self.items = list(items)
         self.numbered, self.verb, self.note_column = numbered, verb, note_column
         self.top = 0
+        self._typed, self._typed_at = "", 0.0  # a number, and the time of its last digit
         self._rows: list[tuple[int, int]] = []  # item and line within the item of each row
         self._lines: dict[int, list[Content]] = {}  # rendered lines by item
         self._made_for = (-1, -1)  # width, version
@@ -163,9 +166,20 @@ class Choices(BaseWidget, can_focus=True):
             self.post_message(self.Picked(self, self.marked.id))
 
     def action_digit(self, number: int) -> None:
-        if self.numbered and number <= len(self.items):
+        if not self.numbered:
+            self._go_to_number(str(number % 10))
+        elif number <= len(self.items):
             self.highlighted = number - 1
             self.action_pick()
+
+    def _go_to_number(self, digit: str) -> None:
+        """Mark the row whose id is the number that is typed, a digit at a time."""
+        ids = [item.id for item in self.items]
+        before = self._typed if time.monotonic() - self._typed_at < TYPING_S else ""
+        self._typed = before + digit if before + digit in ids else digit
+        self._typed_at = time.monotonic()
+        if self._typed in ids:
+            self.highlighted = ids.index(self._typed)
 
     def on_click(self, event: events.Click) -> None:
         row = self.top + event.y

@@ -11,7 +11,7 @@ from ddpwizard.app.session import Session
 from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import UNFINISHED
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.command import ddpwizard
+from helpers.command import ddpwizard, refused
 
 LOG = """\
 step 1
@@ -106,4 +106,13 @@ def test_a_log_without_an_unknown_error_says_so(tmp_path: Path):
     log = tmp_path / "train.log"
     log.write_text("step 1\nstep 2\n")
     done = ddpwizard("kb", "new", "odd-one", "--log", str(log), "--into", str(tmp_path))
-    assert done.returncode == 0 and "Add a signature or clues by hand" in done.stderr
+    assert done.returncode == 0 and "There is no error line. Add a signature or clues by hand" in done.stderr
+    assert f"Drafted from {log}." in done.stderr
+
+
+@pytest.mark.parametrize("with_lab", [(), ("--lab",)])
+def test_the_newest_session_needs_something_to_draft_from(with_lab: tuple[str, ...], tmp_path: Path):
+    session = Session.new(argv=[])
+    session.append("text", origin="<stdin>", words="", errors=[])
+    done = ddpwizard("kb", "new", "nosuch", *with_lab, "--into", str(tmp_path))
+    assert session.id in refused(done, 2) and not [*tmp_path.glob("*.yaml"), *tmp_path.glob("labs/*")]

@@ -78,6 +78,15 @@ def test_prior_of_a_frequent_cause_counts_where_a_description_supports_it():
     assert share(answered, frequent) == share(answered, Calibration())
 
 
+def test_a_line_that_several_signatures_match_is_one_reason():
+    cause = KNOWLEDGE.causes["port-in-use"]
+    line = "OSError: [Errno 98] Address already in use"
+    both = [Evidence(f"log:{cause.id}/{number}", "log", line, where="run.log:5") for number in (0, 1)]
+    alone, together = (rank_causes(KNOWLEDGE, WEIGHTS, items).causes[0] for items in (both[:1], both))
+    assert together.id == cause.id and [each.what for each in together.because] == [line]
+    assert together.because[0].weight > alone.because[0].weight
+
+
 def test_evidence_against_lowers():
     pro = [seen("limits.shm-small")]
     contra = [*pro, seen("limits.shm-roomy")]

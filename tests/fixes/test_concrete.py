@@ -9,6 +9,7 @@ from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.evidence import Evidence
 from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import CaseFacts, FixContext
+from ddpwizard.app.fixes.fix_text import fix_lines
 from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.fixes.user_code import rename_variables
 from ddpwizard.app.jobs.types import Job, Process
@@ -357,6 +358,25 @@ class TestOrder:
         fix = next(iter(fixes("port-in-use", case).values()))
         assert not [line for line in fix.commands if "--master-port=29500" in line]
         assert any("--master-port=" in line for line in fix.commands)
+
+    def test_the_port_of_the_command_line_is_the_busy_one(self):
+        busy = Evidence("log:port-in-use/0", "log", "OSError: [Errno 98] Address already in use")
+        for start in (
+            ["torchrun", "--nproc-per-node=2", "--master-port=29641", "train.py"],
+            ["torchrun", "--master_port", "29641", "train.py"],
+            ["accelerate", "launch", "--main_process_port", "29641", "train.py"],
+        ):
+            fix = next(iter(fixes("port-in-use", FixContext(evidence=[busy], launch=start)).values()))
+            assert fix.commands[0] == "ss -ltnp 'sport = :29641'"
+
+    def test_commands_count_from_the_directory_of_the_job(self, tmp_path: Path):
+        case = FixContext(script=str(tmp_path / "sub" / "train.py"), directory=str(tmp_path))
+        fix = fixes("bare-python-launch", case)["use-torchrun"]
+        assert fix.start.endswith(" sub/train.py") and fix.directory == str(tmp_path)
+        lines = fix_lines(fix)
+        assert lines.index(f"In {tmp_path}:") + 1 == lines.index(f"  $ {fix.start}")
+        here = fixes("bare-python-launch", FixContext(script="train.py"))["use-torchrun"]
+        assert here.start.endswith(" train.py") and not here.directory
 
     def test_the_line_that_ddpwizard_run_started_is_named_where_no_rank_came_up(self):
         busy = Evidence("log:port-in-use/0", "log", "", values={"port": "29512"})

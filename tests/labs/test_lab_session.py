@@ -5,9 +5,20 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
-from ddpwizard.app.labs.lab_diagnosis import diagnose_run
+from ddpwizard.app.labs.lab_diagnosis import OWN_REPAIR, diagnose_run
 from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.lab_session import LabSession
+from ddpwizard.app.labs.phrases import (
+    START_SO,
+    STARTED_SO,
+    UNDOABLE,
+    applied_text,
+    evidence_lines,
+    repair_advice_lines,
+    repair_question,
+    repair_title_lines,
+)
+from ddpwizard.app.labs.rank_output import lines_by_rank
 from ddpwizard.app.labs.workspace import is_edited, make_workspace, recorded_outputs, reset_workspace
 from ddpwizard.knowledge.labs import Lab, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
@@ -89,6 +100,85 @@ def test_a_fix_that_starts_the_job_in_another_way_is_kept(tmp_path: Path) -> Non
     session.apply(repair)
     assert session_of(lab, tmp_path).progress.launch == repair.launch and not session.is_edited
     assert session.stage == "prove"
+
+
+def test_a_command_of_a_lab_counts_from_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    above, lab = tmp_path / "above", LABS["bare-python-launch"]
+    session = session_of(lab, above / "copy")
+    monkeypatch.chdir(above)
+    session.run = LabRun(ending="ended", code=1, elapsed_s=1.0, output="KeyError: 'LOCAL_RANK'")
+    session.found = diagnose_run(lab, session.run, session.directory, KNOWLEDGE)
+    session.show_answer()
+    repair = session.repair()
+    assert repair.launch.endswith(" train.py") and repair.launch in "\n".join(
+        repair_title_lines(repair, session.directory)
+    )
+    assert repair_question(repair) == START_SO
+    applied = session.apply(repair)
+    assert applied_text(applied) == STARTED_SO and not applied_fixes()
+    assert "undo" not in STARTED_SO
+
+
+def hung_without_evidence(lab: str, directory: Path) -> LabSession:
+    session = session_of(lab, directory)
+    session.run = LabRun(ending="ended", code=0, elapsed_s=1.0, output="")
+    session.found = diagnose_run(session.lab, session.run, session.directory, KNOWLEDGE)
+    session.show_answer()
+    return session
+
+
+def test_the_repair_of_a_lab_names_the_lines_that_it_changes(tmp_path: Path) -> None:
+    session = hung_without_evidence("rank-died-survivors-wait", tmp_path)
+    repair = session.repair()
+    assert repair.advice and repair.fix.title == OWN_REPAIR != repair.advice.title
+    before = session.script.read_text().splitlines()
+    shown = "\n".join(repair_title_lines(repair, session.directory))
+    changed = [place.line for place in repair.fix.places]
+    assert any("rank + 1" in before[line - 1] for line in changed) and "try:" in [
+        before[line - 1].strip() for line in changed
+    ]
+    assert all(f":{line} " in shown and before[line - 1].strip() in shown for line in changed)
+    assert "automatic patch" not in shown
+    assert repair.advice.title in "\n".join(repair_advice_lines(repair))
+    assert applied_text(session.apply(repair)) == UNDOABLE
+    applied = applied_fixes()[0].applied
+    assert applied and applied.title == OWN_REPAIR
+
+
+def test_a_command_for_the_job_that_ran_stays_advice(tmp_path: Path) -> None:
+    session = hung_without_evidence("throttled-rank", tmp_path)
+    repair = session.repair()
+    assert repair.advice and "kill -CONT" in repair.advice.code
+    assert "kill -CONT" not in "\n".join(repair_title_lines(repair, session.directory))
+    assert "which has ended" in repair_advice_lines(repair)[1]
+    assert "kill -CONT" in "\n".join(repair_advice_lines(repair))
+
+
+def test_what_was_offered_is_applied_or_nothing(tmp_path: Path) -> None:
+    session = session_of("missing-set-epoch", tmp_path)
+    failed(session)
+    session.show_answer()
+    session.repair()
+    session.script.write_text("# another text\n" + session.script.read_text())
+    offered = session.offered
+    assert offered
+    with pytest.raises(UserError, match="changed since"):
+        session.apply(offered)
+
+
+def test_the_summary_of_the_launcher_is_of_no_rank() -> None:
+    summary = "Failures:\n[1]: exitcode  : -15\n  rank      : 1"
+    assert [*lines_by_rank(f"[default0]:step 1\n{summary}")] == [0, None]
+
+
+def test_a_log_says_after_the_answer_what_it_shows(tmp_path: Path) -> None:
+    session = session_of("master-unreachable", tmp_path)
+    session.read_log()
+    session.answer("master-unreachable")
+    assert "10.4.0.17" in " ".join(evidence_lines(session)) and session.found
+    assert session.found.diagnosis.causes[0].id == "master-unreachable"
+    before_rendezvous = (session.directory / "gpu07.log").read_text()
+    assert "[default" not in before_rendezvous
 
 
 def test_a_log_is_answered_and_then_done(tmp_path: Path) -> None:

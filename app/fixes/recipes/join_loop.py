@@ -24,7 +24,7 @@ def join_loop(facts: CaseFacts) -> RecipeResult:
             if others := _collectives_in(loop):
                 names = ", ".join(sorted(others))
                 return RecipeResult(
-                    text=f"The loop also calls {names}, for which a rank that is done does not answer: move it out of "
+                    text=f"The loop also calls {names}, which a rank that has finished no longer calls: move it out of "
                     f"the loop first, then put the loop into `with {model}.join():`.",
                     places=[place],
                 )

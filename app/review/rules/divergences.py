@@ -110,7 +110,8 @@ def _message(script: Script, found: Divergence, site: Site, deciding: DecidingBr
     who, others = deciding.who
     test = f" (`{deciding.test}`)" if deciding.test else ""
     if deciding.side == "after":
-        way = "leave" if deciding.leaves_surely else "may leave"
+        leave = "leaves" if others == "rank 0" else "leave"
+        way = leave if deciding.leaves_surely else "may leave"
         return f"{event.kind}{where} is not reached by all: {others} {way} before it under line {line}{test}"
     direct = [call.event for call in deciding.calls if call.event and call.event.implied == event.implied and not where]
     kinds = list(dict.fromkeys(each.kind for each in (event, *direct)))

@@ -491,6 +491,19 @@ def test_collective_behind_an_early_return_is_found() -> None:
     )
 
 
+def test_the_verb_agrees_with_one_rank() -> None:
+    (finding,) = found(
+        """
+        def save(x):
+            if dist.get_rank() == 0:
+                return
+            dist.barrier()
+        """,
+        "DW404",
+    )
+    assert "rank 0 leaves before it under line" in finding.message
+
+
 def test_early_exit_under_a_further_condition_is_a_warning() -> None:
     (finding,) = found(
         """

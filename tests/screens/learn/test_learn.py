@@ -1,10 +1,15 @@
 """Learn on the screen: the list, a chapter, the terms of its text, a lab of a log, the quiz."""
 
+import asyncio
+
 from ddpwizard.app.labs.course import read_course
+from ddpwizard.app.labs.lab_diagnosis import diagnose_run
+from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.progress import load_progress
 from ddpwizard.knowledge.quiz import read_quiz
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.widgets.choices import Choices
+from ddpwizard.screens.learn.lab import LabScreen
+from ddpwizard.screens.widgets.choices import TYPING_S, Choices
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import RecordedState
 from helpers.screen_pilot import frame, shows, until, walk
@@ -29,6 +34,40 @@ async def test_titles_have_one_row_each() -> None:
         choices = pilot.app.screen.query_one("#course", Choices)
         assert len(choices._all_rows()) == len(choices.items)
         assert any("Quiz" in item.label.plain for item in choices.items)
+
+
+@walk
+async def test_a_number_goes_to_its_chapter() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot)
+        choices = pilot.app.screen.query_one("#course", Choices)
+        for key, number in (("7", "7"), ("1", "1"), ("2", "12")):
+            await pilot.press(key)
+            assert choices.marked and choices.marked.id == number
+        await asyncio.sleep(TYPING_S)
+        await pilot.press("3")
+        assert choices.marked and choices.marked.id == "3"
+        await pilot.press("enter")
+        await shows(pilot, "One DDP step, drawn", "page 1 of")
+
+
+@walk
+async def test_a_lab_that_is_opened_again_goes_on_where_it_was() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        number = read_course(built_in_knowledge()).number_of("throttled-rank")
+        await open_learn(pilot, number)
+        await shows(pilot, "Lab ", "run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        run = LabRun(ending="ended", code=0, elapsed_s=1.0, output="[default0]:step 5: loss 4.4\nits end")
+        lab.session.run = run
+        lab.session.found = diagnose_run(lab.session.lab, run, lab.session.directory, built_in_knowledge())
+        await pilot.press("escape")
+        await shows(pilot, "labs repaired")
+        await pilot.app.open("lab", entry=lab._entry)  # type: ignore[attr-defined]
+        await shows(pilot, f"Lab {number}", "g: name the cause")
+        await pilot.press("right", "right")
+        await shows(pilot, "step 5: loss 4.4", "its end")
 
 
 @walk
@@ -83,6 +122,27 @@ async def test_enter_does_the_next_step_of_a_lab() -> None:
         await pilot.press("enter")
         await pilot.press("escape")
         await shows(pilot, "Stopped.", "r: run it")
+
+
+@walk
+async def test_a_repair_is_shown_before_it_is_written() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("throttled-rank"))
+        await shows(pilot, "Lab ", "run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        run = LabRun(ending="ended", code=0, elapsed_s=1.0, output="")
+        lab.session.run = run
+        lab.session.found = diagnose_run(lab.session.lab, run, lab.session.directory, built_in_knowledge())
+        lab.session.show_answer()
+        await pilot.press("a")
+        await shows(pilot, "The repair of this lab", "throttle.py:12", "+import time", "Write it to")
+        await pilot.press("pagedown")
+        await shows(pilot, "+        time.sleep(0.5)", "kill -CONT")
+        assert not lab.session.is_edited
+        await pilot.press("a")
+        await shows(pilot, "Applied to your copy", "v: prove it")
+        assert lab.session.is_edited
 
 
 @walk

@@ -16,4 +16,5 @@ def test_long_lines_are_wrapped_and_two_ranks_are_side_by_side() -> None:
 
 def test_the_last_lines_are_shown() -> None:
     shown = rank_panes({0: [f"step {number}" for number in range(40)], None: ["the launcher"]}, 60, 10).plain
+    assert [line.strip() for line in shown.splitlines()][-2:] == ["launcher", "the launcher"]
     assert "step 39" in shown and "step 3\n" not in shown and shown.rstrip().endswith("the launcher")
