@@ -216,12 +216,6 @@ def rule_error_id(rule: str) -> str:
     return f"error-of:{rule}"
 
 
-def cause_of_line(id_: str, *kinds: str) -> str:
-    """Return the cause for which evidence of one of these kinds (``log``, ``clue``, ``words``) speaks, or ""."""
-    kind, _, rest = id_.partition(":")
-    return rest.partition("/")[0] if kind in kinds else ""
-
-
 def clue_id(cause: Cause, index: int) -> str:
     """Return the evidence id of a cause's clue in the user's words."""
     return f"clue:{cause.id}/{index}"

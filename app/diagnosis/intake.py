@@ -11,7 +11,6 @@ from ..evidence import (
     OTHER_SUBJECT,
     SCRIPT_ERROR,
     Evidence,
-    cause_of_line,
     shows_several_ranks,
     shows_unrelated,
 )
@@ -59,7 +58,6 @@ def read_sources(
     """
     analysis = analyse_logs(sources, knowledge, progress)
     described = [item for origin, text in analysis.prose for item in match_free_text(text, origin, knowledge)]
-    described = _not_shown(described, analysis.evidence)
     quoted = any(quoted_causes(text, knowledge) for _, text in analysis.prose)
     if quoted:
         described = [item for item in described if item.id != OTHER_SUBJECT]
@@ -81,12 +79,6 @@ def read_sources(
         dict(analysis.prose),
         _errors(sources, analysis),
     )
-
-
-def _not_shown(described: list[Evidence], shown: list[Evidence]) -> list[Evidence]:
-    """Leave out the words that speak for a cause on a line that is an error of this cause: a line counts once."""
-    lines = {(cause, item.where) for item in shown if (cause := cause_of_line(item.id, "log"))}
-    return [item for item in described if (cause_of_line(item.id, "words", "clue"), item.where) not in lines]
 
 
 def add_to_case(

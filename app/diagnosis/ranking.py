@@ -237,13 +237,23 @@ def _with_surroundings(shown: list[ReasonLine], around: list[ReasonLine]) -> lis
 
 
 def _once_per_sentence(lines: list[ReasonLine]) -> list[ReasonLine]:
-    """Keep of what one sentence of a description says for a cause, or against it, the strongest line."""
+    """Keep the strongest of what a sentence shows for a cause, or against it: as a description or as lines of a log."""
     strongest: dict[tuple[str, bool], ReasonLine] = {}
+    logged: dict[tuple[str, bool], float] = defaultdict(float)
     for line in lines:
         key = line.where, line.weight > 0
         if line.source == "description" and (key not in strongest or abs(line.weight) > abs(strongest[key].weight)):
             strongest[key] = line
-    return [line for line in lines if line.source != "description" or line is strongest[line.where, line.weight > 0]]
+        elif line.source == "log" and line.where:
+            logged[key] += abs(line.weight)
+    described = {key: line for key, line in strongest.items() if abs(line.weight) > logged[key]}
+    return [
+        line
+        for line in lines
+        if line.source not in TEXT_SOURCES
+        or (described.get(key := (line.where, line.weight > 0)) is line)
+        or (line.source == "log" and key not in described)
+    ]
 
 
 def _discounted(lines: list[ReasonLine]) -> list[ReasonLine]:

@@ -1,6 +1,7 @@
 """Build the fixes of a cause for a case: patches by the rules of the review, the rest by generators."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
