@@ -231,6 +231,11 @@ def similar_text_id(cause: Cause) -> str:
     return f"likeness:{cause.id}"
 
 
+def quoted_text_id(cause: Cause) -> str:
+    """Return the evidence id of a title or symptom of a team's entry that the user's text has word for word."""
+    return f"quote:{cause.id}"
+
+
 def verdict_id(cause: str) -> str:
     """Return the evidence id of a triage's verdict that names this cause."""
     return f"verdict:{cause}"

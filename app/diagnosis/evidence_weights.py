@@ -9,6 +9,7 @@ from ..evidence import (
     answer_id,
     clue_id,
     confirmed_id,
+    quoted_text_id,
     rule_error_id,
     rule_finding_id,
     signature_id,
@@ -19,6 +20,7 @@ from ..evidence import (
 
 VERDICT_NATS = NATS["decisive"]  # the verdict of a triage names this cause
 WORDS_NATS = NATS["decisive"]  # a text that can be about this cause only, or about another subject only
+QUOTE_NATS = 2 * NATS["decisive"]  # for a team's own sentence, against words that are typical of other causes
 SYMPTOM_SHARE = 0.5  # a symptom is seen with many causes: it counts half of a root's weight
 UNMENTIONED_NATS = -1.0  # an answer that does not name a cause known by this question
 NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
@@ -77,6 +79,7 @@ def weight_table(knowledge: Knowledge, calibration: Calibration | None = None) -
             table[clue_id(cause, index)][cause.id] = NATS[clue.weight] * measured.get(CLUES[clue.weight], 1.0)
         table[typical_words_id(cause.id)][cause.id] = WORDS_NATS * measured.get(TYPICAL_WORDS, 1.0)
         table[similar_text_id(cause)][cause.id] = WORDS_NATS * measured.get(LIKENESS, 1.0)
+        table[quoted_text_id(cause)][cause.id] = QUOTE_NATS
         table[verdict_id(cause.id)][cause.id] = VERDICT_NATS
         table[confirmed_id(cause.id, True)][cause.id] = NATS["decisive"]
         table[confirmed_id(cause.id, False)][cause.id] = -NATS["decisive"]

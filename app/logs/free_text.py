@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...knowledge.schema import Cause, Knowledge
 from ...knowledge.stemming import TOKENIZER, protect_one, quote_phrase
 from ...knowledge.text_model import built_in_classifier
-from ..evidence import OTHER_SUBJECT, Evidence, answer_id, clue_id, similar_text_id, typical_words_id
+from ..evidence import OTHER_SUBJECT, Evidence, answer_id, clue_id, quoted_text_id, similar_text_id, typical_words_id
 from .passages import PassageIndex
 from .prose import ERROR, prose_of, without_options
 
@@ -135,9 +135,7 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
         index.close()
     field = found[-1][1] if len(found) == COMPARED else 0.0
     leads = [(knowledge.causes[id_], min(1.0, (score - field) / FULL_LEAD_BM25)) for id_, score in found]
-    quoted = quoted_causes(text, knowledge)
-    leads = [(cause, 1.0 if cause.id in quoted else lead) for cause, lead in leads]
-    return [
+    similar = [
         Evidence(
             similar_text_id(cause),
             "description",
@@ -148,17 +146,22 @@ def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
         for cause, lead in leads
         if lead >= LEAST_STRENGTH and cause.id not in known
     ]
+    quoted = [
+        Evidence(quoted_text_id(knowledge.causes[id_]), "description", f"the text says “{phrase}”", where=origin)
+        for id_, phrase in quoted_causes(text, knowledge).items()
+    ]
+    return [*quoted, *similar]
 
 
-def quoted_causes(text: str, knowledge: Knowledge) -> set[str]:
-    """Return the team's causes whose title or one of whose symptoms the text has word for word."""
+def quoted_causes(text: str, knowledge: Knowledge) -> dict[str, str]:
+    """Return the team's causes whose title or one of whose symptoms the text has word for word, with that sentence."""
     words = f" {_plain_words(text)} "
+    own = [cause for cause in knowledge.causes.values() if cause.id not in built_in_classifier().labels]
     return {
-        cause.id
-        for cause in knowledge.causes.values()
-        if cause.id not in built_in_classifier().labels
-        for phrase in map(_plain_words, (cause.title, *cause.symptoms))
-        if phrase.count(" ") >= LEAST_QUOTED_WORDS - 1 and f" {phrase} " in words
+        cause.id: phrase
+        for cause in own
+        for phrase in (cause.title, *cause.symptoms)
+        if len((plain := _plain_words(phrase)).split()) >= LEAST_QUOTED_WORDS and f" {plain} " in words
     }
 
 

@@ -1,6 +1,7 @@
 """The parts of a text that a person has written: no lines of programs, no stack frames, no directories."""
 
 import re
+from itertools import groupby
 
 from ...knowledge.schema import Knowledge
 from .lines import PrefixStyle, parse_prefix
@@ -15,8 +16,11 @@ TORCHRUN = re.compile(
     r"|.{0,80}torch/distributed/run\.py:\d+\] "
     r"|.{0,200}failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\) of binary: )"
 )
-# A frame of a Python traceback with its line of code: function names are not a description.
-FRAME = re.compile(r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$')
+# A frame of a Python traceback, or a warning, with its line of code: function names are not a description.
+FRAME = re.compile(
+    r'(?m)^.{0,40}File "[^"\n]{1,400}", line \d+(?:, in .{1,120})?\n?.{0,300}$'
+    r"|^.{0,40}\S{1,400}\.py:\d{1,6}: \w{1,60}Warning: .{0,2000}\n  \S.{0,300}$"
+)
 # The directories of a Python file or interpreter: their names do not describe the problem.
 DIRECTORIES = re.compile(
     r"(?<![\w./])(?:~|\.{1,2})?/(?:[^\s/:\"'<>|]{1,255}/){1,40}(?=[\w.-]{1,255}\.py\b|python[\d.]{0,6}\b)"
@@ -25,6 +29,7 @@ DIRECTORIES = re.compile(
 RAISED_AT = r"(?:\b(?:\w{1,80}\.){1,12})?(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
 # An option of a shell command with its value.
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
+LEAST_AMONG_OUTPUT = 3  # words of a line of a person in a paragraph with lines of programs
 LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
 # An exception at the start of a line.
@@ -86,7 +91,18 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
     lines = FRAME.sub("\n", without_notices(text, knowledge.notices)).split("\n")
     style = PrefixStyle()
     style.learn(lines)
-    return _without_messages("\n".join(_kept(line, style, errors) for line in lines), knowledge)
+    kept = [_kept(line, style, errors) for line in lines]
+    return _without_messages("\n".join(_without_short_output(lines, kept)), knowledge)
+
+
+def _without_short_output(lines: list[str], kept: list[str]) -> list[str]:
+    """Return the kept lines without those of a few words in a paragraph with lines of programs: output, as ``done``."""
+    left: list[str] = []
+    for is_blank, group in groupby(zip(lines, kept, strict=True), key=lambda pair: not pair[0].strip()):
+        paragraph = list(group)
+        has_output = not is_blank and any(not line for _, line in paragraph)
+        left += ["" if has_output and 0 < _words(line) < LEAST_AMONG_OUTPUT else line for _, line in paragraph]
+    return left
 
 
 def lines_of_person(text: str) -> set[int]:

@@ -78,6 +78,16 @@ def test_prior_of_a_frequent_cause_counts_where_a_description_supports_it():
     assert share(answered, frequent) == share(answered, Calibration())
 
 
+@pytest.mark.parametrize(("strength", "kept"), [(0.01, "log"), (1.0, "description")])
+def test_a_line_counts_as_an_error_or_as_a_description(strength: float, kept: str):
+    cause = KNOWLEDGE.causes["timeout-masks-cause"]
+    symptom = next(number for number, each in enumerate(cause.signatures) if each.role == "symptom")
+    line = Evidence(signature_id(cause, symptom), "log", "a time-out", where="run.log:5", strength=0.3)
+    words = Evidence(typical_words_id(cause.id), "description", "words", where="run.log:5", strength=strength)
+    ranked = rank_causes(KNOWLEDGE, WEIGHTS, [line, words]).causes
+    assert [each.source for each in next(c for c in ranked if c.id == cause.id).because] == [kept]
+
+
 def test_a_line_that_several_signatures_match_is_one_reason():
     cause = KNOWLEDGE.causes["port-in-use"]
     line = "OSError: [Errno 98] Address already in use"
