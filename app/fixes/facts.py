@@ -23,7 +23,6 @@ from ..launchers.rewrite import REPLACED, start_again
 from ..logs.first_failure import script_location
 from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent, Track
-from ..review.rules.divergences import RULES as DIVERGENCES
 from ..review.types import ReviewFinding
 from ..snapshot import Snapshot
 from ..system.paths import relative_to, relative_to_cwd
@@ -186,7 +185,12 @@ class CaseFacts:
     @cached_property
     def divergences(self) -> list[Evidence]:
         """The findings of the review on collectives that the ranks do not reach alike."""
-        return [item for item in self.context.evidence if rule_of_finding(item.id) in DIVERGENCES]
+        found = [item for item in self.context.evidence if item.source == "review"]
+        if not found:
+            return []
+        from ..review.rules.divergences import RULES  # loads the model of scripts
+
+        return [item for item in found if rule_of_finding(item.id) in RULES]
 
     @cached_property
     def error_place(self) -> Place | None:

@@ -236,6 +236,8 @@ TRANSPARENT_METHODS = {
     "contiguous",
 }
 TRANSPARENT_METHODS |= {"lower", "upper", "strip", "train", "eval", "copy", "get_loader", "half", "double", "bfloat16"}
+# What makes one number of a list.
+NUMBERS = {"bool", "float", "int"}
 # What makes a mask of a tensor, and functions that keep only the elements that fulfil something.
 MASKS = {"bool", "isfinite", "isnan", "isinf", "isin", "logical_and", "logical_or", "logical_not", "nonzero"}
 MASKS |= {"eq", "ne", "gt", "ge", "lt", "le"}

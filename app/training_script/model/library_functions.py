@@ -12,6 +12,7 @@ from .amounts import SHUFFLED, holds_data, lengthwise
 from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
 from .keys import BY_RANK, DIFFERS, LOCAL, RANKS, TOUCHED, Key, parts
+from .lengths import LISTS
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -20,6 +21,7 @@ from .library_calls import (
     LISTED,
     LISTINGS,
     LOCAL_RESULTS,
+    NUMBERS,
     OF_FILE,
     RANDOM,
     RANDOM_TENSORS,
@@ -119,6 +121,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
             return self._exists(name, values[0], node)
+        if name in NUMBERS and values and values[0].key.op in LISTS:
+            return Value(self.keys.make("call", name, values[0].key), values[0].facts & CARRIED)
         if name in TRANSPARENT and values and name != "sorted":
             return values[0]
         if last == "trange":
