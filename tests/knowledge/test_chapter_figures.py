@@ -88,7 +88,7 @@ def test_first_script_runs(tmp_path: Path):
     (tmp_path / "hello.py").write_text("\n".join(line.strip() for line in lines[first : first + 4]))
     command = next(line.split() for line in lines if line.strip().startswith("torchrun"))
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *command[1:]],
+        [sys.executable, "-m", "torch.distributed.run", "--redirects=3", "--log-dir=logs", *command[1:]],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -96,4 +96,5 @@ def test_first_script_runs(tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
+    printed = {path.parent.name: path.read_text() for path in tmp_path.rglob("stdout.log")}
+    assert printed == {"0": "rank 0 of 2\n", "1": "rank 1 of 2\n"}

@@ -12,6 +12,7 @@ def average_gradients(model):
     works = []
     for parameter in model.parameters():
         works.append(dist.all_reduce(parameter.grad, async_op=True))
+        time.sleep(0.2 * dist.get_rank())  # a slower rank
     for work in works:
         work.wait()
     for parameter in model.parameters():
