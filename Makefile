@@ -26,12 +26,12 @@ $(STAMP): pyproject.toml constraints.txt __init__.py
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
 
-# Four workers for two cores: tests with child processes and timers wait half of their time.
+# Four workers for two cores, as tests with child processes and timers wait; a worker without tests takes those of others.
 test: install
-	$(BIN)/python -m pytest -n 4 -m "not jobs and not labs and not gpu and not calibration" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not jobs and not labs and not gpu and not calibration" $(ARGS)
 
 test-fast: install
-	$(BIN)/python -m pytest -n 4 -m "not jobs and not labs and not gpu and not calibration and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not jobs and not labs and not gpu and not calibration and not slow" $(ARGS)
 
 # Three files at a time, as jobs wait half of the time; then the tests that inspect all jobs of this machine. ARGS may
 # select none of those (exit code 5).
