@@ -1,5 +1,6 @@
 """DW458: gradients that a GradScaler checks for overflow before they are averaged over the ranks."""
 
+import re
 from collections.abc import Iterator
 
 from ...training_script.model.reach import Reach, Run
@@ -8,10 +9,13 @@ from ..types import RelatedPlace
 from ..violations import in_function_of, violation_at
 from .averaged_by_hand import by_hand
 
+# What a script reduces over the ranks itself, so that all skip the step together.
+FOUND_OVERFLOW = re.compile(r"found_inf")
+
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the calls of ``unscale_`` between the backward pass and the reduction by hand."""
-    reduces = by_hand(run)
+    reduces = [] if script.mentions(FOUND_OVERFLOW) else by_hand(run)
     checked: Reach | None = None
     for reach in run.reached if reduces else ():
         if reach.name == ".backward":

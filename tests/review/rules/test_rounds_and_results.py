@@ -467,6 +467,14 @@ RIGHT = {
     ),
     "a history at the end": ("DW457", filled(TALKED, EACH="pass", AFTER="pass", BEHIND="pass") + "history.exchange()"),
     "an overflow of all ranks": ("DW458", filled(SCALED, ORDER="average()\n    scaler.unscale_(opt)")),
+    "an overflow that the ranks reduce": (
+        "DW458",
+        filled(
+            SCALED,
+            ORDER="scaler.unscale_(opt)\n    for v in scaler._found_inf_per_device(opt).values():\n"
+            "        dist.all_reduce(v, op=dist.ReduceOp.MAX)\n    average()",
+        ),
+    ),
     "a stream for one worker": ("DW459", filled(STREAM, BODY=SPLIT, WORKERS="0")),
     "a stream that workers share": ("DW459", filled(STREAM, BODY=BY_WORKER, WORKERS="2")),
     "tokens that are all there": ("DW429", filled(TOKENS, FILL="pass", GIVEN="ignore_index=0")),
