@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ...knowledge.schema import Knowledge, Safety
 from ..text.progress import ProgressLine
-from ..training_script.model.libraries_in_use import unchanged_files
+from ..training_script.model.users import unchanged_files
 from .file_review import review_or_skip
 from .files import FoundFile
 from .types import ReviewedFile, SkippedFile

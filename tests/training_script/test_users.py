@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from ddpwizard.app.review.rule_context import Script
 from ddpwizard.app.training_script.model import users
-from ddpwizard.app.training_script.model.libraries_in_use import unchanged_files
 
 SCORE = """\
 import torch.distributed as dist
@@ -100,7 +99,7 @@ def test_a_script_that_does_not_come_to_a_module_is_evaluated_once_for_all(
 
     monkeypatch.setattr(users, "Evaluated", Counted)
     tree = ast.parse(SCORE)
-    with unchanged_files():
+    with users.unchanged_files():
         assert len(users.evaluated_in_use(tree, module)) == 1
         assert users.evaluated_in_use(tree, other) == []
     assert len(evaluated) == 1
@@ -118,7 +117,7 @@ def test_a_script_is_evaluated_once_for_the_modules_that_it_uses(module: Path, m
         return evaluate(tree, path, *args, **options)
 
     monkeypatch.setattr(users, "Evaluated", evaluate_noted)
-    with unchanged_files():
+    with users.unchanged_files():
         for path in (other, module):
             script = Script(SCORE, str(path))
             assert [each.source.path for each in script.in_use] == [str(path)]
@@ -128,7 +127,7 @@ def test_a_script_is_evaluated_once_for_the_modules_that_it_uses(module: Path, m
 
 def test_another_text_of_a_module_is_evaluated_for_itself(module: Path) -> None:
     changed = SCORE.replace("> 0", "> 1")
-    with unchanged_files():
+    with users.unchanged_files():
         kept, tried = Script(SCORE, str(module)), Script(changed, str(module))
         (of_file,), (of_text,) = kept.in_use, tried.in_use
         assert of_text.evaluated is not of_file.evaluated

@@ -8,16 +8,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..nodes import nodes_below
 from ..project_imports import ProjectImports, read_module
 from ..source import BOM, NEWLINE, ScriptSource, parse_deep
 from .library_calls import LIBRARIES, METHODS
 from .parsed_modules import Version, version_of
-
-if TYPE_CHECKING:
-    from .evaluated import Evaluated
 
 _LINE = r"(?:[^\n\\#]|\\\n)*"
 IMPORT = re.compile(
@@ -75,24 +72,12 @@ class LibrariesInUse:
         self._places: Places = {}
         self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
         self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
-        self.evaluations: dict[Path, Evaluated] = {}  # the last ones of such scripts
         self._scripts: dict[Path, list[Path]] = {}  # by directories
         self._versions: dict[Path, Version | None] = {}
 
     def folders(self, module: Path) -> list[Path]:
         """Return the directories whose scripts may use a module: its own, and those of its project."""
         return list(dict.fromkeys((module.parent, *self._project(module).imports.roots)))
-
-    def keep(self, user: Path, evaluated: "Evaluated", most: int) -> None:
-        """Keep the evaluation of a script for the modules that it uses, and forget the oldest of more than ``most``."""
-        self.evaluations[user] = evaluated
-        while len(self.evaluations) > most:
-            self.evaluations.pop(next(iter(self.evaluations))).forget()
-
-    def forget(self) -> None:
-        """Empty the evaluations that are kept."""
-        for each in self.evaluations.values():
-            each.forget()
 
     def version(self, path: Path) -> Version | None:
         """Return the version of a file, None if there is none."""
@@ -243,13 +228,13 @@ _REVIEWS: list[LibrariesInUse] = []
 
 
 @contextmanager
-def unchanged_files() -> Iterator[None]:
+def kept_imports() -> Iterator[None]:
     """Keep what files import, as long as none of them changes."""
     _REVIEWS.append(LibrariesInUse())
     try:
         yield
     finally:
-        _REVIEWS.pop().forget()
+        _REVIEWS.pop()
 
 
 def libraries_in_use() -> LibrariesInUse:

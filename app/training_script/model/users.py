@@ -3,6 +3,8 @@
 import ast
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
 from .function_steps import Branch, Called, Item, Rounds
 from .keys import BY_RANK
-from .libraries_in_use import libraries_in_use
+from .libraries_in_use import kept_imports, libraries_in_use
 from .parsed_modules import PARSED_MODULES
 from .rank_mentions import concerns_ranks
 from .sequences import Event
@@ -24,6 +26,24 @@ MOST_STEPS = 40_000  # of the evaluation of one user
 MOST_CALLS = 2  # on the way from a function to a condition
 IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n#]*)", re.MULTILINE)
 NAME = re.compile(r"\w+")
+
+_KEPT: list[dict[Path, Evaluated]] = []  # the last evaluations of scripts, one dictionary for each review
+
+
+@contextmanager
+def unchanged_files() -> Iterator[None]:
+    """Keep what files import, and the evaluations of scripts for the modules that they use, as long as none changes."""
+    _KEPT.append({})
+    try:
+        with kept_imports():
+            yield
+    finally:
+        for each in _KEPT.pop().values():
+            each.forget()
+
+
+def _kept_evaluations() -> dict[Path, Evaluated]:
+    return _KEPT[-1] if _KEPT else {}
 
 
 def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text: str) -> list[Divergence]:
@@ -61,16 +81,18 @@ def _evaluated(user: Path, path: Path, tree: ast.Module) -> Evaluated | None:
 
     The review keeps it for other modules if the tree is that of the file.
     """
-    as_read, libraries = PARSED_MODULES.get(path), libraries_in_use()
+    as_read, kept = PARSED_MODULES.get(path), _kept_evaluations()
     if as_read is None or as_read.tree is not tree:
         return _evaluated_with(user, path, tree)
-    evaluated = libraries.evaluations.pop(user, None)
+    evaluated = kept.pop(user, None)
     if evaluated is not None and evaluated.tree_of(path) is not tree:
         evaluated.forget()
         evaluated = None
     evaluated = evaluated or _evaluated_with(user, path, tree)
     if evaluated is not None:
-        libraries.keep(user, evaluated, MOST_USERS)
+        kept[user] = evaluated
+        while len(kept) > MOST_USERS:
+            kept.pop(next(iter(kept))).forget()
     return evaluated
 
 
@@ -83,7 +105,7 @@ def _evaluated_with(user: Path, path: Path, tree: ast.Module) -> Evaluated | Non
 
 def forget_user(evaluated: Evaluated) -> None:
     """Empty an evaluation of ``evaluated_in_use``, unless the review keeps it for the other modules of the script."""
-    if evaluated not in libraries_in_use().evaluations.values():
+    if evaluated not in _kept_evaluations().values():
         evaluated.forget()
 
 
