@@ -57,9 +57,15 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
     """
     facts = CaseFacts(context)
     machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
-    specs = [*cause.fixes, *further_rules(cause, facts, knowledge)]
-    built = [(spec, *_build(cause, spec, facts, machine, knowledge)) for spec in specs]
+    further = further_rules(cause, facts, knowledge)
+    built = [(spec, *_build(cause, spec, facts, machine, knowledge)) for spec in [*cause.fixes, *further]]
+    built = [each for each in built if each[0] not in further or _repairs(each[1], facts)]
     return [fix for _, fix, _ in sorted(built, key=lambda each: _preference(*each, facts))]
+
+
+def _repairs(fix: Fix, facts: CaseFacts) -> bool:
+    """Return whether a fix changes the scripts, and in them the condition that parted the ranks, if one is known."""
+    return bool(fix.patches) and changes_condition(fix.patches, facts)
 
 
 def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tuple[int, int]:

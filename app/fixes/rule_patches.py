@@ -1,6 +1,6 @@
 """Patches of a cause that rules of the review make in the scripts of a case."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,30 +14,28 @@ LEVELS = {"safe", "unsafe"}
 
 
 def further_rules(cause: Cause, facts: CaseFacts, knowledge: Knowledge) -> list[FixSpec]:
-    """Return a fix for each rule of the cause that the entry does not name, and that has a patch in the scripts.
-
-    Where the stacks of a job show the condition that parted its ranks, only patches that change it count.
-    """
+    """Return a fix for each rule of the cause that the entry does not name, and that has a patch in the scripts."""
     named = {spec.rule for spec in cause.fixes}
     rules = {
         id_: rule
         for id_, rule in knowledge.rules.items()
         if rule.cause == cause.id and rule.safety != "display" and id_ not in named
     }
-    found: dict[str, FixSpec] = {}
-    for path in _scripts(rules, facts) if rules else []:
-        for id_, patch in _patched(path, rules, knowledge):
-            if id_ not in found and changes_condition([patch], facts):
-                rule = rules[id_]
-                found[id_] = FixSpec(
-                    id=id_.lower(),
-                    kind="patch",
-                    title=rule.fix[:1].upper() + rule.fix[1:],
-                    rule=id_,
-                    safety=rule.safety,
-                    why_unsafe=rule.why_unsafe,
-                )
-    return list(found.values())
+    fixable = (
+        {id_ for path in _scripts(rules, facts) for id_ in _fixable(path, rules, knowledge)} if rules else set[str]()
+    )
+    return [
+        FixSpec(
+            id=id_.lower(),
+            kind="patch",
+            title=rule.fix[:1].upper() + rule.fix[1:],
+            rule=id_,
+            safety=rule.safety,
+            why_unsafe=rule.why_unsafe,
+        )
+        for id_, rule in rules.items()
+        if id_ in fixable
+    ]
 
 
 def patch_by_rule(cause: Cause, spec: FixSpec, facts: CaseFacts, knowledge: Knowledge) -> Fix:
@@ -91,20 +89,13 @@ def changes_condition(patches: Sequence[FilePatch], facts: CaseFacts) -> bool:
     )
 
 
-def _patched(path: str, rules: Collection[str], knowledge: Knowledge) -> Iterator[tuple[str, FilePatch]]:
-    """Yield the rules that have patches in a script, each with the script that has all patches of that rule."""
-    from ..review.review import apply_patches
-
+def _fixable(path: str, rules: Collection[str], knowledge: Knowledge) -> set[str]:
+    """Return the rules whose findings in a script have patches."""
     try:
-        before, review = _reviewed(path, set(rules), knowledge)
-        fixable = {finding.rule for finding in review(before) if finding.fix and finding.fix.edits}
+        text, review = _reviewed(path, set(rules), knowledge)
+        return {finding.rule for finding in review(text) if finding.fix and finding.fix.edits}
     except UserError:
-        return
-    for id_ in (id_ for id_ in rules if id_ in fixable):
-        _, only = _reviewed(path, {id_}, knowledge)
-        after, done = apply_patches(before, only, LEVELS)
-        if done:
-            yield id_, FilePatch(path=path, before=before, after=after)
+        return set()
 
 
 def _reviewed(path: str, rules: set[str], knowledge: Knowledge) -> tuple[str, Callable[[str], list[ReviewFinding]]]:
