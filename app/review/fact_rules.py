@@ -6,6 +6,7 @@ from ..training_script.model.reach import Run
 from .rule_context import Script, Violation
 from .rules import (
     accumulation,
+    argument_kinds,
     asked_batches,
     averaged_by_hand,
     averages,
@@ -213,6 +214,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW457": growing_exchanges.check,
     "DW458": local_overflow.check,
     "DW459": whole_parts.check,
+    "DW460": argument_kinds.check,
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
     "DW504": checkpoint_loads.check,

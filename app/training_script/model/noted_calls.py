@@ -11,8 +11,10 @@ from . import library_effects
 from .keys import Key
 from .library_calls import GENERATORS
 from .module_api import DDP_API
+from .signatures import CALLS
 from .values import Bound, FunctionRef, Library, Method, Value
 
+STORE = "store."  # before the name of a method of the key-value store
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
     *("numpy.load", "safetensors.torch.load_file"),
@@ -24,6 +26,7 @@ NOTED_FUNCTIONS = {
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
     "torch.optim.swa_utils.update_bn",
+    *(name for name in CALLS if not name.startswith((".", STORE))),
     *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
@@ -50,7 +53,6 @@ PART_OF_SOME = "part of some ranks"  # of a model, by an assignment that other r
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
 UNORDERED = "the order of a set"
-STORE = "store."  # before the name of a method of the key-value store
 INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
 OF_GROUP = ("torch.distributed.get_rank", "torch.distributed.get_world_size")  # noted where there is no group
@@ -75,7 +77,7 @@ NOTED_METHODS = {
         "zero_grad",
         "no_sync",
     ),
-    *("wait", "consolidate_state_dict"),
+    *("wait", "consolidate_state_dict", "register_comm_hook"),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *(
         "prepare",

@@ -1,0 +1,184 @@
+"""DW460: arguments of calls by which ranks communicate that are of another kind, missing or unknown."""
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.reach import Run, argument
+from ...training_script.model.signatures import CALLS, EXCLUSIVE, NEED_ONE, ONE_OF, WHOLE, Parameter, parameters_of
+from ...training_script.syntax import FUNCTIONS, dotted_name, match_arguments
+from ..origins import origins_at
+from ..patches.fit_arguments import fitted
+from ..rule_context import Patch, Script, Violation
+from ..value_kinds import (
+    ARRAY,
+    DURATION,
+    FLOAT,
+    GENERATOR,
+    GROUP,
+    INNER,
+    LAMBDA,
+    LIST,
+    MAPPING,
+    MODULE,
+    NOTHING,
+    NUMBER,
+    OPERATION,
+    SET,
+    TENSOR,
+    TEXT,
+    TUPLE,
+    UNKNOWN,
+    Kinds,
+    is_inside,
+)
+from ..violations import at_node, violation_at
+
+# Kind of parameter: what it takes, in words, and the kinds of values that it surely does not take.
+TAKES: dict[str, tuple[str, frozenset[str]]] = {
+    "tensor": (
+        "a tensor",
+        frozenset({NUMBER, FLOAT, TEXT, LIST, TUPLE, SET, MAPPING, GENERATOR, GROUP, OPERATION, ARRAY, MODULE, NOTHING}),
+    ),
+    "tensors": ("a list of tensors", frozenset({TENSOR, TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, ARRAY})),
+    "objects": ("a list", frozenset({TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, TENSOR})),
+    "sent": ("a list", frozenset({NUMBER, FLOAT, MAPPING, GENERATOR})),
+    "object": ("what pickle can copy", frozenset({LAMBDA, GENERATOR})),
+    "operation": ("a ReduceOp", frozenset({GROUP, NUMBER, FLOAT, TEXT, LIST, NOTHING})),
+    "group": ("a process group", frozenset({NUMBER, TEXT, LIST, TUPLE, OPERATION})),
+    "duration": ("a timedelta", frozenset({NUMBER, FLOAT, TEXT})),
+    "number": ("a whole number", frozenset({TEXT, FLOAT, LIST, TUPLE, MAPPING})),
+    "numbers": ("a list", frozenset({NUMBER, FLOAT, TEXT})),
+    "keys": ("a list of keys", frozenset({TEXT})),
+    "store": ("a store", frozenset({NUMBER, TEXT, GROUP})),
+    "text": ("a text", frozenset({NUMBER, LIST})),
+    "tuple": ("a tuple", frozenset({NUMBER, FLOAT, TEXT})),
+    "module": ("a module", frozenset({GENERATOR, MAPPING, LIST, TENSOR})),
+    "process": ("a function that a new process can import by its name", frozenset({LAMBDA, INNER})),
+    "message": ("dist.isend or dist.irecv", frozenset[str]()),
+    "hook": ("a function that returns a future", frozenset[str]()),
+}
+MESSAGES = ("torch.distributed.send", "torch.distributed.recv")
+HOLDS = (ast.Lambda, ast.GeneratorExp)
+ARGUMENTS_OF_SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """DW460: yield the arguments that a call does not take."""
+    kinds = Kinds(script)
+    for reach, fact in run.of(*CALLS):
+        call = fact.node
+        if not script.is_here(reach) or reach.attempted or any(isinstance(each, ast.Starred) for each in call.args):
+            continue
+        if any(each.arg is None for each in call.keywords):
+            continue
+        parameters = parameters_of(fact.name)
+        given = match_arguments([each.name for each in parameters], call.args, call.keywords)
+        found = list(_unfit(script, kinds, fact, parameters, given)) or list(_unmatched(fact, parameters, given))
+        found += _of_spawn(script, call, given) if fact.name in ARGUMENTS_OF_SPAWN else []
+        for message, at, patch in found[:1]:
+            yield from violation_at(script, at_node(script, reach, at), message, 0.9, patch=patch)
+
+
+Found = tuple[str, ast.expr | None, Callable[[], Patch] | None]
+
+
+def _unfit(
+    script: Script, kinds: Kinds, fact: Noted, parameters: tuple[Parameter, ...], given: dict[str, ast.expr]
+) -> Iterator[Found]:
+    name = fact.name.rpartition(".")[2]
+    for place, each in enumerate(parameters):
+        node = given.get(each.name)
+        if node is None or not each.kind:
+            continue
+        takes, refused = TAKES[each.kind]
+        found = kinds.of(node, argument(fact, place, each.name))
+        if each.kind == "message" and script.names.qualified(node) in MESSAGES:
+            found, refused = {f"dist.{dotted_name(node).rpartition('.')[2]}"}, found | {"dist.send", "dist.recv"}
+        elif each.kind == "object" and (held := _unpicklable(script, node)):
+            found, refused = {held}, frozenset({held})
+        elif each.kind == "hook":
+            found, refused = _returned_by(script, kinds, node), frozenset({f"one that returns {TENSOR}"})
+        if NOTHING in found and not each.needed and len(found) > 1:
+            found = found - {NOTHING}
+        if found and found <= refused and UNKNOWN not in found:
+            what = " or ".join(sorted(found))
+            yield (
+                f"`{each.name}` of {name} takes {takes}, and this is {what}",
+                node,
+                partial(fitted, script, fact.node, each, node, found),
+            )
+
+
+def _unpicklable(script: Script, node: ast.expr) -> str:
+    """Return what pickle cannot copy in an object that is sent."""
+    for each in origins_at(script, node):
+        held = is_inside(script, each, HOLDS)
+        if held is not None:
+            return LAMBDA if isinstance(held, ast.Lambda) else GENERATOR
+    return ""
+
+
+def _returned_by(script: Script, kinds: Kinds, node: ast.expr) -> set[str]:
+    """Return the kinds of what a function of the script returns, as kinds of a function."""
+    found = set[str]()
+    for function in origins_at(script, node):
+        if isinstance(function, ast.Name):
+            function = next((each.at for each in script.names.bindings(function)), function)
+        if not isinstance(function, FUNCTIONS):
+            return {UNKNOWN}
+        if function.returns is not None and script.names.qualified(function.returns) == "torch.Tensor":
+            found.add(f"one that returns {TENSOR}")
+        for value in script.names.returned_values(function):
+            found |= {f"one that returns {kind}" if kind else UNKNOWN for kind in kinds.of(value)}
+    return found
+
+
+def _unmatched(fact: Noted, parameters: tuple[Parameter, ...], given: dict[str, ast.expr]) -> Iterator[Found]:
+    """Yield the arguments that are missing, too many or exclude each other."""
+    if fact.name not in WHOLE:
+        return
+    name = fact.name.rpartition(".")[2]
+    words = {each.name for each in parameters}
+    unknown = next((word for word in given if word not in words), None)
+    missing = next((each.name for each in parameters if each.needed and each.name not in given), None)
+    if len(fact.node.args) > len(parameters):
+        yield f"{name} takes {len(parameters)} arguments, and gets {len(fact.node.args)}", None, None
+    elif unknown:
+        yield f"{name} has no argument `{unknown}`", given[unknown], None
+    elif missing:
+        yield f"{name} needs `{missing}`", None, None
+    for pair in ONE_OF:
+        written = [word for word in pair if word in given and not _is_none(given[word])]
+        if len(written) == 2:
+            yield f"{name} takes `{pair[0]}` or `{pair[1]}`, not both", None, None
+        elif not written and fact.name in NEED_ONE and pair[0] in words and not any(word in given for word in pair):
+            yield f"{name} needs `{pair[0]}`: the rank that has, or gets, the tensor", None, None
+    pair = EXCLUSIVE.get(fact.name, ())
+    if len([word for word in pair if word in given and not _is_none(given[word])]) == 2:
+        yield f"{name} takes `{pair[0]}` or `{pair[1]}`, not both", None, None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _of_spawn(script: Script, call: ast.Call, given: dict[str, ast.expr]) -> list[Found]:
+    """Return the functions that take other arguments than spawn passes: the number of the process and ``args``."""
+    function, args = given.get("fn"), given.get("args")
+    if not isinstance(function, ast.Name) or (args is not None and not isinstance(args, ast.Tuple)):
+        return []
+    bound = script.names.bindings(function)
+    made = bound[0].at if len(bound) == 1 else None
+    elements = args.elts if isinstance(args, ast.Tuple) else []
+    if not isinstance(made, FUNCTIONS) or made.decorator_list or any(isinstance(e, ast.Starred) for e in elements):
+        return []
+    places = [*made.args.posonlyargs, *made.args.args]
+    least, passed = len(places) - len(made.args.defaults), len(elements) + 1
+    if passed < least or (passed > len(places) and not made.args.vararg):
+        takes = str(least) if least == len(places) else f"{least} to {len(places)}"
+        why = f"spawn calls {made.name} with the number of the process and args: {passed} arguments, and it takes {takes}"
+        return [(why, None, None)]
+    return []
+
