@@ -58,12 +58,15 @@ _OTHERS = {
     "seed:number= drop_last:=",
     "torch.nn.parallel.DistributedDataParallel": "module:module device_ids:numbers= output_device:= dim:=",
     "torch.multiprocessing.spawn": "fn:process args:tuple= nprocs:number= join:= daemon:= start_method:=",
+    "torch.distributed.device_mesh.init_device_mesh": "device_type:text mesh_shape:numbers mesh_dim_names:numbers= "
+    "backend_override:=",
     "store.wait": "keys:keys timeout:duration=",
     ".register_comm_hook": "state: hook:hook",
 }
 _SAME = {
     "torch.utils.data.DistributedSampler": "torch.utils.data.distributed.DistributedSampler",
     "torch.nn.parallel.distributed.DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
+    "torch.distributed.init_device_mesh": "torch.distributed.device_mesh.init_device_mesh",
     "torch.multiprocessing.spawn.spawn": "torch.multiprocessing.spawn",
 }
 # The arguments of which exactly one says who has the tensor; both for all calls, none only for those that are not here.
