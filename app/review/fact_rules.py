@@ -6,6 +6,7 @@ from ..training_script.model.reach import Run
 from .rule_context import Script, Violation
 from .rules import (
     accumulation,
+    agreed_arguments,
     argument_kinds,
     asked_batches,
     averaged_by_hand,
@@ -59,6 +60,7 @@ from .rules import (
     process_group,
     process_values,
     reduced_conditions,
+    repeated_calls,
     repeated_epochs,
     repeated_side_effects,
     replicas,
@@ -217,6 +219,8 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW459": whole_parts.check,
     "DW460": argument_kinds.check,
     "DW461": size_relations.check,
+    "DW462": agreed_arguments.check,
+    "DW463": repeated_calls.check,
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
     "DW504": checkpoint_loads.check,

@@ -56,7 +56,9 @@ _CALLS = {
 _OTHERS = {
     "torch.utils.data.distributed.DistributedSampler": "dataset: num_replicas:number= rank:number= shuffle:= "
     "seed:number= drop_last:=",
-    "torch.nn.parallel.DistributedDataParallel": "module:module device_ids:numbers= output_device:= dim:=",
+    "torch.nn.parallel.DistributedDataParallel": "module:module device_ids:numbers= output_device:= dim:= "
+    "broadcast_buffers:= init_sync:= process_group:group= bucket_cap_mb:= find_unused_parameters:= check_reduction:= "
+    "gradient_as_bucket_view:= static_graph:=",
     "torch.multiprocessing.spawn": "fn:process args:tuple= nprocs:number= join:= daemon:= start_method:=",
     "torch.distributed.device_mesh.init_device_mesh": "device_type:text mesh_shape:numbers mesh_dim_names:numbers= "
     "backend_override:=",

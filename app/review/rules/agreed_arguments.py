@@ -1,0 +1,87 @@
+"""DW462: arguments that have to be the same on all ranks, and those that exactly one rank may set."""
+
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, LOCAL, Key, is_read, parts
+from ...training_script.model.library_calls import LOCAL_RESULTS
+from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .collective_arguments import ranks_of
+
+PREFIX = "torch.distributed."
+_OPERATION = {"all_reduce": 1, "reduce": 2, "reduce_scatter": 2, "reduce_scatter_tensor": 2, "reduce_scatter_single": 2}
+_CHECKPOINT = ((-1, "checkpoint_id"),)
+_AVERAGER = "algorithms.model_averaging.averagers.PeriodicModelAverager"
+_FOR_ALL = "ranks that do not agree on it wait in different calls, or for different data"
+# Call: the places and names of arguments that need one value on all ranks, and what happens otherwise.
+AGREED: dict[str, tuple[tuple[tuple[int, str], ...], str]] = {
+    **{
+        PREFIX + name: (((place, "op"),), "what they get is neither the one nor the other")
+        for name, place in _OPERATION.items()
+    },
+    **dict.fromkeys(
+        DDP_CLASSES,
+        (((4, "broadcast_buffers"), (5, "init_sync"), (8, "find_unused_parameters"), (11, "static_graph")), _FOR_ALL),
+    ),
+    **dict.fromkeys(SAMPLER_CLASSES, (((3, "shuffle"),), "their parts of the data overlap")),
+    **{f"{PREFIX}checkpoint.{name}": (_CHECKPOINT, "each has a checkpoint that lacks what the others save") for name in
+       ("save", "load", "async_save")},
+    **{
+        f"{PREFIX}checkpoint.{name}": (((0, "path"),), "each has a checkpoint that lacks what the others save")
+        for name in ("FileSystemWriter", "FileSystemReader")
+    },
+    PREFIX + _AVERAGER: (((0, "period"), (1, "warmup_steps")), _FOR_ALL),
+    PREFIX + "FileStore": (((0, "file_name"),), "they wait for each other at different places"),
+    PREFIX + "TCPStore": (((0, "host_name"), (1, "port"), (2, "world_size")), "they wait for each other at different places"),
+    PREFIX + "init_device_mesh": (((1, "mesh_shape"),), _FOR_ALL),
+    PREFIX + "device_mesh.init_device_mesh": (((1, "mesh_shape"),), _FOR_ALL),
+    PREFIX + "optim.ZeroRedundancyOptimizer": (((-1, "lr"), (-1, "weight_decay"), (-1, "momentum")), "their models drift apart"),
+}
+# Arguments that are true on one rank.
+OF_ONE = {PREFIX + "TCPStore": (3, "is_master")}
+APART = {"no_dist", "process_group", "group", "device_mesh"}  # the call is not one of all ranks with these
+OWN = frozenset(LOCAL_RESULTS.values())  # values that each process has of its own
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """DW462: yield the calls to which ranks pass different values of an argument that needs one."""
+    for reach, fact in run.of(*AGREED):
+        if not reach.several or APART & fact.named.keys():
+            continue
+        places, why = AGREED[fact.name]
+        name = fact.name.rpartition(".")[2]
+        for place, word in places:
+            given = argument(fact, place, word)
+            if given and _differs(run, reach, given.key):
+                yield from violation_at(script, reach, f"the ranks pass different values of `{word}` to {name}: {why}", 0.85)
+                break
+        else:
+            yield from _of_one(script, run, reach, fact)
+
+
+def _differs(run: Run, reach: Reach, key: Key) -> bool:
+    """Return whether a value surely differs between ranks that pass it."""
+    if key.spread & LOCAL and any(part.op == "local" and part.args[0] in OWN for part in parts(key)):
+        return not key.spread & BY_RANK
+    if not key.spread & BY_RANK or not is_read(key):
+        return False
+    seen = {run.keys.specialise(key, rank) for rank in ranks_of(reach)}
+    return len(seen) > 1 and not any(each.spread & BY_RANK for each in seen)
+
+
+def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Violation]:
+    """Yield what every rank sets although only one may."""
+    if fact.name not in OF_ONE or reach.ranks != ALL:
+        return
+    place, word = OF_ONE[fact.name]
+    given, ranks = argument(fact, place, word), argument(fact, 2, "world_size")
+    if given is None or ranks is None or ranks.key is run.keys.none:
+        return
+    seen = [run.keys.specialise(given.key, rank) for rank in ranks_of(reach)]
+    if all(each is run.keys.true for each in seen):
+        yield from violation_at(
+            script, reach, f"every rank passes `{word}=True`: one rank opens the port, and the others find it in use", 0.85
+        )
