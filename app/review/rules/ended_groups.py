@@ -1,21 +1,14 @@
 """DW116: what needs the process group behind the call that destroys it."""
 
-import ast
 from collections.abc import Iterator
 
-from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
+from ...training_script.model.noted_calls import DESTROY, INIT
 from ...training_script.model.reach import ALL, Reach, Run, argument
-from ...training_script.model.sequences import Event
-from ...training_script.nodes import node_at
-from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
-from .process_group import asks_for_group
+from .process_group import asks_for_group, needs_group
 
-PREFIX = "torch.distributed."
-NEEDS = {*OF_GROUP, DESTROY, *DDP_CLASSES, *(PREFIX + name for name in (*GROUP_PLACE, *POINT_TO_POINT))}
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -24,7 +17,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach in run.reached:
         if reach.name == INIT:
             ended = None
-        elif ended and _needs_group(script, run, reach) and _is_surely_before(ended, reach):
+        elif ended and needs_group(script, run, reach) and _is_surely_before(ended, reach):
             if asks_for_group(script, reach):
                 continue
             name = reach.name.rpartition(".")[2]
@@ -44,20 +37,6 @@ def _ends_group(script: Script, run: Run, reach: Reach) -> bool:
     group = argument(reach.fact, 0, "group") if isinstance(reach.fact, Noted) else None
     of_all = group is None or group.key is run.keys.none
     return of_all and reach.ranks == ALL and reach.several and not reach.attempted and not reach.ends
-
-
-def _needs_group(script: Script, run: Run, reach: Reach) -> bool:
-    if reach.unsure or reach.attempted or not reach.several:
-        return False
-    fact = reach.fact
-    if isinstance(fact, Event):
-        call = (
-            node_at(script.source.tree, fact.site.line, fact.site.column, ast.Call) if script.is_here(reach) else None
-        )
-        return call is not None and script.names.qualified(call.func) in NEEDS
-    if isinstance(fact, Noted) and reach.name in SAMPLER_CLASSES:
-        return argument(fact, 1, "num_replicas") is None or argument(fact, 2, "rank") is None
-    return reach.name in NEEDS
 
 
 def _is_surely_before(ended: Reach, reach: Reach) -> bool:

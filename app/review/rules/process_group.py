@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from ...training_script.collectives import collective_name
+from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, collective_name
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, contains_line
+from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..patches.end_after_try import end_after_try
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -20,6 +21,12 @@ from ..violations import violation_at
 FIX, END = "rank-from-environment", "end-on-every-rank"
 STARTS = re.compile(r"spawn|Process\(|Popen|fork|subprocess")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK")
+PREFIX = "torch.distributed."
+ZERO = PREFIX + "optim.ZeroRedundancyOptimizer"
+NEEDS = {*OF_GROUP, DESTROY, ZERO, *DDP_CLASSES, *(PREFIX + name for name in (*GROUP_PLACE, *POINT_TO_POINT))}
+# What makes a process group by itself.
+STARTERS = {"accelerate.Accelerator", "deepspeed.init_distributed", "deepspeed.initialize"}
+STARTERS |= {f"{PREFIX}{inner}init_device_mesh" for inner in ("", "device_mesh.")}
 ASKS = re.compile(r"is_initialized|is_available|\btry:")
 
 
@@ -81,12 +88,14 @@ def _has_both_ranks(script: Script, call: ast.Call) -> bool:
 
 
 def check_early(script: Script, run: Run) -> Iterator[Violation]:
-    """DW115: yield the questions for the rank that come before the process group is made."""
+    """DW115: yield the first call that needs the process group before it is made."""
     made = next((number for number, each in enumerate(run.reached) if each.name == INIT), None)
     for reach in run.reached[:made] if made is not None else ():
+        if reach.name in STARTERS:
+            return
         later = run.reached[made or 0]
-        asked = reach.name in OF_GROUP and reach.several and not reach.attempted and together(reach, later)
-        if asked and not later.started and not asks_for_group(script, reach):
+        needs = needs_group(script, run, reach) and together(reach, later) and reach.started == later.started
+        if needs and not later.started and not asks_for_group(script, reach):
             name = reach.name.rpartition(".")[2]
             yield from violation_at(
                 script,
@@ -95,6 +104,21 @@ def check_early(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
             )
             return
+
+
+def needs_group(script: Script, run: Run, reach: Reach) -> bool:
+    """Return whether a call that several ranks surely make raises an error without a process group."""
+    if reach.unsure or reach.attempted or not reach.several:
+        return False
+    fact = reach.fact
+    if isinstance(fact, Event):
+        call = (
+            node_at(script.source.tree, fact.site.line, fact.site.column, ast.Call) if script.is_here(reach) else None
+        )
+        return call is not None and script.names.qualified(call.func) in NEEDS
+    if isinstance(fact, Noted) and reach.name in SAMPLER_CLASSES:
+        return argument(fact, 1, "num_replicas") is None or argument(fact, 2, "rank") is None
+    return reach.name in NEEDS
 
 
 def _called_before(script: Script, reach: Reach, later: Reach) -> Reach:

@@ -13,7 +13,8 @@ PLACES = {"argmax", "argmin", "argsort"}
 MADE = {*SHAPED, *OF_NUMBERS}
 CASTS = {"float": FLOAT, "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": WHOLE, "int": "int32"}
 ALIASES = {"float": FLOAT, "double": "float64", "half": "float16", "long": WHOLE, "int": "int32", "short": "int16"}
-TYPES = {FLOAT, "float64", "float16", "bfloat16", WHOLE, "int32", "int16", "int8", "uint8", TRUTH}
+TYPES = {FLOAT, "float64", "float16", "bfloat16", WHOLE, "int32", "int16", "int8", "uint8", TRUTH, "uint16", "uint32"}
+TYPES |= {"uint64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
 CAST = "cast"  # to a type that depends on the rank
 SIZED = "sized"  # a result whose shape is known
 # Modules that keep the shape of what they get.

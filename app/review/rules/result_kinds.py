@@ -1,0 +1,81 @@
+"""DW465: results of calls that are something else than what they are used as."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.noted_calls import STORE
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name
+from ..origins import origins_at
+from ..rule_context import Script, Violation
+from ..violations import at_node, violation_at
+
+PREFIX = "torch.distributed."
+GETS = (f"{STORE}get",)
+# Calls that return a number, with the place of the tensor that they fill.
+NUMBERS = {PREFIX + "recv": "the number of the rank that has sent it"}
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """DW465: yield the comparisons of bytes with texts, and numbers of ranks that are used as tensors."""
+    for reach, fact in run.of(*GETS):
+        compared = _compared_with_text(script, fact.node) if script.is_here(reach) else None
+        if compared is not None:
+            yield from violation_at(
+                script,
+                at_node(script, reach, compared),
+                "a store returns bytes, which are never equal to a text: compare with b\"…\", or decode() them",
+                0.9,
+            )
+    for reach, fact in run.of(*NUMBERS):
+        if script.is_here(reach) and _is_taken_for_tensor(script, fact):
+            what = NUMBERS[fact.name]
+            yield from violation_at(
+                script,
+                reach,
+                f"{fact.name.removeprefix(PREFIX)} returns {what}: what it receives is in the tensor that it is given",
+                0.9,
+            )
+
+
+def _compared_with_text(script: Script, call: ast.Call) -> ast.Compare | None:
+    """Return the comparison of the result of a call with a text."""
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+            continue
+        sides = [node.left, node.comparators[0]]
+        if isinstance(node.ops[0], ast.In | ast.NotIn) and isinstance(sides[1], ast.Tuple | ast.List | ast.Set):
+            sides = [node.left, *sides[1].elts[:1]]
+        elif not isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            continue
+        for one, other in (sides, sides[::-1]):
+            texts = [each for each in origins_at(script, other)]
+            if origins_at(script, one) == [call] and texts and all(map(_is_text, texts)):
+                return node
+    return None
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _is_taken_for_tensor(script: Script, fact: Noted) -> bool:
+    """Return whether the result is bound to the name of the tensor, or its attributes are read."""
+    call = fact.node
+    given = next((each.value for each in call.keywords if each.arg == "tensor"), call.args[0] if call.args else None)
+    match script.source.parents.get(call):
+        case ast.Attribute():
+            return True
+        case ast.Assign(targets=[target]) as stmt:
+            name = dotted_name(target)
+            if name and given is not None and name == dotted_name(given):
+                return True
+            around = script.names.enclosing_function(stmt) or script.source.tree
+            return bool(name) and any(
+                isinstance(node, ast.Attribute) and dotted_name(node.value) == name and origins_at(script, node.value) == [call]
+                for node in ast.walk(around)
+            )
+        case _:
+            return False
