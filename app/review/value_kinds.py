@@ -68,7 +68,9 @@ class Kinds:
             if held is None or each.place is not None or any(part is held for part in ast.walk(name)):
                 return UNKNOWN
             found |= {UNKNOWN} if _mentions(held, name.id) else self.of(held, None, depth - 1)
-        return FLOAT if found <= NUMBERS and found != {NUMBER} else NUMBER if found == {NUMBER} else UNKNOWN
+        if found <= NUMBERS:
+            return NUMBER if found == {NUMBER} else FLOAT
+        return TENSOR if TENSOR in found <= NUMBERS | {TENSOR} else UNKNOWN
 
     def _of_leaf(self, node: ast.AST, depth: int) -> set[str]:
         match node:

@@ -49,7 +49,7 @@ OWN = frozenset(LOCAL_RESULTS.values())  # values that each process has of its o
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW462: yield the calls to which ranks pass different values of an argument that needs one."""
     for reach, fact in run.of(*AGREED):
-        if not reach.several or APART & fact.named.keys():
+        if reach.unsure or APART & fact.named.keys():
             continue
         places, why = AGREED[fact.name]
         name = fact.name.rpartition(".")[2]
@@ -74,14 +74,20 @@ def _differs(run: Run, reach: Reach, key: Key) -> bool:
 
 def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Violation]:
     """Yield what every rank sets although only one may."""
-    if fact.name not in OF_ONE or reach.ranks != ALL:
+    if fact.name not in OF_ONE or reach.unsure:
         return
     place, word = OF_ONE[fact.name]
     given, ranks = argument(fact, place, word), argument(fact, 2, "world_size")
     if given is None or ranks is None or ranks.key is run.keys.none:
         return
     seen = [run.keys.specialise(given.key, rank) for rank in ranks_of(reach)]
-    if all(each is run.keys.true for each in seen):
+    if reach.ranks != ALL:
+        others = [each for each, _ in run.of(fact.name) if each is not reach]
+        waits = argument(fact, 5, "wait_for_workers")
+        if seen[0] is run.keys.true and not others and not (waits and waits.key is run.keys.false):
+            why = "the store waits here until world_size ranks have made theirs, and only some ranks come to it"
+            yield from violation_at(script, reach, why, 0.85)
+    elif all(each is run.keys.true for each in seen):
         yield from violation_at(
             script, reach, f"every rank passes `{word}=True`: one rank opens the port, and the others find it in use", 0.85
         )

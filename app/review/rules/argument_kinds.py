@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key
+from ...training_script.model.noted_calls import INIT
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.signatures import CALLS, EXCLUSIVE, NEED_ONE, ONE_OF, WHOLE, Parameter, parameters_of
 from ...training_script.syntax import FUNCTIONS, dotted_name, match_arguments
@@ -61,6 +63,7 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
 }
 MESSAGES = ("torch.distributed.send", "torch.distributed.recv")
 HOLDS = (ast.Lambda, ast.GeneratorExp)
+OF_ADDRESS = ("tcp://", "file://")
 ARGUMENTS_OF_SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
 
@@ -92,7 +95,7 @@ def _unfit(
         node = given.get(each.name)
         if node is None or not each.kind:
             continue
-        takes, refused = TAKES[each.kind]
+        (takes, refused), at = TAKES[each.kind], node
         found = kinds.of(node, argument(fact, place, each.name))
         if each.kind == "message" and script.names.qualified(node) in MESSAGES:
             found, refused = {f"dist.{dotted_name(node).rpartition('.')[2]}"}, found | {"dist.send", "dist.recv"}
@@ -100,13 +103,14 @@ def _unfit(
             found, refused = {held}, frozenset({held})
         elif each.kind == "hook":
             found, refused = _returned_by(script, kinds, node), frozenset({f"one that returns {TENSOR}"})
+            at = _return_of(script, node)
         if NOTHING in found and not each.needed and len(found) > 1:
             found = found - {NOTHING}
         if found and found <= refused and UNKNOWN not in found:
             what = " or ".join(sorted(found))
             yield (
                 f"`{each.name}` of {name} takes {takes}, and this is {what}",
-                node,
+                at,
                 partial(fitted, script, fact.node, each, node, found),
             )
 
@@ -120,12 +124,27 @@ def _unpicklable(script: Script, node: ast.expr) -> str:
     return ""
 
 
+def _return_of(script: Script, node: ast.expr) -> ast.expr:
+    """Return what a function of the script returns, as it is written; the function itself if that is not known."""
+    for function in _functions(script, node):
+        if isinstance(function, FUNCTIONS) and (values := script.names.returned_values(function)):
+            return values[-1]
+    return node
+
+
+def _functions(script: Script, node: ast.expr) -> list[ast.AST]:
+    """Return the functions that an expression may stand for."""
+    found = origins_at(script, node)
+    return [
+        next((bound.at for bound in script.names.bindings(each)), each) if isinstance(each, ast.Name) else each
+        for each in found
+    ]
+
+
 def _returned_by(script: Script, kinds: Kinds, node: ast.expr) -> set[str]:
     """Return the kinds of what a function of the script returns, as kinds of a function."""
     found = set[str]()
-    for function in origins_at(script, node):
-        if isinstance(function, ast.Name):
-            function = next((each.at for each in script.names.bindings(function)), function)
+    for function in _functions(script, node):
         if not isinstance(function, FUNCTIONS):
             return {UNKNOWN}
         if function.returns is not None and script.names.qualified(function.returns) == "torch.Tensor":
@@ -155,9 +174,21 @@ def _unmatched(fact: Noted, parameters: tuple[Parameter, ...], given: dict[str, 
             yield f"{name} takes `{pair[0]}` or `{pair[1]}`, not both", None, None
         elif not written and fact.name in NEED_ONE and pair[0] in words and not any(word in given for word in pair):
             yield f"{name} needs `{pair[0]}`: the rank that has, or gets, the tensor", None, None
+    method = argument(fact, 1, "init_method") if fact.name == INIT else None
+    lacking = [word for word in ("rank", "world_size") if word not in given]
+    if method and lacking and _begins(method.key).startswith(OF_ADDRESS) and "?" not in _begins(method.key):
+        words = " and ".join(f"`{word}`" for word in lacking)
+        yield f"{name} needs {words}: an address without them, and the environment is not asked", None, None
     pair = EXCLUSIVE.get(fact.name, ())
     if len([word for word in pair if word in given and not _is_none(given[word])]) == 2:
         yield f"{name} takes `{pair[0]}` or `{pair[1]}`, not both", None, None
+
+
+def _begins(key: Key) -> str:
+    """Return the text that a value begins with, as far as it is written out."""
+    while key.op in ("text", "binary") and any(isinstance(each, Key) for each in key.args):
+        key = next(each for each in key.args if isinstance(each, Key))
+    return str(key.value) if key.is_constant else ""
 
 
 def _is_none(node: ast.expr) -> bool:

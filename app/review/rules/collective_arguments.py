@@ -31,6 +31,7 @@ TO_ONE = {"gather": (2, "dst"), "gather_object": (2, "dst"), "reduce": (1, "dst"
 OF_ONE = FROM_ONE | TO_ONE
 FILLED_LISTS = {"all_gather": (0, "tensor_list"), "gather": (1, "gather_list")}
 BEGIN = ("isend", "irecv", "batch_isend_irecv")
+ASYNC_SAVE = PREFIX + "checkpoint.async_save"
 ONE_BY_ONE = [PREFIX + name for name in sorted(POINT_TO_POINT - {"batch_isend_irecv"})]
 RECEIVES = ("recv", "recv_object_list")
 OWN_TENSORS = "own-tensors"
@@ -164,6 +165,31 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 f"`{use.name}` is {use.what} before the end of this {name} (line {fact.site.line}) is waited for",
                 0.85,
             )
+
+
+def check_saving(script: Script, run: Run) -> Iterator[Violation]:
+    """DW415: yield the saving of checkpoints in the background of which nothing asks for the end."""
+    for reach, fact in run.of(ASYNC_SAVE):
+        if not script.is_here(reach) or reach.unsure:
+            continue
+        match script.source.parents.get(fact.node):
+            case ast.Expr():
+                kept = None
+            case ast.Assign(targets=[ast.Name(id=kept)]):
+                around = script.names.enclosing_function(fact.node) or script.source.tree
+                nodes = (node for node in ast.walk(around) if isinstance(node, ast.Name))
+                if any(node.id == kept and isinstance(node.ctx, ast.Load) for node in nodes):
+                    continue
+            case _:
+                continue
+        yield from violation_at(
+            script,
+            reach,
+            "nothing waits for the end of this async_save: what reads the checkpoint next, or the end of the program, may "
+            "come before it is written",
+            0.85,
+            patch=partial(no_patch, "wait-for-end", "keep what it returns, and call its result() before"),
+        )
 
 
 def _waits_of_some(run: Run, begun: Noted) -> Reach | None:

@@ -1,16 +1,59 @@
 """DW421: calls of functions that return what a collective has received, of which nothing takes the result."""
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import partial
 
+from ...training_script.edits import Edit
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name, last_name, nodes_of_body
-from ..rule_context import Script, Violation
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 
 # Collectives by the place of what they fill.
 FILLS = {"broadcast": 0, "broadcast_object_list": 0, "all_reduce": 0, "all_gather": 0, "all_gather_object": 0}
+
+
+TAKE = "take-result"
+MODULES = re.compile(r"distributed\.(?:nn|_functional_collectives|_?tensor)\b")
+# Functions that leave what they are given as it is, and return the result.
+_NEW = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all")
+_NEW_OF_TENSORS = ("all_reduce", "all_gather_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast")
+RETURN_NEW = {
+    *(f"torch.distributed.nn.{inner}{name}" for inner in ("", "functional.") for name in _NEW),
+    *(f"torch.distributed._functional_collectives.{name}" for name in _NEW_OF_TENSORS),
+    *(f"torch.distributed.{module}.distribute_tensor" for module in ("tensor", "_tensor")),
+}
+
+
+def check_new(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the statements that only call a function which returns a new tensor."""
+    if run.function is not None or not script.mentions(MODULES):
+        return
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Expr(value=ast.Call(args=[given, *_]) as call) if script.names.qualified(call.func) in RETURN_NEW:
+                yield Violation(
+                    line=node.lineno,
+                    column=node.col_offset + 1,
+                    end_line=node.end_lineno or node.lineno,
+                    message=f"{last_name(call.func)} returns its result here, and nothing takes it: "
+                    f"`{script.source.one_line(given)}` stays as it is",
+                    confidence=0.9,
+                    patch=partial(_taken, script, call, given),
+                )
+            case _:
+                pass
+
+
+def _taken(script: Script, call: ast.Call, given: ast.expr) -> Patch:
+    """Return the patch that binds the name of the tensor to the result."""
+    if not isinstance(given, ast.Name):
+        return no_patch(TAKE, "bind a name to what it returns")
+    at = script.source.start(call)
+    return Patch(id=TAKE, safety="safe", edits=[Edit(at, at, f"{given.id} = ")])
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:

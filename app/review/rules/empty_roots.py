@@ -8,13 +8,16 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.nodes import walk
-from ...training_script.syntax import dotted_name, nodes_of_body
+from ...training_script.syntax import dotted_name, last_name, nodes_of_body
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
 
 PREFIX = "torch.distributed."
 EMPTY = {f"torch.{name}" for name in ("empty", "zeros", "empty_like", "zeros_like")}
+_STATE = f"{PREFIX}checkpoint.state_dict."
+STATES = {f"{_STATE}{name}" for name in ("get_model_state_dict", "get_optimizer_state_dict")}
+LOADS = {"load_state_dict"}
 LISTS = {"gather": (1, "gather_list"), "gather_object": (1, "object_gather_list")}
 
 
@@ -97,14 +100,73 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def check_state(script: Script, run: Run) -> Iterator[Violation]:
+    """DW454: yield the states that only one rank gets, taken or read by all."""
+    for reach, fact in run.of(*STATES):
+        target = script.source.parents.get(fact.node)
+        if not script.is_here(reach) or not reach.several or not _is_of_first(script, fact):
+            continue
+        match target:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                read = _read_by_all(script, fact.node, name, LOADS)
+            case _:
+                read = None
+        if read is not None:
+            yield Violation(
+                line=read.lineno,
+                column=read.col_offset + 1,
+                end_line=read.end_lineno or read.lineno,
+                message=f"`{read.id}` is empty on every rank but 0, as full_state_dict and cpu_offload ask for (line "
+                f"{fact.site.line}), and all ranks read it here",
+                confidence=0.85,
+                related=[RelatedPlace(path=script.source.path, line=fact.site.line, message="taken here")],
+            )
+    sent = [(reach, fact) for reach, fact in run.of(".consolidate_state_dict") if fact.owner and not reach.unsure]
+    for reach, fact in run.of(".state_dict"):
+        before = [
+            each
+            for each, begun in sent
+            if fact.owner
+            and begun.owner
+            and begun.owner.key is fact.owner.key
+            and (to := argument(begun, 0, "to")) is None or to.key is run.keys.constant(0)
+            if run.reached.index(each) < run.reached.index(reach)
+        ]
+        if before and reach.several and not reach.attempted:
+            yield from violation_at(
+                script,
+                reach,
+                "consolidate_state_dict has sent the state of this optimizer to rank 0 only: on the others state_dict "
+                "raises an error",
+                0.85,
+            )
+
+
+def _is_of_first(script: Script, fact: Noted) -> bool:
+    """Return whether the options of a call ask for the whole state on the CPU, which rank 0 alone gets."""
+    options = next((each.value for each in fact.node.keywords if each.arg == "options"), None)
+    for made in script.names.origins(options) if options is not None else ():
+        named = {each.arg for each in made.keywords if _is_true(each.value)} if isinstance(made, ast.Call) else set()
+        if not named >= {"full_state_dict", "cpu_offload"}:
+            return False
+    return options is not None
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
 def _argument(fact: Noted, place: int, name: str) -> ast.expr | None:
     if place < len(fact.node.args):
         return fact.node.args[place]
     return next((each.value for each in fact.node.keywords if each.arg == name), None)
 
 
-def _read_by_all(script: Script, call: ast.Call, name: str) -> ast.Name | None:
-    """Return the first use of a list behind a call that no condition on the rank, or on the list, keeps ranks from."""
+def _read_by_all(script: Script, call: ast.Call, name: str, calls: set[str] | None = None) -> ast.Name | None:
+    """Return the first use of a list behind a call that no condition on the rank, or on the list, keeps ranks from.
+
+    ``calls``: the functions that read it, any for None.
+    """
     function = script.names.enclosing_function(call)
     nodes = nodes_of_body(function) if isinstance(function, ast.FunctionDef) else walk(script.source.tree)
     later = [node for node in nodes if getattr(node, "lineno", 0) > (call.end_lineno or call.lineno)]
@@ -112,7 +174,9 @@ def _read_by_all(script: Script, call: ast.Call, name: str) -> ast.Name | None:
         return None
     for node in sorted((each for each in later if isinstance(each, ast.Name)), key=lambda each: each.lineno):
         parent = script.source.parents.get(node)
-        used = isinstance(parent, ast.comprehension | ast.For | ast.Subscript | ast.Call)
+        used = isinstance(parent, ast.comprehension | ast.For | ast.Subscript) or (
+            isinstance(parent, ast.Call) and (calls is None or last_name(parent.func) in calls)
+        )
         if node.id == name and isinstance(node.ctx, ast.Load) and used:
             return None if _is_decided(script, node, name) else node
     return None

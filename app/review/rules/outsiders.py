@@ -1,38 +1,58 @@
-"""DW446: collectives in a group that ranks reach which are no members of it."""
+"""DW446: collectives in a group that ranks reach which are no members of it, or whose root is none."""
 
 from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, Rank
 from ...training_script.model.lengths import Member, number, numbers
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.sequences import Event
+from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
+from .collective_arguments import OF_ONE
 
 PREFIX = "torch.distributed."
 SIZES = (2, 4)  # of a job
+GROUPS = {PREFIX + name: (place, "group") for name, place in GROUP_PLACE.items()}
+GROUPS |= dict.fromkeys(DDP_CLASSES, (6, "process_group"))
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives whose group is made of ranks that are written out, and that others reach as well."""
     made = {each.fact.site[:3]: each.fact for each in run.reached if isinstance(each.fact, Event) and each.fact.of}
-    for reach, fact in run.of(*(PREFIX + name for name in GROUP_PLACE)):
-        group = argument(fact, GROUP_PLACE[fact.name.removeprefix(PREFIX)], "group")
+    for reach, fact in run.of(*GROUPS):
+        group = argument(fact, *GROUPS[fact.name])
         new = made.get(group.key.args[-3:]) if group and group.key.op == "shared" else None
-        if new is None or new.of is None or not reach.several:
+        if new is None or new.of is None or reach.unsure:
             continue
         missing = [_outside(new.of, run.keys, size, reach.ranks) for size in SIZES]
-        if all(missing):
+        root = _root(run, fact)
+        if all(missing) and reach.several:
             who = ", ".join(str(rank) for rank in missing[-1] or ())
-            yield from violation_at(
-                script,
-                reach,
-                f"of 4 ranks, {who} reach this and are not in the group: they go on with what they had",
-                0.8,
-                related=[RelatedPlace(path=new.site.path, line=new.site.line, message="the group is made here")],
-            )
+            why = f"of 4 ranks, {who} reach this and are not in the group: they go on with what they had"
+            if fact.name in DDP_CLASSES:
+                why = f"of 4 ranks, {who} reach this and are not in the group: DDP raises an error there"
+        elif root is not None and all(root in _outside(new.of, run.keys, size, 1 << root) for size in SIZES):
+            why = f"rank {root} is the root here, and no member of the group"
+        else:
+            continue
+        yield from violation_at(
+            script,
+            reach,
+            why,
+            0.8,
+            related=[RelatedPlace(path=new.site.path, line=new.site.line, message="the group is made here")],
+        )
+
+
+def _root(run: Run, fact: Noted) -> int | None:
+    """Return the one rank that a collective names by its number, if that is written out."""
+    root = argument(fact, *OF_ONE.get(fact.name.removeprefix(PREFIX), (-1, "")))
+    known = root is not None and root.key.is_constant and type(root.key.value) is int
+    return root.key.value if root and known and 0 <= root.key.value < len(RANKS) else None
 
 
 def _outside(members: Key, keys: Keys, size: int, reaching: int) -> list[int]:

@@ -7,12 +7,13 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import STORE
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import dotted_name, last_name
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..violations import at_node, violation_at
 
 PREFIX = "torch.distributed."
+ADDS = {"sum", "mean", "norm"}
 GETS = (f"{STORE}get",)
 # Calls that return a number, with the place of the tensor that they fill.
 NUMBERS = {PREFIX + "recv": "the number of the rank that has sent it"}
@@ -29,6 +30,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "a store returns bytes, which are never equal to a text: compare with b\"…\", or decode() them",
                 0.9,
             )
+    for reach, fact in run.of(".to_local"):
+        if script.is_here(reach) and fact.owner and "dtensor" in fact.owner.facts and _is_partial(script, fact):
+            yield from violation_at(
+                script,
+                reach,
+                "the local part of what shards add up to is the sum of this rank: full_tensor() is that of all",
+                0.85,
+            )
     for reach, fact in run.of(*NUMBERS):
         if script.is_here(reach) and _is_taken_for_tensor(script, fact):
             what = NUMBERS[fact.name]
@@ -38,6 +47,22 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"{fact.name.removeprefix(PREFIX)} returns {what}: what it receives is in the tensor that it is given",
                 0.9,
             )
+
+
+def _is_partial(script: Script, fact: Noted) -> bool:
+    """Return whether a tensor is a sum over the shards of another one."""
+    held = fact.node.func.value if isinstance(fact.node.func, ast.Attribute) else None
+    for made in origins_at(script, held) if held is not None else ():
+        if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute) or made.func.attr not in ADDS:
+            return False
+        whole = [each for each in origins_at(script, made.func.value) if isinstance(each, ast.Call)]
+        if not whole or not all(last_name(each) == "distribute_tensor" and _is_sharded(each) for each in whole):
+            return False
+    return held is not None
+
+
+def _is_sharded(call: ast.Call) -> bool:
+    return any(isinstance(each, ast.Call) and last_name(each) == "Shard" for each in ast.walk(call))
 
 
 def _compared_with_text(script: Script, call: ast.Call) -> ast.Compare | None:

@@ -7,18 +7,20 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, Rank, parts
 from ...training_script.model.lengths import Member, counts_rounds, number, numbers
 from ...training_script.model.noted_calls import STORE
-from ...training_script.model.reach import Reach, Run
+from ...training_script.model.reach import ALL, Reach, Run
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
 SETS = tuple(f"{STORE}{name}" for name in ("set", "add", "compare_set"))
 WAITS = tuple(f"{STORE}{name}" for name in ("wait", "get"))
+IN_MEMORY = "torch.distributed.HashStore"
 SIZES = [[Rank(rank, rank, 0, size, size) for rank in range(size)] for size in (2, 4)]  # of a job
 DIGITS = re.compile(r"\d+")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the waits for a key that is like those which ranks set, but none of them."""
+    yield from _in_memory(script, run)
     waits = [(reach, fact) for reach, fact in run.of(*WAITS) if fact.values and not reach.unsure]
     for reach, fact in waits:
         lacking = [_lacking(run, reach, fact, ranks) for ranks in SIZES]
@@ -29,6 +31,27 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"no rank sets the key `{lacking[0]}` that is waited for here, with {len(SIZES[0])} ranks or more",
                 0.85,
             )
+
+
+def _in_memory(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the waits for what another rank sets in a store that each process has of its own."""
+    own = {fact.result.key for _, fact in run.of(IN_MEMORY)}
+    for reach, fact in run.of(*WAITS) if own else ():
+        if not fact.owner or fact.owner.key not in own or not fact.values or reach.unsure:
+            continue
+        setting = 0
+        for each, other in run.of(*SETS):
+            same = other.owner and other.owner.key is fact.owner.key and other.values
+            if same and other.values[0].key is fact.values[0].key:
+                setting |= ALL if each.unsure else each.ranks
+        if reach.ranks & ~setting:
+            yield from violation_at(
+                script,
+                reach,
+                "a HashStore is in the memory of one process: what another rank sets is not in that of this one",
+                0.85,
+            )
+            return
 
 
 def _lacking(run: Run, reach: Reach, fact: Noted, ranks: list[Rank]) -> str:

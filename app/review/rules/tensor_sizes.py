@@ -3,14 +3,17 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.reach import Run
+from ...training_script.model.keys import RANKS
+from ...training_script.model.reach import Run, argument
+from ...training_script.model.tensor_kinds import type_of
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import last_name
+from ...training_script.syntax import dotted_name, last_name
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 
 WHOLE = {"torch.distributed.all_gather_into_tensor": "the parts of all ranks do not fit into it"}
 WHOLE["torch.distributed.reduce_scatter_tensor"] = "it takes the part of one rank only"
+WHOLE_TYPES = {"int64", "int32", "int16", "int8", "uint8"}
 LIKE = {"empty_like", "zeros_like", "ones_like", "clone"}
 SHAPED = {f"{prefix}{name}" for prefix in ("", "new_") for name in ("empty", "zeros", "ones")}
 TYPED = ("is_floating_point", "dtype", "float(", "named_parameters", "is_complex")
@@ -85,6 +88,29 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
                 "in place",
                 confidence=0.8,
             )
+
+
+def check_whole(script: Script, run: Run) -> Iterator[Violation]:
+    """DW426: yield the divisions in place of a sum of whole numbers over the ranks."""
+    for reach, fact in run.of("torch.distributed.all_reduce"):
+        given, name = argument(fact, 0, "tensor"), dotted_name(fact.node.args[0]) if fact.node.args else ""
+        if given is None or not name or not script.is_here(reach) or not reach.several:
+            continue
+        if type_of(given.key, run.keys, RANKS[0]) not in WHOLE_TYPES:
+            continue
+        stmt = script.source.statement_of(fact.node)
+        block = script.source.block_of(stmt)
+        behind = block[block.index(stmt) + 1 :] if stmt in block else []
+        for each in behind:
+            match each:
+                case ast.AugAssign(target=target, op=ast.Div()) if dotted_name(target) == name:
+                    why = "this holds whole numbers, which cannot be divided in place: divide them into a new tensor"
+                    yield from violation_at(script, at_node(script, reach, target), why, 0.85)
+                    break
+                case ast.Assign(targets=targets) if any(dotted_name(held) == name for held in targets):
+                    break
+                case _:
+                    pass
 
 
 def _is_state(node: ast.expr) -> bool:

@@ -65,7 +65,7 @@ OF_FUNCTIONS: dict[str, Effect] = {
         for name in ("all_to_all", "all_to_all_single", "gather", "reduce", "reduce_scatter", "scatter")
     },
     **{
-        f"torch.distributed.{module}.distribute_tensor": Effect("distribute_tensor", implied=True)
+        f"torch.distributed.{module}.distribute_tensor": Effect("distribute_tensor", facts("dtensor"), implied=True)
         for module in ("tensor", "_tensor")
     },
     **{
@@ -88,6 +88,7 @@ OF_METHODS: dict[str, dict[str, Effect]] = {
     "sharded_optimizer": {
         name: Effect(f"{name} of ZeroRedundancyOptimizer", implied=True) for name in ("consolidate_state_dict", "step")
     },
+    "dtensor": {"redistribute": Effect("redistribute", facts("dtensor"), implied=True, sure=False)},
     "averager": {"average_parameters": Effect("average_parameters", implied=True, sure=False)},
     "lightning": {
         name: Effect(f"Trainer.{name}", implied=True)

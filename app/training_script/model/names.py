@@ -42,7 +42,7 @@ NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset(
     {"graph", "gathered", "unordered", "pooled", "across", "divided", "reduced", "unreduced", "world", "checkpoint"}
 )
-CARRIED |= {"group", "members", "own", "gradient", "shard", "alike"}
+CARRIED |= {"group", "members", "own", "gradient", "shard", "alike", "dtensor"}
 ALIKE = frozenset({"alike"})  # drawn from numbers that are the same on all ranks
 GRADIENT = frozenset({"gradient"})  # of a parameter
 MOST_NESTED = 4  # conditions that choose one object

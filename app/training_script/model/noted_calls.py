@@ -29,6 +29,7 @@ NOTED_FUNCTIONS = {
     *(name for name in CALLS if not name.startswith((".", STORE))),
     *(f"torch.distributed.checkpoint.{name}" for name in ("save", "load", "async_save")),
     *(f"torch.distributed.checkpoint.{name}" for name in ("FileSystemWriter", "FileSystemReader")),
+    *(f"torch.distributed.checkpoint.state_dict.get_{name}_state_dict" for name in ("model", "optimizer")),
     "torch.distributed.algorithms.model_averaging.averagers.PeriodicModelAverager",
     "torch.distributed.optim.ZeroRedundancyOptimizer",
     "torch.distributed.HashStore",
@@ -82,7 +83,7 @@ NOTED_METHODS = {
         "zero_grad",
         "no_sync",
     ),
-    *("wait", "consolidate_state_dict", "register_comm_hook"),
+    *("wait", "consolidate_state_dict", "register_comm_hook", "to_local"),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *(
         "prepare",
