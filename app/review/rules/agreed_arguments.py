@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, LOCAL, Key, is_read, parts
+from ...training_script.model.keys import BY_RANK, OF_BRANCHES, Key, is_read, parts
 from ...training_script.model.library_calls import LOCAL_RESULTS
-from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -64,8 +64,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _differs(run: Run, reach: Reach, key: Key) -> bool:
     """Return whether a value surely differs between ranks that pass it."""
-    if key.spread & LOCAL and any(part.op == "local" and part.args[0] in OWN for part in parts(key)):
-        return not key.spread & BY_RANK
+    chosen = [each for each in alternatives(key) if each.op not in OF_BRANCHES]
+    if all(any(part.op == "local" and part.args[0] in OWN for part in parts(each)) for each in chosen):
+        return True
     if not key.spread & BY_RANK or not is_read(key):
         return False
     seen = {run.keys.specialise(key, rank) for rank in ranks_of(reach)}

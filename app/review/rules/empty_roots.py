@@ -129,7 +129,7 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
             if fact.owner
             and begun.owner
             and begun.owner.key is fact.owner.key
-            and (to := argument(begun, 0, "to")) is None or to.key is run.keys.constant(0)
+            and ((to := argument(begun, 0, "to")) is None or to.key is run.keys.constant(0))
             if run.reached.index(each) < run.reached.index(reach)
         ]
         if before and reach.several and not reach.attempted:
