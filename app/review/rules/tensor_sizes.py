@@ -8,7 +8,9 @@ from ...training_script.model.reach import Run, argument
 from ...training_script.model.tensor_kinds import type_of
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name, last_name
+from ..origins import origins_at
 from ..rule_context import Script, Violation
+from ..value_kinds import NUMBER, Kinds
 from ..violations import at_node, violation_at
 
 WHOLE = {"torch.distributed.all_gather_into_tensor": "the parts of all ranks do not fit into it"}
@@ -96,7 +98,7 @@ def check_whole(script: Script, run: Run) -> Iterator[Violation]:
         given, name = argument(fact, 0, "tensor"), dotted_name(fact.node.args[0]) if fact.node.args else ""
         if given is None or not name or not script.is_here(reach) or not reach.several:
             continue
-        if type_of(given.key, run.keys, RANKS[0]) not in WHOLE_TYPES:
+        if type_of(given.key, run.keys, RANKS[0]) not in WHOLE_TYPES and not _is_of_whole_numbers(script, fact.node):
             continue
         stmt = script.source.statement_of(fact.node)
         block = script.source.block_of(stmt)
@@ -111,6 +113,19 @@ def check_whole(script: Script, run: Run) -> Iterator[Violation]:
                     break
                 case _:
                     pass
+
+
+def _is_of_whole_numbers(script: Script, call: ast.Call) -> bool:
+    """Return whether a tensor is made of whole numbers, without another type."""
+    kinds, made = Kinds(script), origins_at(script, call.args[0])
+    for each in made:
+        match each:
+            case ast.Call(args=[ast.List(elts=[*held])], keywords=keywords) if last_name(each) == "tensor":
+                if any(word.arg == "dtype" for word in keywords) or any(kinds.of(part) != {NUMBER} for part in held):
+                    return False
+            case _:
+                return False
+    return bool(made)
 
 
 def _is_state(node: ast.expr) -> bool:

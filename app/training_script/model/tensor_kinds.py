@@ -105,13 +105,6 @@ def _of_numbers(held: Key) -> str | None:
         if None in kinds or not kinds:
             return None
         return FLOAT if FLOAT in kinds else WHOLE if WHOLE in kinds else TRUTH
-    if held.op in ("rank", "world", "length"):
-        return WHOLE
-    if held.op == "binary" and held.args[0] in ("Add", "Sub", "Mult", "Mod", "FloorDiv", "Div"):
-        kinds = {_of_numbers(each) for each in held.args[1:]}
-        if None in kinds or not kinds <= {WHOLE, FLOAT}:
-            return None
-        return FLOAT if FLOAT in kinds or held.args[0] == "Div" else WHOLE
     if not held.is_constant:
         return None
     return {bool: TRUTH, int: WHOLE, float: FLOAT}.get(type(held.value))
