@@ -12,6 +12,7 @@ from .rule_context import Script
 UNKNOWN = ""
 NUMBER, FLOAT, FLAG, TEXT, NOTHING = "a whole number", "a float", "a bool", "a text", "None"
 TENSOR, ARRAY, LIST, TUPLE, SET, MAPPING = "a tensor", "an array", "a list", "a tuple", "a set", "a dict"
+DISTRIBUTED = "a distributed tensor"
 GROUP, OPERATION, DURATION, LAMBDA = "a process group", "a reduction", "a timedelta", "a lambda"
 FUNCTION, INNER, GENERATOR, MODULE = "a function", "a function inside of another one", "a generator", "a module"
 MOST_FOLLOWED = 6  # expressions in each other
@@ -24,6 +25,7 @@ OF_FUNCTIONS = {
     **{"dict": MAPPING, "set": SET, "tuple": TUPLE, "float": FLOAT, "int": NUMBER, "str": TEXT, "bool": FLAG},
     "timedelta": DURATION,
     "new_group": GROUP,
+    "distribute_tensor": DISTRIBUTED,
 }
 OF_METHODS = {
     **{"item": FLOAT, "state_dict": MAPPING, "parameters": GENERATOR, "named_parameters": GENERATOR},
@@ -127,6 +129,8 @@ class Kinds:
             return {TENSOR}
         if name.startswith("torch.") and name.removeprefix("torch.") in CLASSES:
             return {MODULE}
+        if (owner := self.script.names.class_of(call)) is not None:
+            return {MODULE if any(last_name(base) == "Module" for base in owner.bases) else UNKNOWN}
         if isinstance(call.func, ast.Attribute) and not name:
             return {OF_METHODS.get(last, UNKNOWN)} if not _is_of_class(self.script, last) else {UNKNOWN}
         written = isinstance(call.func, ast.Name) and not self.script.names.bindings(call.func)

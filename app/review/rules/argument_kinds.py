@@ -1,6 +1,7 @@
 """DW460: arguments of calls by which ranks communicate that are of another kind, missing or unknown."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -8,13 +9,24 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key
 from ...training_script.model.noted_calls import INIT
 from ...training_script.model.reach import Run, argument
-from ...training_script.model.signatures import CALLS, EXCLUSIVE, NEED_ONE, ONE_OF, WHOLE, Parameter, parameters_of
+from ...training_script.model.signatures import (
+    CALLS,
+    EXCLUSIVE,
+    NEED_ONE,
+    ONE_OF,
+    OF_RESULTS,
+    WHOLE,
+    Parameter,
+    parameters_of,
+)
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, dotted_name, match_arguments
 from ..origins import origins_at
 from ..patches.fit_arguments import fitted
 from ..rule_context import Patch, Script, Violation
 from ..value_kinds import (
     ARRAY,
+    DISTRIBUTED,
     DURATION,
     FLOAT,
     GENERATOR,
@@ -34,6 +46,7 @@ from ..value_kinds import (
     UNKNOWN,
     Kinds,
     is_inside,
+    only,
 )
 from ..violations import at_node, violation_at
 
@@ -52,6 +65,9 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
     "duration": ("a timedelta", frozenset({NUMBER, FLOAT, TEXT})),
     "number": ("a whole number", frozenset({TEXT, FLOAT, LIST, TUPLE, MAPPING})),
     "numbers": ("a list", frozenset({NUMBER, FLOAT, TEXT})),
+    "data": ("a text or bytes", frozenset({NUMBER, FLOAT, NOTHING, LIST, MAPPING})),
+    "mapping": ("a dict of tensors and values", frozenset({MODULE, LIST, TENSOR, TEXT, GENERATOR})),
+    "parameters": ("parameters", frozenset({MODULE, MAPPING, TENSOR, TEXT})),
     "keys": ("a list of keys", frozenset({TEXT})),
     "store": ("a store", frozenset({NUMBER, TEXT, GROUP})),
     "text": ("a text", frozenset({NUMBER, LIST})),
@@ -61,6 +77,7 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
     "message": ("dist.isend or dist.irecv", frozenset[str]()),
     "hook": ("a function that returns a future", frozenset[str]()),
 }
+DISTRIBUTES = re.compile(r"\bdistribute_tensor\b")
 MESSAGES = ("torch.distributed.send", "torch.distributed.recv")
 HOLDS = (ast.Lambda, ast.GeneratorExp)
 OF_ADDRESS = ("tcp://", "file://")
@@ -76,12 +93,40 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if any(each.arg is None for each in call.keywords):
             continue
+        if fact.name in OF_RESULTS and not _is_of_result(run, fact):
+            continue
         parameters = parameters_of(fact.name)
-        given = match_arguments([each.name for each in parameters], call.args, call.keywords)
+        given = match_arguments([each.name for each in parameters if not each.by_name], call.args, call.keywords)
         found = list(_unfit(script, kinds, fact, parameters, given)) or list(_unmatched(fact, parameters, given))
         found += _of_spawn(script, call, given) if fact.name in ARGUMENTS_OF_SPAWN else []
         for message, at, patch in found[:1]:
             yield from violation_at(script, at_node(script, reach, at), message, 0.9, patch=patch)
+
+
+def check_operands(script: Script, run: Run) -> Iterator[Violation]:
+    """DW460: yield the operations on a distributed tensor and one of this rank."""
+    if run.function is not None or not script.mentions(DISTRIBUTES):
+        return
+    kinds = Kinds(script)
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.BinOp):
+            continue
+        found = [only(kinds.of(each)) for each in (node.left, node.right)]
+        if sorted(found) == sorted((DISTRIBUTED, TENSOR)):
+            yield Violation(
+                line=node.lineno,
+                column=node.col_offset + 1,
+                end_line=node.end_lineno or node.lineno,
+                message="one of the two is a distributed tensor, and the other one a tensor of this rank: "
+                "distribute_tensor makes one of it, with Replicate() if all ranks have the same",
+                confidence=0.85,
+            )
+
+
+def _is_of_result(run: Run, fact: Noted) -> bool:
+    """Return whether a method is one of what a call between ranks returns."""
+    made = run.of(*OF_RESULTS[fact.name])
+    return fact.owner is not None and any(each.result.key is fact.owner.key for _, each in made)
 
 
 Found = tuple[str, ast.expr | None, Callable[[], Patch] | None]
@@ -156,14 +201,18 @@ def _returned_by(script: Script, kinds: Kinds, node: ast.expr) -> set[str]:
 
 def _unmatched(fact: Noted, parameters: tuple[Parameter, ...], given: dict[str, ast.expr]) -> Iterator[Found]:
     """Yield the arguments that are missing, too many or exclude each other."""
-    if fact.name not in WHOLE:
-        return
     name = fact.name.rpartition(".")[2]
     words = {each.name for each in parameters}
-    unknown = next((word for word in given if word not in words), None)
     missing = next((each.name for each in parameters if each.needed and each.name not in given), None)
-    if len(fact.node.args) > len(parameters):
-        yield f"{name} takes {len(parameters)} arguments, and gets {len(fact.node.args)}", None, None
+    if fact.name not in WHOLE:
+        if missing:
+            yield f"{name} needs `{missing}`", None, None
+        return
+    unknown = next((word for word in given if word not in words), None)
+    places = sum(not each.by_name for each in parameters)
+    if len(fact.node.args) > places:
+        named = next((f": pass `{each.name}` by its name" for each in parameters if each.by_name), "")
+        yield f"{name} takes {places} arguments by their place, and gets {len(fact.node.args)}{named}", None, None
     elif unknown:
         yield f"{name} has no argument `{unknown}`", given[unknown], None
     elif missing:

@@ -9,6 +9,7 @@ from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.nodes import walk
 from ...training_script.syntax import dotted_name, last_name, nodes_of_body
+from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -18,6 +19,15 @@ EMPTY = {f"torch.{name}" for name in ("empty", "zeros", "empty_like", "zeros_lik
 _STATE = f"{PREFIX}checkpoint.state_dict."
 STATES = {f"{_STATE}{name}" for name in ("get_model_state_dict", "get_optimizer_state_dict")}
 LOADS = {"load_state_dict"}
+UNFILLED = {"torch.empty", "torch.empty_like"}
+# The tensor that a call sends, where another one is for the result.
+EXCHANGES = {
+    "all_to_all_single": (1, "input"),
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_single"), (1, "input_tensor")),
+    **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_single"), (1, "input")),
+    "all_gather": (1, "tensor"),
+    "gather": (0, "tensor"),
+}
 LISTS = {"gather": (1, "gather_list"), "gather_object": (1, "object_gather_list")}
 
 
@@ -54,6 +64,33 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
                 f"rank {number} sends what it has here, and rank {who} has the values: all get what was there before",
                 0.8,
             )
+
+
+def check_sent(script: Script, run: Run) -> Iterator[Violation]:
+    """DW453: yield the exchanges in which each rank sends a tensor that nothing has filled."""
+    for reach, fact in run.of(*(PREFIX + name for name in EXCHANGES)):
+        given = _argument(fact, *EXCHANGES[fact.name.removeprefix(PREFIX)])
+        if not isinstance(given, ast.Name) or not script.is_here(reach) or not reach.several:
+            continue
+        made = origins_at(script, given)
+        empty = [each for each in made if isinstance(each, ast.Call) and script.names.qualified(each.func) in UNFILLED]
+        if made and len(empty) == len(made) and not _is_used_between(script, made, fact.node, given.id):
+            yield from violation_at(
+                script,
+                reach,
+                f"`{given.id}` is what this sends, and nothing has filled it: the tensor for the result comes first",
+                0.85,
+            )
+
+
+def _is_used_between(script: Script, made: list[ast.AST], call: ast.Call, name: str) -> bool:
+    """Return whether a tensor is named between where it is made and a call, or in a loop around the call."""
+    around = script.names.enclosing_function(call) or script.source.tree
+    first = min(getattr(each, "end_lineno", 0) or 0 for each in made)
+    in_loop = any(isinstance(node, ast.For | ast.While) and call in ast.walk(node) for node in ast.walk(around))
+    return in_loop or any(
+        isinstance(node, ast.Name) and node.id == name and first < node.lineno < call.lineno for node in ast.walk(around)
+    )
 
 
 def _makers(run: Run, given: Key, root: int) -> str:

@@ -51,6 +51,35 @@ def check_optimizer(script: Script, run: Run) -> Iterator[Violation]:
                 )
 
 
+def check_parts(script: Script, run: Run) -> Iterator[Violation]:
+    """DW307: yield the models that fully_shard shards before their layers."""
+    calls = [(reach, fact, model.key) for reach, fact in run.of(*FSDP2) if (model := argument(fact, 0, "module"))]
+    for place, (reach, _, whole) in enumerate(calls):
+        later = [
+            fact
+            for other, fact, part in calls[place + 1 :]
+            if _is_part(part, whole) and together(reach, other) and reach.calls == other.calls
+        ]
+        if later and not reach.unsure:
+            yield from violation_at(
+                script,
+                reach,
+                f"the model is sharded here, and its layers afterwards (line {later[0].site.line}): their parameters are "
+                "taken by the model then",
+                0.85,
+            )
+            return
+
+
+def _is_part(part: Key, whole: Key) -> bool:
+    """Return whether a module is a layer of another one, by an attribute, an index or a loop over it."""
+    while part.op in ("element", "item", "attribute") and part.args and isinstance(part.args[0], Key):
+        part = part.args[0]
+        if part is whole:
+            return True
+    return False
+
+
 def check_whole_state(script: Script, run: Run) -> Iterator[Violation]:
     """DW305: yield the loads of a whole state into a model that fully_shard has sharded."""
     sharded = {model.key for _, fact in run.of(*FSDP2) if (model := argument(fact, 0, "module"))}

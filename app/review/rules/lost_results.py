@@ -29,6 +29,7 @@ RECEIVED = {"broadcast_object_list": "object_list", "scatter_object_list": "scat
 # Methods that return a tensor with a storage of its own.
 COPIES = {"float", "double", "half", "bfloat16", "long", "int", "to", "cuda", "cpu", "clone", "mean", "sum", "type"}
 ALWAYS_NEW = {"clone", "mean", "sum"}  # the others return the tensor itself where it is so already
+LOADS = {"checkpoint.load"}
 COUNTS = {"tolist", "bincount", "histc", "sum", "unique", "count_nonzero", "size", "len"}
 TENSORS = {"tensor", "as_tensor", "FloatTensor"}
 SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
@@ -97,14 +98,14 @@ def _lost_quotients(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_none(script: Script, run: Run) -> Iterator[Violation]:
     """DW422: yield the uses of what a collective returns that writes its result into its argument."""
-    for reach, fact, name in _here(script, run, dict.fromkeys(GROUP_PLACE, "")):
+    for reach, fact, name in _here(script, run, dict.fromkeys((*GROUP_PLACE, "checkpoint.load"), "")):
         if name == "new_group" or {"async_op", "**"} & fact.named.keys():
             continue
         if _is_waited_for(script, fact.node) or (not _is_statement(script, fact.node) and _is_used(script, fact.node)):
             yield from violation_at(
                 script,
                 reach,
-                f"{name} returns None: its result is in the tensor that it is given",
+                f"{name} returns None: its result is in the {'dict' if name in LOADS else 'tensor'} that it is given",
                 0.9,
             )
 

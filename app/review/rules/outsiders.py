@@ -1,11 +1,14 @@
 """DW446: collectives in a group that ranks reach which are no members of it, or whose root is none."""
 
+import ast
+import re
 from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, Rank
 from ...training_script.model.lengths import Member, number, numbers
+from ...training_script.model.noted_calls import RANK_IN_GROUP
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.sequences import Event
 from ...training_script.torch_classes import DDP_CLASSES
@@ -15,8 +18,10 @@ from ..violations import violation_at
 from .collective_arguments import OF_ONE
 
 PREFIX = "torch.distributed."
+ASKS = re.compile(r"-\s*1\b|>=? *0|< *0|_rank_not_in_group|non_group_member", re.IGNORECASE)
 SIZES = (2, 4)  # of a job
 GROUPS = {PREFIX + name: (place, "group") for name, place in GROUP_PLACE.items()}
+GROUPS |= {RANK_IN_GROUP: (0, "group")}
 GROUPS |= dict.fromkeys(DDP_CLASSES, (6, "process_group"))
 
 
@@ -30,9 +35,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         missing = [_outside(new.of, run.keys, size, reach.ranks) for size in SIZES]
         root = _root(run, fact)
+        if fact.name == RANK_IN_GROUP and not _is_place(script, fact):
+            continue
         if all(missing) and reach.several:
             who = ", ".join(str(rank) for rank in missing[-1] or ())
             why = f"of 4 ranks, {who} reach this and are not in the group: they go on with what they had"
+            if fact.name == RANK_IN_GROUP:
+                why = f"of 4 ranks, {who} are not in the group: their number in it is -1, which takes the last place"
             if fact.name in DDP_CLASSES:
                 why = f"of 4 ranks, {who} reach this and are not in the group: DDP raises an error there"
         elif root is not None and all(root in _outside(new.of, run.keys, size, 1 << root) for size in SIZES):
@@ -46,6 +55,19 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             0.8,
             related=[RelatedPlace(path=new.site.path, line=new.site.line, message="the group is made here")],
         )
+
+
+def _is_place(script: Script, fact: Noted) -> bool:
+    """Return whether a number is computed with, or chooses an element, and nothing asks whether it is one."""
+    if script.mentions(ASKS):
+        return False
+    used, at = [fact.node], script.source.parents.get(fact.node)
+    if isinstance(at, ast.Assign) and len(at.targets) == 1 and isinstance(at.targets[0], ast.Name):
+        around = script.names.enclosing_function(at) or script.source.tree
+        name = at.targets[0].id
+        used = [node for node in ast.walk(around) if isinstance(node, ast.Name) and node.id == name]
+    parents = (script.source.parents.get(each) for each in used)
+    return any(isinstance(each, ast.Subscript | ast.BinOp | ast.Slice) for each in parents)
 
 
 def _root(run: Run, fact: Noted) -> int | None:

@@ -31,15 +31,19 @@ NO_CALLS_OF_GLOO = {
     PREFIX + "split_group": "gloo has no split_group: dist.new_subgroups_by_enumeration makes such groups",
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "SyncBatchNorm works on GPUs only, and this job has gloo and none",
 }
+NO_CALLS_OF_NCCL = {PREFIX + "monitored_barrier": "monitored_barrier is for gloo: use dist.barrier, or a group with gloo"}
 COPIES = ("copy.deepcopy", "copy.copy")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW464: yield what the backend of the job, or a sharded model, does not have."""
-    gloo = _is_gloo(run)
+    gloo = _backend(run, "gloo")
     for reach, fact in run.of(*(PREFIX + name for name in _reducing())):
         if reach.several and (why := _not_taken(run, reach, fact, gloo=gloo)):
             yield from violation_at(script, reach, why, 0.85)
+    for reach, fact in run.of(*NO_CALLS_OF_NCCL) if _backend(run, "nccl") else ():
+        if not (reach.unsure or reach.attempted) and argument(fact, 0, "group") is None:
+            yield from violation_at(script, reach, NO_CALLS_OF_NCCL[fact.name], 0.85)
     on_cpu = gloo and not script.mentions(GPU)
     for reach, fact in run.of(*NO_CALLS_OF_GLOO, *DDP_CLASSES) if on_cpu else ():
         if reach.unsure or reach.attempted:
@@ -81,10 +85,10 @@ def _reducing() -> list[str]:
     return sorted(name for name in names if {each.name for each in parameters_of(PREFIX + name)} & {*SENT})
 
 
-def _is_gloo(run: Run) -> bool:
-    """Return whether all process groups that the program makes have the backend gloo, and it makes one."""
+def _backend(run: Run, name: str) -> bool:
+    """Return whether all process groups that the program makes have a backend, and it makes one."""
     made = [argument(fact, 0, "backend") for _, fact in run.of(INIT)]
-    return bool(made) and all(each is not None and each.key.is_constant and each.key.value == "gloo" for each in made)
+    return bool(made) and all(each is not None and each.key.is_constant and each.key.value == name for each in made)
 
 
 def _not_taken(run: Run, reach: Reach, fact: Noted, *, gloo: bool) -> str:

@@ -16,6 +16,7 @@ from .noted_calls import (
     INIT,
     LINES_TO_FILE,
     OF_GROUP,
+    RANK_IN_GROUP,
     REPORT,
     TO_FILE,
     is_opened_to_write,
@@ -122,6 +123,8 @@ class CallEvaluator(ChoiceEvaluator):
             self.shared.has_group = name == INIT
         if (name == "open" and is_opened_to_write(values, named)) or self._writes(callee, values, named):
             self._note_file(name, callee, node, values, named, outcome)
+        if name == OF_GROUP[0] and (values or named):
+            self.items.append(Noted(RANK_IN_GROUP, self.site(node), node, None, values, named, outcome))
         if name in OF_GROUP and not self.shared.has_group:
             self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
         if self.path[-1].spread & BY_RANK and is_report(callee):

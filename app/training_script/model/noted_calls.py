@@ -33,6 +33,7 @@ NOTED_FUNCTIONS = {
     "torch.distributed.algorithms.model_averaging.averagers.PeriodicModelAverager",
     "torch.distributed.optim.ZeroRedundancyOptimizer",
     "torch.distributed.HashStore",
+    *(f"torch.distributed.tensor.parallel.{inner}parallelize_module" for inner in ("", "api.")),
     *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
     *DDP_CLASSES,
     "torch.distributed.fsdp.FullyShardedDataParallel",
@@ -62,6 +63,7 @@ UNORDERED = "the order of a set"
 INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
 OF_GROUP = ("torch.distributed.get_rank", "torch.distributed.get_world_size")  # noted where there is no group
+RANK_IN_GROUP = "the rank in a group"
 REPORT = "a report"  # of one rank
 OF_SOME_RANKS = "a name that some ranks lack"
 REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}

@@ -62,7 +62,19 @@ _OTHERS = {
     "torch.multiprocessing.spawn": "fn:process args:tuple= nprocs:number= join:= daemon:= start_method:=",
     "torch.distributed.device_mesh.init_device_mesh": "device_type:text mesh_shape:numbers mesh_dim_names:numbers= "
     "backend_override:=",
+    "torch.distributed.optim.ZeroRedundancyOptimizer": "params:parameters optimizer_class: process_group:group=",
+    "torch.distributed.checkpoint.save": "state_dict:mapping * checkpoint_id:= storage_writer:= planner:= "
+    "process_group:group= no_dist:= use_collectives:=",
+    "torch.distributed.checkpoint.load": "state_dict:mapping * checkpoint_id:= storage_reader:= planner:= "
+    "process_group:group= no_dist:=",
+    "torch.distributed.checkpoint.async_save": "state_dict:mapping * checkpoint_id:= storage_writer:= planner:= "
+    "process_group:group= async_checkpointer_type:= async_stager:= no_dist:= use_collectives:=",
     "store.wait": "keys:keys timeout:duration=",
+    "store.get": "key:text",
+    "store.set": "key:text value:data",
+    "store.add": "key:text amount:number",
+    "store.set_timeout": "timeout:duration",
+    ".wait": "timeout:duration=",
     ".register_comm_hook": "state: hook:hook",
 }
 _SAME = {
@@ -79,21 +91,32 @@ EXCLUSIVE = {"torch.distributed.init_process_group": ("init_method", "store")}
 
 
 class Parameter(NamedTuple):
-    """An argument of a call. ``kind``: of the values that it takes, empty for any."""
+    """An argument of a call. ``kind``: of the values that it takes, empty for any. ``by_name``: it has no place."""
 
     name: str
     kind: str
     needed: bool
+    by_name: bool = False
 
 
 CALLS = {f"torch.distributed.{name}": text for name, text in _CALLS.items()} | _OTHERS
 CALLS |= {name: CALLS[same] for name, same in _SAME.items()}
-# Signatures of which later versions of torch only have more; those of others list what rules ask for.
-WHOLE = frozenset(f"torch.distributed.{name}" for name in _CALLS)
+# Signatures that are complete; those of others list what rules ask for.
+_CHECKPOINT = ("save", "load", "async_save")
+WHOLE = frozenset(f"torch.distributed.{name}" for name in (*_CALLS, *(f"checkpoint.{each}" for each in _CHECKPOINT)))
+# A method of any object: the calls whose result it is asked of.
+OF_RESULTS = {
+    ".wait": frozenset(f"torch.distributed.{name}" for name, text in _CALLS.items() if "async_op" in text)
+    | {"torch.distributed.isend", "torch.distributed.irecv"}
+}
 
 
 @cache
 def parameters_of(name: str) -> tuple[Parameter, ...]:
     """Return the parameters of a call."""
-    parts = (each.partition(":") for each in CALLS[name].split())
-    return tuple(Parameter(word, kind.removesuffix("="), not kind.endswith("=")) for word, _, kind in parts)
+    placed, _, named = CALLS[name].partition(" * ")
+    return tuple(
+        Parameter(word, kind.removesuffix("="), not kind.endswith("="), by_name)
+        for text, by_name in ((placed, False), (named, True))
+        for word, _, kind in (each.partition(":") for each in text.split())
+    )
