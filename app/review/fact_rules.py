@@ -185,7 +185,9 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW418": collective_arguments.check_elements,
     "DW419": collective_arguments.check_receive,
     "DW420": gathered_gradients.check,
-    "DW421": _both(lost_results.check_temporary, dropped_results.check, dropped_results.check_new, unread_checkpoints.check),
+    "DW421": _both(
+        lost_results.check_temporary, dropped_results.check, dropped_results.check_new, unread_checkpoints.check
+    ),
     "DW422": lost_results.check_none,
     "DW423": lost_results.check_type,
     "DW424": lost_results.check_splits,

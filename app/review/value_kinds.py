@@ -46,15 +46,16 @@ class Kinds:
 
     def of(self, node: ast.expr, value: Value | None = None, depth: int = MOST_FOLLOWED) -> set[str]:
         """Return the kinds that an argument may have; UNKNOWN is among them if one is not known."""
-        known = _of_value(value) if value else UNKNOWN
-        if known:
+        if value and (known := _of_facts(value)):
             return {known}
-        if not depth:
-            return {UNKNOWN}
+        found = self._of_expression(node, depth) if depth else {UNKNOWN}
+        return {_of_key(value.key)} if value and found == {UNKNOWN} else found
+
+    def _of_expression(self, node: ast.expr, depth: int) -> set[str]:
         if isinstance(node, ast.Name) and (summed := self._of_sum(node, depth)):
             return {summed}
         found = set[str]()
-        for each in origins_at(self.script, node):
+        for each in origins_at(self.script, node) or self.script.names.origins(node):
             found |= self._of_leaf(each, depth - 1)
         return found or {UNKNOWN}
 
@@ -151,24 +152,27 @@ def _mentions(node: ast.expr, name: str) -> bool:
 def _is_of_class(script: Script, name: str) -> bool:
     """Return whether a class of the script has a method of this name."""
     return any(
-        isinstance(each, FUNCTIONS) and each.name == name for owner in script.names.classes.values() for each in owner.body
+        isinstance(each, FUNCTIONS) and each.name == name
+        for owner in script.names.classes.values()
+        for each in owner.body
     )
 
 
-def _of_value(value: Value) -> str:
+def _of_facts(value: Value) -> str:
     if "group" in value.facts:
         return GROUP
     if isinstance(value.obj, Library):
         return OPERATION if "ReduceOp." in value.obj.name else UNKNOWN
     if isinstance(value.obj, FunctionRef):
         return LAMBDA if isinstance(value.obj.node, ast.Lambda) else UNKNOWN
-    return _of_key(value.key)
+    return UNKNOWN
 
 
 def _of_key(key: Key) -> str:
-    if key.is_constant:
+    """Return the kind of a number that is known; a text may be one that is read as a number."""
+    if key.is_constant and not isinstance(key.value, str):
         return OF_CONSTANTS.get(type(key.value), UNKNOWN)
-    return {"mapping": MAPPING, "text": TEXT, "built": LIST, "world": UNKNOWN}.get(key.op, UNKNOWN)
+    return MAPPING if key.op == "mapping" else UNKNOWN
 
 
 def is_inside(script: Script, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> ast.AST | None:
@@ -185,4 +189,3 @@ def is_inside(script: Script, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -
             if (found := is_inside(script, origin, kinds)) is not None:
                 return found
     return None
-

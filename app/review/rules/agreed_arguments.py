@@ -27,18 +27,26 @@ AGREED: dict[str, tuple[tuple[tuple[int, str], ...], str]] = {
         (((4, "broadcast_buffers"), (5, "init_sync"), (8, "find_unused_parameters"), (11, "static_graph")), _FOR_ALL),
     ),
     **dict.fromkeys(SAMPLER_CLASSES, (((3, "shuffle"),), "their parts of the data overlap")),
-    **{f"{PREFIX}checkpoint.{name}": (_CHECKPOINT, "each has a checkpoint that lacks what the others save") for name in
-       ("save", "load", "async_save")},
+    **{
+        f"{PREFIX}checkpoint.{name}": (_CHECKPOINT, "each has a checkpoint that lacks what the others save")
+        for name in ("save", "load", "async_save")
+    },
     **{
         f"{PREFIX}checkpoint.{name}": (((0, "path"),), "each has a checkpoint that lacks what the others save")
         for name in ("FileSystemWriter", "FileSystemReader")
     },
     PREFIX + _AVERAGER: (((0, "period"), (1, "warmup_steps")), _FOR_ALL),
     PREFIX + "FileStore": (((0, "file_name"),), "they wait for each other at different places"),
-    PREFIX + "TCPStore": (((0, "host_name"), (1, "port"), (2, "world_size")), "they wait for each other at different places"),
+    PREFIX + "TCPStore": (
+        ((0, "host_name"), (1, "port"), (2, "world_size")),
+        "they wait for each other at different places",
+    ),
     PREFIX + "init_device_mesh": (((1, "mesh_shape"),), _FOR_ALL),
     PREFIX + "device_mesh.init_device_mesh": (((1, "mesh_shape"),), _FOR_ALL),
-    PREFIX + "optim.ZeroRedundancyOptimizer": (((-1, "lr"), (-1, "weight_decay"), (-1, "momentum")), "their models drift apart"),
+    PREFIX + "optim.ZeroRedundancyOptimizer": (
+        ((-1, "lr"), (-1, "weight_decay"), (-1, "momentum")),
+        "their models drift apart",
+    ),
 }
 # Arguments that are true on one rank.
 OF_ONE = {PREFIX + "TCPStore": (3, "is_master")}
@@ -56,7 +64,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for place, word in places:
             given = argument(fact, place, word)
             if given and _differs(run, reach, given.key):
-                yield from violation_at(script, reach, f"the ranks pass different values of `{word}` to {name}: {why}", 0.85)
+                yield from violation_at(
+                    script, reach, f"the ranks pass different values of `{word}` to {name}: {why}", 0.85
+                )
                 break
         else:
             yield from _of_one(script, run, reach, fact)
@@ -83,12 +93,17 @@ def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Vio
         return
     seen = [run.keys.specialise(given.key, rank) for rank in ranks_of(reach)]
     if reach.ranks != ALL:
-        others = [each for each, _ in run.of(fact.name) if each is not reach]
+        port = argument(fact, 1, "port")
+        at_port = [(each, held) for each, other in run.of(fact.name) if (held := argument(other, 1, "port"))]
+        others = [each for each, held in at_port if each is not reach and port and held.key is port.key]
         waits = argument(fact, 5, "wait_for_workers")
         if seen[0] is run.keys.true and not others and not (waits and waits.key is run.keys.false):
             why = "the store waits here until world_size ranks have made theirs, and only some ranks come to it"
             yield from violation_at(script, reach, why, 0.85)
     elif all(each is run.keys.true for each in seen):
         yield from violation_at(
-            script, reach, f"every rank passes `{word}=True`: one rank opens the port, and the others find it in use", 0.85
+            script,
+            reach,
+            f"every rank passes `{word}=True`: one rank opens the port, and the others find it in use",
+            0.85,
         )

@@ -54,7 +54,9 @@ from ..violations import at_node, violation_at
 TAKES: dict[str, tuple[str, frozenset[str]]] = {
     "tensor": (
         "a tensor",
-        frozenset({NUMBER, FLOAT, TEXT, LIST, TUPLE, SET, MAPPING, GENERATOR, GROUP, OPERATION, ARRAY, MODULE, NOTHING}),
+        frozenset(
+            {NUMBER, FLOAT, TEXT, LIST, TUPLE, SET, MAPPING, GENERATOR, GROUP, OPERATION, ARRAY, MODULE, NOTHING}
+        ),
     ),
     "tensors": ("a list of tensors", frozenset({TENSOR, TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, ARRAY})),
     "objects": ("a list", frozenset({TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, TENSOR})),
@@ -258,7 +260,8 @@ def _of_spawn(script: Script, call: ast.Call, given: dict[str, ast.expr]) -> lis
     least, passed = len(places) - len(made.args.defaults), len(elements) + 1
     if passed < least or (passed > len(places) and not made.args.vararg):
         takes = str(least) if least == len(places) else f"{least} to {len(places)}"
-        why = f"spawn calls {made.name} with the number of the process and args: {passed} arguments, and it takes {takes}"
+        why = (
+            f"spawn calls {made.name} with the number of the process and args: {passed} arguments, and it takes {takes}"
+        )
         return [(why, None, None)]
     return []
-

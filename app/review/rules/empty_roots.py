@@ -89,7 +89,8 @@ def _is_used_between(script: Script, made: list[ast.AST], call: ast.Call, name: 
     first = min(getattr(each, "end_lineno", 0) or 0 for each in made)
     in_loop = any(isinstance(node, ast.For | ast.While) and call in ast.walk(node) for node in ast.walk(around))
     return in_loop or any(
-        isinstance(node, ast.Name) and node.id == name and first < node.lineno < call.lineno for node in ast.walk(around)
+        isinstance(node, ast.Name) and node.id == name and first < node.lineno < call.lineno
+        for node in ast.walk(around)
     )
 
 

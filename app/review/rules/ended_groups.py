@@ -10,7 +10,6 @@ from ..violations import in_function_of, violation_at
 from .process_group import asks_for_group, needs_group
 
 
-
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW116: yield the first call that needs the process group after all ranks have destroyed it."""
     ended: Reach | None = None

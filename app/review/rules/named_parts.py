@@ -102,8 +102,9 @@ def _layers(script: Script, owner: ast.ClassDef) -> set[str]:
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 found.add(name)
-            case ast.Call(func=ast.Attribute(attr="add_module" | "register_module" | "setattr")) | ast.Call(
-                func=ast.Name(id="setattr")
+            case (
+                ast.Call(func=ast.Attribute(attr="add_module" | "register_module" | "setattr"))
+                | ast.Call(func=ast.Name(id="setattr"))
             ):
                 return set()
             case _:

@@ -27,7 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 at_node(script, reach, compared),
-                "a store returns bytes, which are never equal to a text: compare with b\"…\", or decode() them",
+                'a store returns bytes, which are never equal to a text: compare with b"…", or decode() them',
                 0.9,
             )
     for reach, fact in run.of(".to_local"):
@@ -99,7 +99,9 @@ def _is_taken_for_tensor(script: Script, fact: Noted) -> bool:
                 return True
             around = script.names.enclosing_function(stmt) or script.source.tree
             return bool(name) and any(
-                isinstance(node, ast.Attribute) and dotted_name(node.value) == name and origins_at(script, node.value) == [call]
+                isinstance(node, ast.Attribute)
+                and dotted_name(node.value) == name
+                and origins_at(script, node.value) == [call]
                 for node in ast.walk(around)
             )
         case _:

@@ -31,7 +31,9 @@ NO_CALLS_OF_GLOO = {
     PREFIX + "split_group": "gloo has no split_group: dist.new_subgroups_by_enumeration makes such groups",
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": "SyncBatchNorm works on GPUs only, and this job has gloo and none",
 }
-NO_CALLS_OF_NCCL = {PREFIX + "monitored_barrier": "monitored_barrier is for gloo: use dist.barrier, or a group with gloo"}
+NO_CALLS_OF_NCCL = {
+    PREFIX + "monitored_barrier": "monitored_barrier is for gloo: use dist.barrier, or a group with gloo"
+}
 COPIES = ("copy.deepcopy", "copy.copy")
 
 
