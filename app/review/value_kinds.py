@@ -35,7 +35,7 @@ OF_LIBRARIES = {"time.time": FLOAT, "time.perf_counter": FLOAT, "os.path.join": 
 OF_LIBRARIES |= {"torch.nn.utils.parameters_to_vector": TENSOR, "torch.stack": TENSOR, "torch.cat": TENSOR}
 CLASSES = {"nn.Linear", "nn.Sequential", "nn.Module", "nn.Conv2d", "nn.ModuleList", "nn.ModuleDict", "nn.Embedding"}
 READS_VARIABLE = {"os.getenv", "os.environ.get"}
-OPERATIONS = ("ReduceOp.", "PREMUL_SUM")
+COPIED_BY = {"__getstate__", "__reduce__", "__reduce_ex__"}
 
 
 class Kinds:
@@ -159,7 +159,7 @@ def _is_of_class(script: Script, name: str) -> bool:
 
 
 def _of_facts(value: Value) -> str:
-    if "group" in value.facts:
+    if "group" in value.facts and value.key.op == "shared" and value.key.args[0] == "new_group":
         return GROUP
     if isinstance(value.obj, Library):
         return OPERATION if "ReduceOp." in value.obj.name else UNKNOWN
@@ -175,13 +175,27 @@ def _of_key(key: Key) -> str:
     return MAPPING if key.op == "mapping" else UNKNOWN
 
 
+def _attributes(owner: ast.ClassDef) -> list[ast.expr]:
+    """Return what the constructor of a class stores in its objects; nothing if the class says how they are copied."""
+    if any(isinstance(each, FUNCTIONS) and each.name in COPIED_BY for each in owner.body):
+        return []
+    made = next((each for each in owner.body if isinstance(each, FUNCTIONS) and each.name == "__init__"), None)
+    return [
+        each.value
+        for each in (ast.walk(made) if made else ())
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Attribute)
+    ]
+
+
 def is_inside(script: Script, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> ast.AST | None:
-    """Return an expression of these types that is an element of a list, a tuple or a dict, or the expression itself."""
+    """Return an expression of these types that is an element of a list, a tuple or a dict, an attribute, or itself."""
     match node:
         case ast.List(elts=held) | ast.Tuple(elts=held):
             below = list(held)
         case ast.Dict(values=held):
             below = list(held)
+        case ast.Call() if (owner := script.names.class_of(node)) is not None:
+            below = _attributes(owner)
         case _:
             return node if isinstance(node, kinds) else None
     for each in below:

@@ -28,7 +28,7 @@ def fitted(script: Script, call: ast.Call, parameter: Parameter, node: ast.expr,
     source = script.source
     code = source.code(node)
     match parameter.kind:
-        case "duration" if kinds <= {NUMBER, FLOAT}:
+        case "duration" | "seconds" if kinds <= {NUMBER, FLOAT}:
             name, imported = _timedelta(script)
             edits = [source.replace(node, f"{name}(seconds={code})"), *([imported] if imported else [])]
             return Patch(id=FIX, safety="unsafe", why_unsafe="the number is taken for seconds", edits=edits)

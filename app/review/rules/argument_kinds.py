@@ -50,6 +50,7 @@ from ..value_kinds import (
 )
 from ..violations import at_node, violation_at
 
+NO_LIST = frozenset({TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, TENSOR})
 # Kind of parameter: what it takes, in words, and the kinds of values that it surely does not take.
 TAKES: dict[str, tuple[str, frozenset[str]]] = {
     "tensor": (
@@ -59,12 +60,14 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
         ),
     ),
     "tensors": ("a list of tensors", frozenset({TENSOR, TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, ARRAY})),
-    "objects": ("a list", frozenset({TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, TENSOR})),
+    "objects": ("a list", NO_LIST),
+    "boxed": ("a list", NO_LIST),
     "sent": ("a list", frozenset({NUMBER, FLOAT, MAPPING, GENERATOR})),
     "object": ("what pickle can copy", frozenset({LAMBDA, GENERATOR})),
     "operation": ("a ReduceOp", frozenset({GROUP, NUMBER, FLOAT, TEXT, LIST, NOTHING})),
     "group": ("a process group", frozenset({NUMBER, TEXT, LIST, TUPLE, OPERATION})),
     "duration": ("a timedelta", frozenset({NUMBER, FLOAT, TEXT})),
+    "seconds": ("a timedelta, or seconds as a float", frozenset({NUMBER, TEXT})),
     "number": ("a whole number", frozenset({TEXT, FLOAT, LIST, TUPLE, MAPPING})),
     "numbers": ("a list", frozenset({NUMBER, FLOAT, TEXT})),
     "data": ("a text or bytes", frozenset({NUMBER, FLOAT, NOTHING, LIST, MAPPING})),
@@ -81,6 +84,7 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
 }
 DISTRIBUTES = re.compile(r"\bdistribute_tensor\b")
 MESSAGES = ("torch.distributed.send", "torch.distributed.recv")
+SENT = ("object", "boxed", "sent")
 HOLDS = (ast.Lambda, ast.GeneratorExp)
 OF_ADDRESS = ("tcp://", "file://")
 ARGUMENTS_OF_SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
@@ -146,8 +150,8 @@ def _unfit(
         found = kinds.of(node, argument(fact, place, each.name))
         if each.kind == "message" and script.names.qualified(node) in MESSAGES:
             found, refused = {f"dist.{dotted_name(node).rpartition('.')[2]}"}, found | {"dist.send", "dist.recv"}
-        elif each.kind == "object" and (held := _unpicklable(script, node)):
-            found, refused = {held}, frozenset({held})
+        elif each.kind in SENT and (held := _unpicklable(script, node)):
+            (takes, refused), found = (TAKES["object"][0], frozenset({held})), {held}
         elif each.kind == "hook":
             found, refused = _returned_by(script, kinds, node), frozenset({f"one that returns {TENSOR}"})
             at = _return_of(script, node)
@@ -174,6 +178,8 @@ def _unpicklable(script: Script, node: ast.expr) -> str:
 def _return_of(script: Script, node: ast.expr) -> ast.expr:
     """Return what a function of the script returns, as it is written; the function itself if that is not known."""
     for function in _functions(script, node):
+        if isinstance(function, FUNCTIONS) and function.returns is not None:
+            return function.returns
         if isinstance(function, FUNCTIONS) and (values := script.names.returned_values(function)):
             return values[-1]
     return node
@@ -195,7 +201,7 @@ def _returned_by(script: Script, kinds: Kinds, node: ast.expr) -> set[str]:
         if not isinstance(function, FUNCTIONS):
             return {UNKNOWN}
         if function.returns is not None and script.names.qualified(function.returns) == "torch.Tensor":
-            found.add(f"one that returns {TENSOR}")
+            return {f"one that returns {TENSOR}"}  # DDP reads the annotation
         for value in script.names.returned_values(function):
             found |= {f"one that returns {kind}" if kind else UNKNOWN for kind in kinds.of(value)}
     return found

@@ -13,7 +13,8 @@ from ...training_script.model.values import Library
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at
-from .collective_arguments import PREFIX, ranks_of
+from .collective_arguments import FILLED_LISTS, PREFIX, ranks_of
+from .unfit_buffers import element_of
 
 GPU = re.compile(r"cuda|\bxpu\b|\bhpu\b|\bnpu\b")
 SENT = ("tensor", "input_tensor", "input")
@@ -98,7 +99,9 @@ def _not_taken(run: Run, reach: Reach, fact: Noted, *, gloo: bool) -> str:
     name = fact.name.removeprefix(PREFIX)
     places = {each.name: place for place, each in enumerate(parameters_of(fact.name))}
     given = next((found for word in SENT if word in places and (found := argument(fact, places[word], word))), None)
-    types = {type_of(given.key, run.keys, rank) for rank in ranks_of(reach)} if given else {None}
+    filled = argument(fact, *FILLED_LISTS[name]) if name in FILLED_LISTS else None
+    known = [each for each in (given and given.key, filled and element_of(filled.key)) if each is not None]
+    types = {kind for key in known for rank in ranks_of(reach) if (kind := type_of(key, run.keys, rank))}
     kind = types.pop() if len(types) == 1 else None
     if kind is None:
         return ""

@@ -41,7 +41,7 @@ def _gathered(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the gathers into lists of tensors of another kind than what this rank passes."""
     for reach, fact, given in sent(run, *FILLED_LISTS):
         held = argument(fact, *FILLED_LISTS[fact.name.removeprefix(PREFIX)])
-        buffer = _element(held.key) if held else None
+        buffer = element_of(held.key) if held else None
         if buffer is not None and (why := _difference(given.key, PAIR[0], buffer, PAIR[0], run.keys)):
             name = fact.name.removeprefix(PREFIX)
             yield from violation_at(
@@ -69,7 +69,7 @@ def _piece(keys: Keys, pieces: Key, rank: Rank) -> int | None:
     return length(keys.make("item", pieces, keys.constant(rank.rank)), Member(rank.rank, rank.world_size))
 
 
-def _element(held: Key) -> Key | None:
+def element_of(held: Key) -> Key | None:
     """Return one of the tensors of a list that a comprehension or a product makes."""
     if held.op == "built":
         return held.args[-1]

@@ -38,18 +38,18 @@ _CALLS = {
     "all_to_all": "output_tensor_list:tensors input_tensor_list:tensors group:group= async_op:=",
     "all_to_all_single": "output:tensor input:tensor output_split_sizes:numbers= input_split_sizes:numbers= "
     "group:group= async_op:=",
-    "broadcast_object_list": "object_list:objects " + _FROM.format(more=_DEVICE),
+    "broadcast_object_list": "object_list:boxed " + _FROM.format(more=_DEVICE),
     "send": "tensor:tensor " + _TO.format(more=_TAG),
     "isend": "tensor:tensor " + _TO.format(more=_TAG),
     "recv": "tensor:tensor " + _FROM.format(more=_TAG),
     "irecv": "tensor:tensor " + _FROM.format(more=_TAG),
-    "send_object_list": "object_list:objects " + _TO.format(more=_DEVICE) + " use_batch:=",
+    "send_object_list": "object_list:boxed " + _TO.format(more=_DEVICE) + " use_batch:=",
     "recv_object_list": "object_list:objects " + _FROM.format(more=_DEVICE) + " use_batch:=",
     "P2POp": "op:message tensor:tensor peer:number= group:group= tag:number= group_peer:number=",
     "batch_isend_irecv": "p2p_op_list:numbers",
-    "barrier": "group:group= async_op:= device_ids:numbers= timeout:duration=",
-    "monitored_barrier": "group:group= timeout:duration= wait_all_ranks:=",
-    "TCPStore": "host_name:text port:number world_size:number= is_master:= timeout:duration= wait_for_workers:= "
+    "barrier": "group:group= async_op:= device_ids:numbers= timeout:seconds=",
+    "monitored_barrier": "group:group= timeout:seconds= wait_all_ranks:=",
+    "TCPStore": "host_name:text port:number world_size:number= is_master:= timeout:seconds= wait_for_workers:= "
     "multi_tenant:= master_listen_fd:number= use_libuv:=",
     "FileStore": "file_name:text world_size:number=",
 }
@@ -69,12 +69,12 @@ _OTHERS = {
     "process_group:group= no_dist:=",
     "torch.distributed.checkpoint.async_save": "state_dict:mapping * checkpoint_id:= storage_writer:= planner:= "
     "process_group:group= async_checkpointer_type:= async_stager:= no_dist:= use_collectives:=",
-    "store.wait": "keys:keys timeout:duration=",
+    "store.wait": "keys:keys timeout:seconds=",
     "store.get": "key:text",
     "store.set": "key:text value:data",
     "store.add": "key:text amount:number",
-    "store.set_timeout": "timeout:duration",
-    ".wait": "timeout:duration=",
+    "store.set_timeout": "timeout:seconds",
+    ".wait": "timeout:seconds=",
     ".register_comm_hook": "state: hook:hook",
 }
 _SAME = {

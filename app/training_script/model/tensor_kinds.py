@@ -15,6 +15,7 @@ CASTS = {"float": FLOAT, "double": "float64", "half": "float16", "bfloat16": "bf
 ALIASES = {"float": FLOAT, "double": "float64", "half": "float16", "long": WHOLE, "int": "int32", "short": "int16"}
 TYPES = {FLOAT, "float64", "float16", "bfloat16", WHOLE, "int32", "int16", "int8", "uint8", TRUTH, "uint16", "uint32"}
 TYPES |= {"uint64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
+SPECTRA, OF_REAL_SPECTRA = "fft.", {"irfft", "irfft2", "irfftn", "hfft", "fftfreq", "rfftfreq"}
 CAST = "cast"  # to a type that depends on the rank
 SIZED = "sized"  # a result whose shape is known
 # Modules that keep the shape of what they get.
@@ -28,6 +29,9 @@ def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
             held = truth(keys.specialise(test, rank), _member(rank))
             first, second = (type_of(each, keys, rank) for each in (then, other))
             return first if held or first == second else second if held is False else None
+        case "binary", (name, left, right) if name in ("Add", "Sub", "Mult"):
+            types = {type_of(each, keys, rank) for each in (left, right) if not _is_number(each)}
+            return types.pop() if len(types) == 1 and _keeps_type(left, right, types) else None
         case "cast", (_, Key() as to):
             return _written(keys.specialise(to, rank))
         case "call", (str() as name, *given) if name.startswith("torch."):
@@ -36,6 +40,16 @@ def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
             return type_of(held, keys, rank) if key.op != "rows" or key.args[1] != "mean" else None
         case _:
             return None
+
+
+def _is_number(key: Key) -> bool:
+    return (key.is_constant and isinstance(key.value, int | float)) or key.op in ("rank", "world")
+
+
+def _keeps_type(left: Key, right: Key, types: set[str | None]) -> bool:
+    """Return whether a number that is added to a tensor, or multiplied with it, leaves its type."""
+    floats = any(each.op in ("rank", "world") or isinstance(each.args[0], float) for each in (left, right) if each.args)
+    return not floats or not types & {WHOLE, "int32", "int16", "int8", "uint8", TRUTH, None}
 
 
 def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
@@ -87,6 +101,8 @@ def _of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> str | None:
         return None if name not in SHAPED and name not in PLACES else SHAPED.get(name, WHOLE)
     if name in SHAPED:
         return SHAPED[name]
+    if name.startswith(SPECTRA) and name.removeprefix("fft.") not in OF_REAL_SPECTRA:
+        return "complex64"
     if name in PLACES or OF_NUMBERS.get(name):
         return WHOLE
     if name in LIKE and given:
@@ -105,6 +121,9 @@ def _of_numbers(held: Key) -> str | None:
         if None in kinds or not kinds:
             return None
         return FLOAT if FLOAT in kinds else WHOLE if WHOLE in kinds else TRUTH
+    if held.op == "if":
+        kinds = {_of_numbers(each) for each in held.args[1:]}
+        return kinds.pop() if len(kinds) == 1 else None
     if not held.is_constant:
         return None
     return {bool: TRUTH, int: WHOLE, float: FLOAT}.get(type(held.value))
