@@ -1,4 +1,4 @@
-"""Kinds of the values that expressions surely are: a tensor, a number, a text, a list, a group …, as far as it shows."""
+"""Kinds of the values that expressions surely are: a tensor, a number, a text, a list, a group, a module …"""
 
 import ast
 
@@ -22,14 +22,29 @@ NUMBERS = {NUMBER, FLOAT, FLAG}
 OF_FUNCTIONS = {
     **dict.fromkeys(("len", "get_rank", "get_world_size", "ord", "device_count"), NUMBER),
     **dict.fromkeys(("list", "sorted"), LIST),
-    **{"dict": MAPPING, "set": SET, "tuple": TUPLE, "float": FLOAT, "int": NUMBER, "str": TEXT, "bool": FLAG},
+    "dict": MAPPING,
+    "set": SET,
+    "tuple": TUPLE,
+    "float": FLOAT,
+    "int": NUMBER,
+    "str": TEXT,
+    "bool": FLAG,
     "timedelta": DURATION,
     "new_group": GROUP,
     "distribute_tensor": DISTRIBUTED,
 }
 OF_METHODS = {
-    **{"item": FLOAT, "state_dict": MAPPING, "parameters": GENERATOR, "named_parameters": GENERATOR},
-    **{"tolist": LIST, "numpy": ARRAY, "buffer": TENSOR, "join": TEXT, "strip": TEXT, "upper": TEXT, "lower": TEXT},
+    "item": FLOAT,
+    "state_dict": MAPPING,
+    "parameters": GENERATOR,
+    "named_parameters": GENERATOR,
+    "tolist": LIST,
+    "numpy": ARRAY,
+    "buffer": TENSOR,
+    "join": TEXT,
+    "strip": TEXT,
+    "upper": TEXT,
+    "lower": TEXT,
 }
 OF_LIBRARIES = {"time.time": FLOAT, "time.perf_counter": FLOAT, "os.path.join": TEXT, "os.getcwd": TEXT}
 OF_LIBRARIES |= {"torch.nn.utils.parameters_to_vector": TENSOR, "torch.stack": TENSOR, "torch.cat": TENSOR}

@@ -55,6 +55,12 @@ def wait_for_end(script: Script, call: ast.Call, ranks: int) -> Patch:
     return Patch(id=WAIT, safety="unsafe", why_unsafe="every rank has to receive what is sent to it", edits=edits)
 
 
+def wait_for_result(script: Script, call: ast.Call) -> Patch:
+    """Return the patch that waits for what a call does in the background."""
+    reason = "nothing runs meanwhile: to overlap both, keep what it returns and call its result() later"
+    return Patch(id=WAIT, safety="unsafe", why_unsafe=reason, edits=[_behind(script.source, call, ".result()")])
+
+
 def root_of_group(script: Script, call: ast.Call, name: str, place: int) -> Patch:
     """Return the patch that names the first member of a group as the root."""
     group, root, module = call_argument(call, "group"), call_argument(call, name, place), _module(script, call)

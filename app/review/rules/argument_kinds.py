@@ -13,8 +13,9 @@ from ...training_script.model.signatures import (
     CALLS,
     EXCLUSIVE,
     NEED_ONE,
-    ONE_OF,
     OF_RESULTS,
+    OF_ROLES,
+    ONE_OF,
     WHOLE,
     Parameter,
     parameters_of,
@@ -27,7 +28,6 @@ from ..rule_context import Patch, Script, Violation
 from ..value_kinds import (
     ARRAY,
     DISTRIBUTED,
-    DURATION,
     FLOAT,
     GENERATOR,
     GROUP,
@@ -99,7 +99,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if any(each.arg is None for each in call.keywords):
             continue
-        if fact.name in OF_RESULTS and not _is_of_result(run, fact):
+        if not _is_meant(run, fact):
             continue
         parameters = parameters_of(fact.name)
         given = match_arguments([each.name for each in parameters if not each.by_name], call.args, call.keywords)
@@ -129,10 +129,14 @@ def check_operands(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _is_of_result(run: Run, fact: Noted) -> bool:
-    """Return whether a method is one of what a call between ranks returns."""
-    made = run.of(*OF_RESULTS[fact.name])
-    return fact.owner is not None and any(each.result.key is fact.owner.key for _, each in made)
+def _is_meant(run: Run, fact: Noted) -> bool:
+    """Return whether a call is that of the signature, as far as other objects have a method of the name."""
+    if fact.name in OF_ROLES:
+        return fact.owner is not None and OF_ROLES[fact.name] in fact.owner.facts
+    made = run.of(*OF_RESULTS.get(fact.name, ()))
+    return fact.name not in OF_RESULTS or (
+        fact.owner is not None and any(each.result.key is fact.owner.key for _, each in made)
+    )
 
 
 Found = tuple[str, ast.expr | None, Callable[[], Patch] | None]

@@ -13,7 +13,7 @@ from ...training_script.model.rank_values import GET_RANK, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at
 from ...training_script.syntax import last_name
-from ..patches.call_arguments import ONE_ROOT, first_as_root, root_of_group, wait_for_end
+from ..patches.call_arguments import ONE_ROOT, first_as_root, root_of_group, wait_for_end, wait_for_result
 from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
@@ -185,10 +185,10 @@ def check_saving(script: Script, run: Run) -> Iterator[Violation]:
         yield from violation_at(
             script,
             reach,
-            "nothing waits for the end of this async_save: what reads the checkpoint next, or the end of the program, may "
-            "come before it is written",
+            "nothing waits for the end of this async_save: what reads the checkpoint next, or the end of the program, "
+            "may come before it is written",
             0.85,
-            patch=partial(no_patch, "wait-for-end", "keep what it returns, and call its result() before"),
+            patch=partial(wait_for_result, script, fact.node),
         )
 
 

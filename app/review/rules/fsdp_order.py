@@ -64,8 +64,8 @@ def check_parts(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 reach,
-                f"the model is sharded here, and its layers afterwards (line {later[0].site.line}): their parameters are "
-                "taken by the model then",
+                f"the model is sharded here, and its layers afterwards (line {later[0].site.line}): their parameters "
+                "are taken by the model then",
                 0.85,
             )
             return

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT
-from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.model.reach import Reach, Run, together
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -27,7 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         fact, of_object = reach.fact, ONCE[reach.name][1]
         owner = fact.owner.key if of_object and fact.owner else None
-        if argument(fact, 8, "_ranks") is not None:
+        if of_object and not (fact.owner and "ddp" in fact.owner.facts):
             continue
         key = reach.name, owner
         before = made.get(key)

@@ -2,17 +2,20 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
+from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import STORE
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name, last_name
 from ..origins import origins_at
-from ..rule_context import Script, Violation
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 
 PREFIX = "torch.distributed."
+BYTES = "compare-bytes"
 ADDS = {"sum", "mean", "norm"}
 GETS = (f"{STORE}get",)
 # Calls that return a number, with the place of the tensor that they fill.
@@ -29,6 +32,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 at_node(script, reach, compared),
                 'a store returns bytes, which are never equal to a text: compare with b"…", or decode() them',
                 0.9,
+                patch=partial(_as_bytes, script, compared),
             )
     for reach, fact in run.of(".to_local"):
         if script.is_here(reach) and fact.owner and "dtensor" in fact.owner.facts and _is_partial(script, fact):
@@ -47,6 +51,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"{fact.name.removeprefix(PREFIX)} returns {what}: what it receives is in the tensor that it is given",
                 0.9,
             )
+
+
+def _as_bytes(script: Script, compared: ast.Compare) -> Patch:
+    """Return the patch that compares with the bytes of a text."""
+    texts = [each for each in (compared.left, compared.comparators[0]) if isinstance(each, ast.Constant)]
+    if len(texts) != 1 or not str(texts[0].value).isascii():
+        return no_patch(BYTES, "compare with bytes, or decode() what the store returns")
+    at = script.source.start(texts[0])
+    return Patch(id=BYTES, safety="safe", edits=[Edit(at, at, "b")])
 
 
 def _is_partial(script: Script, fact: Noted) -> bool:
@@ -76,7 +89,7 @@ def _compared_with_text(script: Script, call: ast.Call) -> ast.Compare | None:
         elif not isinstance(node.ops[0], ast.Eq | ast.NotEq):
             continue
         for one, other in (sides, sides[::-1]):
-            texts = [each for each in origins_at(script, other)]
+            texts = origins_at(script, other)
             if origins_at(script, one) == [call] and texts and all(map(_is_text, texts)):
                 return node
     return None

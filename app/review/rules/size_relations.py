@@ -248,7 +248,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _is_in_world(run: Run, fact: Noted) -> bool:
     """Return whether a call is one of all ranks: the sizes of other groups are not known."""
     name = fact.name.removeprefix(PREFIX)
-    group = argument(fact, GROUP_PLACE[name] if name in GROUP_PLACE else -1, "group")
+    group = argument(fact, GROUP_PLACE.get(name, -1), "group")
     return group is None or group.key is run.keys.none
 
 

@@ -104,7 +104,8 @@ CALLS |= {name: CALLS[same] for name, same in _SAME.items()}
 # Signatures that are complete; those of others list what rules ask for.
 _CHECKPOINT = ("save", "load", "async_save")
 WHOLE = frozenset(f"torch.distributed.{name}" for name in (*_CALLS, *(f"checkpoint.{each}" for each in _CHECKPOINT)))
-# A method of any object: the calls whose result it is asked of.
+# A method that many objects have: the fact about the object, or the calls whose result it is asked of.
+OF_ROLES = {".register_comm_hook": "ddp"}
 OF_RESULTS = {
     ".wait": frozenset(f"torch.distributed.{name}" for name, text in _CALLS.items() if "async_op" in text)
     | {"torch.distributed.isend", "torch.distributed.irecv"}

@@ -435,3 +435,15 @@ def padded_tokens(names: Names) -> None:
         functional.cross_entropy(scores, ids[:, 1:].flatten(), ignore_index=pad).backward()
         optimizer.step()
     assert_close(names["trained"], reference)
+
+
+def background_saves(names: Names) -> None:
+    assert (Path(names["last"]) / ".metadata").exists()
+
+
+def local_of_mean(names: Names) -> None:
+    assert names["mean"] == 3.5
+
+
+def exchange_uneven_tokens(names: Names) -> None:
+    assert names["out"][:, 0].unique().tolist() == [0.0, 1.0]

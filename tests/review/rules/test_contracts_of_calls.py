@@ -252,7 +252,8 @@ def test_results_that_are_something_else() -> None:
 
 def test_what_new_processes_do_not_share() -> None:
     code = START + "def work(rank, results):\n    results.append(rank)\n"
-    code += 'if __name__ == "__main__":\n    results = MADE\n    mp.spawn(work, args=(results,), nprocs=2)\n    print(results)\n'
+    code += 'if __name__ == "__main__":\n    results = MADE\n'
+    code += "    mp.spawn(work, args=(results,), nprocs=2)\n    print(results)\n"
     assert lines(code.replace("MADE", "[]"), "DW466") == ["mp.spawn(work, args=(results,), nprocs=2)"]
     assert lines(code.replace("MADE", "mp.Manager().list()"), "DW466") == []
     started = START + "def work(rank):\n    pass\nmp.spawn(work, nprocs=2)\n"
@@ -267,7 +268,8 @@ def test_names_that_are_not_there() -> None:
     assert lines(saved + loads.replace("NAME", "model"), "DW467") == []
     assert lines(saved + loads.replace("NAME", "net").replace("'c'", "'other'"), "DW467") == []
     plan = START + "from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module\n"
-    plan += "class MLP(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.up = nn.Linear(4, 4)\n"
+    plan += "class MLP(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    plan += "        self.up = nn.Linear(4, 4)\n"
     plan += "plan = {'NAME': ColwiseParallel()}\nparallelize_module(MLP(), init_device_mesh('cpu', (world,)), plan)\n"
     assert lines(plan.replace("NAME", "down"), "DW467") == ["plan = {'down': ColwiseParallel()}"]
     assert lines(plan.replace("NAME", "up"), "DW467") == []
