@@ -31,7 +31,6 @@ WITHOUT_PATCH = {
     "distillation",
     "epoch_steps",
     "error_rate",
-    "exchange_uneven_tokens",
     "expert_gradients",
     "feature_statistics",
     "file_queue",

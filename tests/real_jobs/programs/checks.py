@@ -443,7 +443,3 @@ def background_saves(names: Names) -> None:
 
 def local_of_mean(names: Names) -> None:
     assert names["mean"] == 3.5
-
-
-def exchange_uneven_tokens(names: Names) -> None:
-    assert names["out"][:, 0].unique().tolist() == [0.0, 1.0]
