@@ -240,9 +240,9 @@ def _unmatched(fact: Noted, parameters: tuple[Parameter, ...], given: dict[str, 
     if method and lacking and _begins(method.key).startswith(OF_ADDRESS) and "?" not in _begins(method.key):
         words = " and ".join(f"`{word}`" for word in lacking)
         yield f"{name} needs {words}: an address without them, and the environment is not asked", None, None
-    pair = EXCLUSIVE.get(fact.name, ())
-    if len([word for word in pair if word in given and not _is_none(given[word])]) == 2:
-        yield f"{name} takes `{pair[0]}` or `{pair[1]}`, not both", None, None
+    exclusive = EXCLUSIVE.get(fact.name)
+    if exclusive and all(word in given and not _is_none(given[word]) for word in exclusive):
+        yield f"{name} takes `{exclusive[0]}` or `{exclusive[1]}`, not both", None, None
 
 
 def _begins(key: Key) -> str:
