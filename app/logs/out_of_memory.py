@@ -47,8 +47,19 @@ def _numbers(track: Track | None, event: TimelineEvent, rank_pids: set[str]) -> 
         what = f"{track.name} ran out of memory on GPU 0, of which it holds {gib_number(own)} of {gib_text(total)}"
         yield _finding("oom-on-first-gpu", what, event, track)
     unallocated = size.get("unallocated", 0)
-    if total and unallocated >= max(size.get("tried", 0), FRAGMENTED_SHARE * total):
-        what = f"{gib_text(unallocated)} were reserved but unallocated, {gib_text(size.get('tried', 0), 2)} requested"
+    reserved = size.get("allocated", 0) + unallocated
+    if total and reserved > OWN_SHARE * total:
+        what = f"the process itself had reserved {gib_number(reserved)} of the GPU's {gib_text(total)}"
+        yield _finding("oom-own-memory", what, event, track)
+    tried = size.get("tried", 0)
+    if "free" in size and "unallocated" in size and tried > size["free"] + unallocated:
+        what = (
+            f"{gib_text(tried, 2)} requested, more than the {gib_text(size['free'] + unallocated, 2)} that were free or "
+            "unallocated together"
+        )
+        yield _finding("oom-exceeds-free", what, event, track)
+    elif total and unallocated >= max(tried, FRAGMENTED_SHARE * total):
+        what = f"{gib_text(unallocated)} were reserved but unallocated, {gib_text(tried, 2)} requested"
         yield _finding("oom-fragmented", what, event, track)
     yield from _holders(track, event, size, rank_pids)
 

@@ -208,10 +208,11 @@ class TestPeersThatEnded:
 
 class TestOutOfMemory:
     def test_oom_on_one_rank(self):
-        assert set(found(of(steps(0, 1, 2) + oom(1)))) == {"oom-on-one-rank"}
+        assert set(found(of(steps(0, 1, 2) + oom(1)))) == {"oom-on-one-rank", "oom-own-memory", "oom-exceeds-free"}
 
     def test_oom_on_all_ranks(self):
-        assert set(found(of(oom(0) + oom(1)))) == {"oom-on-all-ranks", "all-ranks-failed-alike"}
+        seen = set(found(of(oom(0) + oom(1))))
+        assert seen == {"oom-on-all-ranks", "all-ranks-failed-alike", "oom-own-memory", "oom-exceeds-free"}
 
     def test_oom_on_first_gpu(self):
         crowded = {"gpu": "0", "own": "9.00 GiB", "allocated": "8.00 GiB"}
@@ -224,12 +225,19 @@ class TestOutOfMemory:
             found(
                 of(OOM.format(gpu=0, free="1 GiB", others="", own="77 GiB", allocated="50 GiB", unallocated="26 GiB"))
             )
-        ) == {"oom-fragmented"}
+        ) == {"oom-fragmented", "oom-own-memory"}
+
+    @pytest.mark.parametrize(
+        ("free", "unallocated", "exceeds"), [("0.50 GiB", "1.40 GiB", True), ("0.50 GiB", "1.60 GiB", False)]
+    )
+    def test_request_larger_than_all_free_memory_is_no_fragmentation(self, free: str, unallocated: str, exceeds: bool):
+        message = OOM.format(gpu=0, free=free, others="", own="78 GiB", allocated="76 GiB", unallocated=unallocated)
+        assert ("oom-exceeds-free" in found(of(message))) == exceeds
 
     def test_oom_held_by_others(self):
         others = "Process 81 has 60.00 GiB memory in use. Process 82 has 2.00 GiB memory in use. "
         text = oom(0, gpu="0", others=others, own="15.00 GiB", allocated="14 GiB")
-        assert set(found(of(text))) == {"oom-held-by-others"}
+        assert set(found(of(text))) == {"oom-held-by-others", "oom-exceeds-free"}
 
     @pytest.mark.parametrize(
         ("holders", "pids", "expected"),
@@ -276,7 +284,7 @@ class TestOutOfMemory:
             "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 15.78 GiB total capacity; 5.00 GiB "
             "already allocated; 1.00 GiB free; 13.90 GiB reserved in total by PyTorch)"
         )
-        assert set(found(of(text))) == {"oom-fragmented"}
+        assert set(found(of(text))) == {"oom-fragmented", "oom-own-memory"}
 
 
 class TestOtherFindings:
