@@ -63,6 +63,7 @@ def _print_all(migration: Migration, applied: AppliedFix | None) -> None:
     if migration.refusals:
         return
     if applied:
+        print_line(outcome_line(migration))
         print_line(written_line(migration, applied))
     elif changes_script(migration):
         print_line(f"--fix writes it, ddpwizard undo reverts it; {outcome_line(migration)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..review.migrations.engine import migrate
+from ..review.migrations.resume import STEPS_BETWEEN
 from ..review.migrations.targets import TARGETS
 from ..review.migrations.types import Migration, Note
 from ..system.paths import relative_to_cwd
@@ -15,6 +16,9 @@ from .records import AppliedFix
 from .types import FilePatch, Fix
 
 OPTION = " --to "
+STARTS_RANKS = ("init_process_group", "init_device_mesh", "fully_shard")
+# torchrun's own store outlives a restart with the addresses of the ranks before it (pytorch#135712).
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 
 def split_target(typed: str) -> tuple[str, str]:
@@ -59,14 +63,23 @@ def outcome_line(migration: Migration) -> str:
         return f"{path}: not migrated to {migration.target}, nothing changes"
     if not changes_script(migration):
         return f"{path}: nothing to change for {migration.target}"
-    if migration.target == "resume":
-        return "try it: start the script as before, end it when it has saved, and start it again"
+    if migration.target != "resume":
+        return f"try it with: {_torchrun_line(migration)}"
+    saves = f"it saves every {STEPS_BETWEEN} optimizer steps (every= in the script)"
+    if not any(name in migration.before for name in STARTS_RANKS):
+        return f"{saves}; try it: start the script as before, end it when it has saved, and start it again"
+    line = _torchrun_line(migration, "--max-restarts=3 ")
+    return f"{saves}; try it: end a rank when it has saved, under: {OWN_STORE} {line}"
+
+
+def _torchrun_line(migration: Migration, options: str = "") -> str:
+    """Return the command that starts the script on two ranks, and the directory where it starts if that is another."""
     module, directory = _as_module(migration)
+    start = f"torchrun --standalone --nproc-per-node=2 {options}"
     if not module:
-        return f"try it with: torchrun --standalone --nproc-per-node=2 {shlex.quote(path)}"
-    above = relative_to_cwd(str(directory))
-    place = f", in {above}" if directory != Path.cwd() else ""
-    return f"try it with: torchrun --standalone --nproc-per-node=2 -m {module}{place}"
+        return start + shlex.quote(relative_to_cwd(migration.path))
+    place = f", in {relative_to_cwd(str(directory))}" if directory != Path.cwd() else ""
+    return f"{start}-m {module}{place}"
 
 
 def _as_module(migration: Migration) -> tuple[str, Path]:

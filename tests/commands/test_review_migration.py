@@ -78,3 +78,13 @@ def test_one_script_is_migrated_at_a_time(script: Path):
     assert "--to migrates one script" in refused(ddpwizard("review", "--to", "ddp", ".", cwd=script.parent), 2)
     with_format = ddpwizard("review", "--to", "ddp", "train.py", "--format", "sarif", cwd=script.parent)
     assert "--format does not go with --to" in refused(with_format, 2)
+
+
+def test_resume_prints_how_often_it_saves_and_how_torchrun_continues(script: Path):
+    first = ddpwizard("review", "--to", "resume", "train.py", cwd=script.parent)
+    assert "every 100 optimizer steps" in first.stdout and "start the script as before" in first.stdout
+    ddpwizard("review", "--to", "ddp", "train.py", "--fix", cwd=script.parent)
+    done = ddpwizard("review", "--to", "resume", "train.py", "--fix", cwd=script.parent)
+    assert "migrated train.py to resume" in done.stdout
+    command = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc-per-node=2 --max-restarts=3 train.py"
+    assert command in done.stdout
