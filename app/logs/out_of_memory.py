@@ -53,10 +53,8 @@ def _numbers(track: Track | None, event: TimelineEvent, rank_pids: set[str]) -> 
         yield _finding("oom-own-memory", what, event, track)
     tried = size.get("tried", 0)
     if "free" in size and "unallocated" in size and tried > size["free"] + unallocated:
-        what = (
-            f"{gib_text(tried, 2)} requested, more than the {gib_text(size['free'] + unallocated, 2)} that were free or "
-            "unallocated together"
-        )
+        room = gib_text(size["free"] + unallocated, 2)
+        what = f"{gib_text(tried, 2)} requested, more than the {room} that were free or unallocated together"
         yield _finding("oom-exceeds-free", what, event, track)
     elif total and unallocated >= max(tried, FRAGMENTED_SHARE * total):
         what = f"{gib_text(unallocated)} were reserved but unallocated, {gib_text(tried, 2)} requested"

@@ -1,12 +1,10 @@
-"""The directory that the job files of a strategy are written to, and the script that they start."""
+"""The directory that the job files of a strategy are written to."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UserError
-from ..launchers.recognise import parse_python
-from ..triage.types import JobReport
 from . import summary
 from .script_changes import split_changes
 from .types import PlanRow
@@ -16,7 +14,6 @@ SCRIPT = "train.py"
 FILES_WITHOUT = (
     "leave the option out to get files, and add it to the script: torchao's convert_to_float8_training, TRL's DPO"
 )
-ENDED = ("dead", "missing", "zombie")  # states of the ranks of a job that is over
 
 
 def unwritable_error(row: PlanRow) -> UserError | None:
@@ -31,22 +28,6 @@ def unwritable_error(row: PlanRow) -> UserError | None:
         return None
     why = f"{row.candidate.full_name} does not fit ({summary.shortage_text(row)}): nothing is written"
     return UserError(why, "take a strategy that fits; enter on this one in the table shows what would make it fit")
-
-
-def script_of_running_job(reports: Iterable[JobReport], directory: Path) -> str:
-    """Return the script of a job that runs from a directory, relative to it, or ``train.py`` if none does."""
-    for report in reports:
-        job = report.job
-        lives = any(row.state not in ENDED for row in report.ranks)
-        if not lives or Path(job.launcher_cwd).absolute() != directory:
-            continue
-        command = next((found for process in job.processes if (found := parse_python(process.command))), None)
-        script = next((word for word in command.script_words if word.endswith(".py")), "") if command else ""
-        if script:
-            path = directory / script
-            return str(path.relative_to(directory) if path.is_relative_to(directory) else path)
-        break
-    return SCRIPT
 
 
 def free_directory(parent: Path) -> str:

@@ -141,8 +141,7 @@ def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], li
     if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
         return
-    script = job_directory.script_of_running_job(state.reports or [], Path.cwd())
-    _write_into(state, prompt, row, script, Path(job_directory.free_directory(Path.cwd())), links)
+    _write_into(state, prompt, row, job_directory.SCRIPT, Path(job_directory.free_directory(Path.cwd())), links)
 
 
 def _choice(prompt: Prompt, count: int) -> str:
@@ -170,7 +169,7 @@ def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links | None
     if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
         return
-    script = _asked(prompt, "Script", job_directory.script_of_running_job(state.reports or [], Path.cwd()), str)
+    script = _asked(prompt, "Script", job_directory.SCRIPT, str)
     directory = _asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str)
     _write_into(state, prompt, row, script, Path(directory), links)
 

@@ -73,8 +73,7 @@ class PlanWriteScreen(WizardScreen):
             yield Static(safe_content("into", "$muted"))
             yield LineInput(value=job_directory.free_directory(Path.cwd()), id="directory", moves="#files")
             yield Static(safe_content("script", "$muted"))
-            script = job_directory.script_of_running_job(self.state.reports or [], Path.cwd())
-            yield LineInput(value=script, id="script", moves="#files")
+            yield LineInput(value=job_directory.SCRIPT, id="script", moves="#files")
         yield Choices(numbered=False, verb="show", id="files")
         yield Static(id="preview")
 

@@ -21,7 +21,7 @@ from ddpwizard.screens.planner.form import ChoiceField, PlanForm
 from ddpwizard.screens.planner.screen import PlanScreen
 from ddpwizard.screens.planner.table import StrategyTable
 from ddpwizard.screens.widgets.choices import Choices
-from helpers.recorded_state import RecordedState, report
+from helpers.recorded_state import RecordedState
 from helpers.recorded_state import snapshot as recorded
 from helpers.screen_pilot import check, frame, rows, shows, until, walk
 from textual import events
@@ -533,17 +533,6 @@ async def test_nothing_is_written_for_a_strategy_that_does_not_fit(here: Path) -
         await pilot.press("escape")
         await shows(pilot, "Fits: ")
     assert files_in(here) == []
-
-
-@walk
-async def test_script_is_that_of_the_running_job(here: Path) -> None:
-    async with WizardApp(RecordedState([report(here)])).run_test(size=SIZE) as pilot:
-        await shows(pilot, "looks hung")
-        await pilot.press("7")
-        await shows(pilot, "ZeRO-3")
-        await pilot.press("w")
-        await shows(pilot, "launch.sh")
-        assert pilot.app.screen.query_one("#script", Input).value == "train.py"
 
 
 @pytest.mark.parametrize("size", SIZES)
