@@ -37,6 +37,7 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
             _joined,
             _signals,
             out_of_memory_findings,
+            _not_finite,
             _hosts,
             _versions,
         ):
@@ -91,6 +92,16 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
         lost = [event for event in every if event.id != "mark:joined"]
         if lost:
             yield make_finding("only-consequences", f"only consequences of another failure: {lost[0].text}", lost[0])
+
+
+def _not_finite(attempt: Attempt) -> Iterator[Evidence]:
+    """Find the first printed loss, or norm of the gradients, that is no number."""
+    printed = [(track, event) for track, event in all_events(attempt) if event.id == "mark:not-finite"]
+    if not printed:
+        return
+    track, event = min(printed, key=lambda each: each[1].place)
+    who = f"{track.name} prints first" if track and len(attempt.tracks) > 1 else "the log has"
+    yield make_finding("not-finite", f"{who} that {event.values['what']} is NaN: {event.text}", event, track)
 
 
 def _peers_ended_first(attempt: Attempt) -> Iterator[Evidence]:

@@ -33,6 +33,9 @@ class Pattern(msgspec.Struct, frozen=True):
 # The command line of a rank as Python prints a list of words; the first that ends in .py is the script.
 COMMAND_WORDS = r"\['[^\]\n]{0,400}?[ ]'(?P<script>[^'\n]{1,400}\.py)'[^\]\n]{0,2000}\]"
 
+# A printed loss or norm of the gradients; an infinite norm alone is usual under a gradient scaler.
+NOT_FINITE = r"(?P<what>\b(?:[A-Za-z]\w{0,19}[_/])?(?:loss|grad_?norm))['\"]? ?[:=]? ?(?:tensor\()?(?:nan|NaN)\b"
+
 MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ("oom", "out of memory. Tried to allocate", r"out of memory\. Tried to allocate [^\n]{0,900}", "error"),
     (
@@ -82,6 +85,8 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ("exit", "Killed", r"(?:^|[\s:])(?P<how>Killed)(?:\s{2,}\S|\s*$)", "exit"),
     ("exit", "Segmentation fault", r"\b(?P<how>Segmentation) fault", "exit"),
     ("exit", "Bus error", r"\b(?P<how>Bus) error", "exit"),
+    ("not-finite", "nan", NOT_FINITE, "note"),
+    ("not-finite", "NaN", NOT_FINITE, "note"),
     ("script", " FAILED", r"(?m)^(?P<script>[^\s][^\n]{0,400}\.py) FAILED[ \t]*$", "note"),
     ("script", " exits with return code", rf"{COMMAND_WORDS} exits with return code", "note"),
     ("script", "CalledProcessError: Command", rf"CalledProcessError: Command '{COMMAND_WORDS}'", "note"),

@@ -288,6 +288,22 @@ class TestOutOfMemory:
 
 
 class TestOtherFindings:
+    def test_loss_that_is_nan_names_the_first_rank(self):
+        lines = [f"[rank{rank}] step 7 loss 2.1 grad_norm inf\n" for rank in (0, 1)]
+        lines += ["[rank1] step 8 loss nan grad_norm inf\n", "[rank0] step 9 loss nan\n"]
+        (evidence,) = [each for each in of("".join(lines)).evidence if each.id == "log.not-finite"]
+        assert evidence.rank == 1 and "rank 1 prints first that loss is NaN" in evidence.what
+
+    @pytest.mark.parametrize(
+        "line", ["{'loss': nan, 'epoch': 0.1}", "train/loss: NaN", "grad_norm=nan", "loss = tensor(nan)"]
+    )
+    def test_printed_forms_of_nan(self, line: str):
+        assert "not-finite" in found(of(f"{line}\n"))
+
+    @pytest.mark.parametrize("line", ["loss of nanoGPT 2.1", "step 3 grad_norm inf", "dropped nan rows, loss 2.0"])
+    def test_other_words_are_no_nan(self, line: str):
+        assert "not-finite" not in found(of(f"{line}\n"))
+
     def test_crash_by_signal(self):
         seen = found(of(SUMMARY.format(rank=1, code=-11, why="x")))
         assert set(seen) == {"crashed-by-signal", "failed-on-first-node"}
