@@ -52,8 +52,9 @@ def _who_failed(found: FirstError) -> str:
     if len(found.tracks) > 1:
         who = "Both ranks" if len(found.tracks) == 2 else f"All {len(found.tracks)} ranks"
         return f"{who} failed with the same error"
-    name = found.tracks[0].name
-    return f"{name[:1].upper()}{name[1:]} failed{' first' if found.before_others else ''}"
+    track = found.tracks[0]
+    name = track.name.replace("rank", "Rank", 1) if track.rank is not None else track.name  # a host keeps its name
+    return f"{name} failed{' first' if found.before_others else ''}"
 
 
 def _short_location(event: TimelineEvent) -> str:

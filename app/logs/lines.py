@@ -43,7 +43,7 @@ LOOSE = {
     "node": re.compile(r"(?P<node>(?=[^:\s]{0,63}[\d.])[a-z][\w.-]{0,63}|\d{1,3}(?:\.\d{1,3}){3}): ?"),
     "container": re.compile(r"(?P<container>[\w.-]{1,64}) +\| ?"),
 }
-NOT_HOSTS = re.compile(r"(?:python|cuda|step|epoch|iter|gpu|line|bash|sh)[\d.:]*|[\w.-]*\.(?:py|sh|cc|cpp|h)")
+NOT_HOSTS = re.compile(r"(?:python|cuda|step|epoch|iter|gpu|line|bash|sh)[\d.:]*|[\w.-]*\.(?:py|sh|cc|cpp|h|[A-Z]\w*)")
 INSIDE = re.compile(r"(?<=.)\[(?:rank|default)\d{1,6}\]:")
 PROGRESS = re.compile(r"\d{1,3}%|\bit/s|\bs/it")
 DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
@@ -106,8 +106,10 @@ def parse_prefix(piece: str, style: PrefixStyle, default: Speaker) -> LogPiece:
         found = _prefix(piece, at) or (_loose_prefix(piece, at, style) if style.loose else None)
         if found is None or found.end() == at:
             break
-        at = found.end()
         kind = found.lastgroup or ""
+        if host and kind in ("node", "container"):
+            break  # a name behind that of the host: of an exception, a module
+        at = found.end()
         if kind == "own" and rank is not None:
             continue  # the rank within a process group
         if kind in RANK_GROUPS:

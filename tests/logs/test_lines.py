@@ -96,3 +96,12 @@ def test_progress_bar_keeps_its_last_state_and_other_text():
 def test_any_line_can_be_split(raw: str):
     style = PrefixStyle({"task", "node", "container"})
     assert sum(len(line.text) for line in split_line(raw, style, UNKNOWN_SPEAKER)) <= len(raw)
+
+
+def test_name_of_an_exception_behind_that_of_the_host_is_no_host():
+    style = PrefixStyle({"node"})
+    line = "gpu-a18: torch.distributed.DistNetworkError: The client socket has timed out"
+    (piece,) = split_line(line, style, Speaker())
+    assert piece.speaker.host == "gpu-a18" and piece.text.startswith("torch.distributed.")
+    (alone,) = split_line("torch.distributed.DistNetworkError: x", style, Speaker())
+    assert not alone.speaker.host
