@@ -32,19 +32,23 @@ OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
 LEAST_AMONG_OUTPUT = 3  # words of a line of a person in a paragraph with lines of programs
 LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
-# An exception at the start of a line.
-ERROR = re.compile(r"\s*(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)(?::|$)")
+# An exception at the start of a line; that of an aborted C++ program.
+ERROR = re.compile(
+    r"\s*(?:(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)(?::|$)|what\(\):)"
+)
 # A line that begins as programs write it: a level, the place in a source file, a frame of C++, a border
-# or a row of a table, a prompt.
+# or a row of a table, a prompt; a line of numbers without a word.
 MACHINE = re.compile(
     r"""\s*(?:
       (?:\S{1,80}[ ]){0,2}(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL|FATAL)\b[\s:|\]-]
     | \S{1,200}\.(?:py|cc|cpp|cu|cuh|h|c):\d{1,6}
     | frame[ ]\#\d | Exception[ ]raised[ ]from | Traceback[ ]\(most[ ]recent | During[ ]handling[ ]of
+    | terminate[ ]called[ ]after[ ]throwing[ ]
     | [|+](?:[ =|+-]|$) | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
     | [*]{3,}[^*\n]{0,200}[*]{3,}\s*$ | [*]{5,}\s*$ | (?:warnings\.)?warn\( | NCCL[ ]version[ ]\S{1,40}\s*$
     | \[[WEIF][ ]\S{1,80}:\d{1,6}\]
     | usage:[ ]\S{1,200}[ ]\[
+    | (?=\D{0,40}\d)[\d\W_]{1,400}$
     )""",
     re.VERBOSE,
 )

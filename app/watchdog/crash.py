@@ -65,10 +65,9 @@ def _signal(first: EndedRank) -> list[LogInput]:
     if not first.killed_by:
         return []
     name = first.reason.rpartition(" ")[2]
-    text = (
-        f"exitcode  : -{first.killed_by} (pid: {first.record.pid})\nSignal {first.killed_by} ({name}) received by PID"
-    )
-    return [source_of_text(f"{text} {first.record.pid}\n", f"exit status of {first.name}")]
+    number, pid = first.killed_by, first.record.pid
+    text = f"exitcode  : -{number} (pid: {pid})\ntraceback : Signal {number} ({name}) received by PID {pid}\n"
+    return [source_of_text(text, f"exit status of {first.name}")]
 
 
 def _killed_for_memory(ended: Iterable[EndedRank]) -> list[Evidence]:

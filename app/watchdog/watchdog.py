@@ -24,6 +24,7 @@ from ..text.units import seconds_text
 from ..triage.sampling import worker_server
 from . import progress, signals
 from .ended_ranks import EndedRank, first_failed, rank_name
+from .error_copier import ErrorCopier
 from .exit_events import ExitWatcher
 
 TICK_S = 2.0
@@ -80,11 +81,13 @@ def run_watchdog(
     """
     taken = {number for number in signals.HANDLED if signal.getsignal(number) is not signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+    copier = ErrorCopier(private)
     try:
         job = _Job(command, _started(command, environ, before), private, options, diagnosis, write)
         write(_start_text(options))
-        return job.run(taken)
+        return job.run(taken, copier)
     finally:
+        copier.close()
         while signal.sigtimedwait(taken, 0):
             pass  # signals after the end have no receiver
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -143,7 +146,7 @@ class _Job:
         self.exits = ExitWatcher()
         self.asked_to_end = False
 
-    def run(self, taken: set[signal.Signals]) -> tuple[int, bool]:
+    def run(self, taken: set[signal.Signals], copier: ErrorCopier) -> tuple[int, bool]:
         next_tick = time.monotonic() + TICK_S
         while self.child.poll() is None:
             if received := signal.sigtimedwait(taken, NOTICE_S):
@@ -154,6 +157,7 @@ class _Job:
             if time.monotonic() >= next_tick and not self.ended_by_us:
                 self._safely(self._tick)
                 next_tick = time.monotonic() + TICK_S
+        copier.wait_for_output()
         if self.diagnosing:
             self._report(self.diagnosing.result())
         self.pool.shutdown()

@@ -339,6 +339,61 @@ class TestDeath:
             shutil.rmtree(private)
 
 
+class TestOutputOfCpp:
+    """Messages that C++ code prints to standard error."""
+
+    def test_the_message_of_an_abort_is_read_as_diagnose_reads_it(self, tmp_path: Path) -> None:
+        job = script("run_sizes.py", tmp_path)
+        report = tmp_path / "report.json"
+        with wizard("--report", str(report), "--", *torchrun(job, 2), cwd=tmp_path) as run:
+            assert run.code() == 1
+        shutil.rmtree(kept(run))
+        message = "op.preamble.length <= op.nbytes. 4000 vs 32"
+        passed_on = run.err.split("ddpwizard: rank 1")[0]
+        assert passed_on.count(message) == 1, run.err
+        (first, *_) = json.loads(report.read_text())["causes"]
+        assert message in first["because"][0]["what"]
+        (read, *_) = json.loads(ddpwizard("diagnose", "-", "--json", "--no-probe", stdin=passed_on).stdout)["causes"]
+        assert first["id"] == read["id"] == "collective-desync"
+        assert abs(first["confidence"] - read["confidence"]) < 0.05
+
+    def test_a_rank_at_a_terminal_keeps_it_and_its_size(self, tmp_path: Path) -> None:
+        job = tmp_path / "job.py"
+        job.write_text(
+            "import os, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "os.write(2, b'%d %s columns\\n' % (os.isatty(2), str(os.get_terminal_size(2).columns).encode()))\n"
+            "print('a line of print', flush=True)\n"
+            "os.abort()\n"
+        )
+        with Terminal([sys.executable, "-m", "ddpwizard", "run", "--", *torchrun(job, 1)], cwd=tmp_path) as terminal:
+            terminal.wait_for("output and records of the ranks: ")
+            assert terminal.process.wait(120) == 1
+            private = Path(re.search(r"/tmp/ddpw-\w+", terminal.output.decode())[0])  # type: ignore[index]
+        assert b"1 80 columns\r\n" in terminal.output
+        copy = "".join(path.read_text() for path in private.glob("*.log"))
+        assert re.search(r"\d 1 80 columns\n", copy) and "a line of print" in copy
+        shutil.rmtree(private)
+
+    def test_the_job_outlives_the_watchdog(self, tmp_path: Path) -> None:
+        job = tmp_path / "job.py"
+        job.write_text(
+            "import os, time, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "print('ready', flush=True)\n"
+            "while not os.path.exists('go'): time.sleep(0.05)\n"
+            "os.write(2, b'x' * 200_000 + b'\\n')\n"
+            "open('done', 'w').close()\n"
+        )
+        with wizard("--", *torchrun(job, 1), cwd=tmp_path) as run:
+            wait_for(lambda: b"ready" in run.out, "the rank is there")
+            run.process.kill()
+            run.process.wait()
+            (tmp_path / "go").touch()
+            wait_for((tmp_path / "done").exists, "the rank ends normally")
+            wait_for(lambda: "x" * 200_000 in run.err, "its output arrives")
+
+
 class TestErrorBeforeTorch:
     """An error that ends the ranks, or the launcher, before torch.distributed is imported."""
 

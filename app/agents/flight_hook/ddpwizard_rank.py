@@ -8,27 +8,32 @@ record that identifies the rank. Everything goes into the run's private director
 import atexit
 import ctypes
 import faulthandler
+import fcntl
 import functools
 import json
 import os
 import signal
+import socket
 import sys
+import termios
 import threading
 import time
 import traceback
+
+from ddpwizard_output import OutputCopy
 
 FOLDER = os.environ["DDPWIZARD_FLIGHT_DIR"]
 KEPT = ("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "GLOO_", "SLURM_", "OMPI_", "PMI")
 KEPT += ("CUDA_VISIBLE", "OMP_NUM", "ACCELERATE", "DDPWIZARD_")
 SECRET = ("JWT", "TOKEN", "KEY", "SECRET", "PASSWORD")
-LOG_LIMIT_BYTES = 8 * 1024 * 1024  # then a new copy begins; one older part is kept
 ERROR_LIMIT = 16384  # of the message of the error that ends a rank
 LINE_LIMIT = 4096  # of a line without an end so far
 PARTS_LIMIT = 64  # of such a line, until they are joined and cut
+COPIER_LIMIT_S = 5.0  # for the answer of the process that copies standard error
 SHOWN_AS = "<ddpwizard run>"  # the file of our frames in a stack, to tell them from the user's code
 
 note = {}
-log_file = []  # descriptor, pid and inode of the copy of the output
+output = OutputCopy(FOLDER)
 started = []  # pids in which everything was started; a forked child has none of it
 
 
@@ -157,10 +162,46 @@ def dump_stacks_on_signal():
 
 @log_errors
 def copy_output():
-    """Copy the output of print and logging, with the time, in addition to its normal destination."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            copy_stream(stream)
+    """Copy the output of print and logging, with the time, in addition to its normal destination.
+
+    Of standard error also what C++ writes, if the run's copier takes it.
+    """
+    if sys.stdout is not None:
+        copy_stream(sys.stdout)
+    if sys.stderr is not None and not (redirect_errors() and sys.stderr.fileno() == 2):
+        copy_stream(sys.stderr)
+
+
+@log_errors
+def redirect_errors():
+    """Let the run's copier, if there is one, pass on what is written to descriptor 2. Return whether it does."""
+    place = os.path.join(FOLDER, "errors.sock")
+    if not os.path.exists(place):
+        return False
+    original = os.dup(2)
+    with socket.socket(socket.AF_UNIX) as copier:
+        copier.settimeout(COPIER_LIMIT_S)
+        copier.connect(place)
+        source, ours = open_terminal(original) if os.isatty(original) else os.pipe()
+        socket.send_fds(copier, [b"%d" % os.getpid()], [source, original])
+        taken = copier.recv(1)
+    if taken:
+        sys.stderr.flush()
+        os.dup2(ours, 2)
+    for descriptor in (original, source, ours):
+        os.close(descriptor)
+    return bool(taken)
+
+
+def open_terminal(original):
+    """Return both ends of a pseudo-terminal of this size that changes nothing of what is written."""
+    source, ours = os.openpty()
+    attributes = termios.tcgetattr(ours)
+    attributes[1] &= ~termios.OPOST
+    attributes[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
+    termios.tcsetattr(ours, termios.TCSANOW, attributes)
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(original, termios.TIOCGWINSZ, bytes(8)))
+    return source, ours
 
 
 def copy_stream(stream):
@@ -186,39 +227,7 @@ def copy_stream(stream):
 
 @log_errors
 def append_to_log(text):
-    now = time.time()
-    head = "%s.%03d " % (clock_text(int(now)), now % 1 * 1000)
-    lines = head + text.replace("\n", "\n" + head) + "\n"
-    file, size = open_log()
-    os.write(file, lines.encode(errors="backslashreplace"))
-    if size > LOG_LIMIT_BYTES:
-        name = file_path(".log")
-        os.replace(name, name + ".1")
-        log_file.clear()
-        os.close(file)
-
-
-def open_log():
-    """Return the open file of the copy and its size.
-
-    A forked child has its own file; the job may have closed ours and reused its number.
-    """
-    file, pid, inode = log_file or (-1, 0, 0)
-    try:
-        status = os.fstat(file)
-        if pid == os.getpid() and status.st_ino == inode:
-            return file, status.st_size
-    except OSError:
-        pass
-    file = os.open(file_path(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    status = os.fstat(file)
-    log_file[:] = [file, os.getpid(), status.st_ino]
-    return file, status.st_size
-
-
-@functools.lru_cache(maxsize=1)
-def clock_text(second):
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
+    output.append(text)
 
 
 @log_errors
