@@ -13,10 +13,17 @@ from ..types import RankRecord
 from .collectives_by_seq import CollectiveTable
 from .findings import OTHERS_FINISHED, OTHERS_FINISHED_PLURAL, FindingBuilder
 from .mismatches import find_mismatches
-from .types import Finding, RecorderVerdict
+from .types import Finding, FindingKind, RecorderVerdict
 from .wait_graph import pending_calls, wait_edges, wait_roots
 
 MOST_FINDINGS = 20
+NO_CALL_YET = ": they have made no call yet"
+# What ranks that others wait for have not done, by the kind of finding: verb and rest of a sentence.
+ABSENT: dict[FindingKind, tuple[str, str]] = {
+    "missing": ("have", "not entered it."),
+    "first_call": ("have", "not entered it: they have made no call yet."),
+    "silent": ("have", "left no record and may never have entered it."),
+}
 ALONE = (OTHERS_FINISHED, OTHERS_FINISHED_PLURAL)
 
 
@@ -55,12 +62,11 @@ def _merge_findings(findings: list[Finding]) -> list[Finding]:
             waiting = [side for side in known.sides if side.collective]
             absent = [side for side in (*known.sides, *each.sides) if not side.collective]
             entered = sorted({rank for side in waiting for rank in side.ranks})
-            words = (
-                f"{named(entered, 'wait')} in {known.collective} (number {known.seq} of {known.group}). "
-                f"{named(culprits, 'have')} not entered it."
-                + (OTHERS_FINISHED_PLURAL if known.words.endswith(ALONE) and each.words.endswith(ALONE) else "")
-                if known.kind == "missing"
-                else f"{known.words} {each.words}"
-            )
+            words = f"{known.words} {each.words}"
+            if known.kind in ABSENT:
+                words = f"{named(entered, 'wait')} in {known.collective} (number {known.seq} of {known.group}). "
+                words += f"{named(culprits, ABSENT[known.kind][0])} {ABSENT[known.kind][1]}"
+                if known.words.endswith(ALONE) and each.words.endswith(ALONE):
+                    words += OTHERS_FINISHED_PLURAL
             merged[key] = msgspec.structs.replace(known, culprits=culprits, sides=waiting + absent, words=words)
     return list(merged.values())

@@ -109,6 +109,18 @@ class CollectiveTable:
         record = self.records[rank]
         return record.calls[record.call[entry]]
 
+    def call_at(self, rank: int, key: GroupKey, seq: int) -> Call | None:
+        """Return the collective of a rank with this sequence number, or None."""
+        rank_calls = self.calls_by_rank[key].get(rank)
+        at = rank_calls.entry(seq) if rank_calls else None
+        return None if at is None else self.call(rank, at)
+
+    def shapes_before(self, rank: int, key: GroupKey, seq: int, where: str) -> set[tuple[tuple[int, ...], ...]]:
+        """Return the shapes of the tensors of a rank's earlier calls at a line."""
+        rank_calls = self.calls_by_rank[key][rank]
+        calls = (self.call(rank, at) for at in rank_calls.entries[: bisect_left(rank_calls.seqs, seq)])
+        return {tuple(map(tuple, call.inputs or call.outputs)) for call in calls if call.where == where}
+
     def last_entered_seq(self, rank: int, key: GroupKey) -> int:
         """Return the last collective of the group that the rank is known to have entered, or -1."""
         rank_calls = self.calls_by_rank[key].get(rank)

@@ -8,7 +8,7 @@ import msgspec
 from ..phrases import ranks_phrase as named
 from .collectives_by_seq import CollectiveTable, GroupKey, call_signature
 from .mismatches import Mismatch
-from .types import Finding, MismatchSide
+from .types import Finding, FindingKind, MismatchSide
 from .wait_graph import PendingCalls, WaitEdge, stuck_call
 from .waiting_calls import WaitingCalls
 
@@ -85,11 +85,17 @@ class FindingBuilder:
             words += f"{who} called {elsewhere.collective} in another group, {group}."
             absent = self.calls.side_of_entry([rank], other)
         else:
-            words = f"{named(entered, 'wait')} in {collective}. {who} has not entered it."
+            words = f"{named(entered, 'wait')} in {collective}. {who} has not entered it"
+            words += "." if self.table.records[rank].call else ": it has made no call yet."
             absent = self.calls.last_side(rank)
             words += self._own_wait_sentence(rank)
+        kind: FindingKind = "missing"
+        if silent or other is not None:
+            kind = "silent" if silent else "wrong_group"
+        elif not self.table.records[rank].call:
+            kind = "first_call"
         return Finding(
-            kind="silent" if silent else "wrong_group" if other is not None else "missing",
+            kind=kind,
             group=self.table.title(wait.group),
             group_name=wait.group[0],
             seq=wait.seq,
@@ -209,6 +215,8 @@ class FindingBuilder:
         title = self.table.title(each.group)
         parts = [self._call_phrase(party, each) for party in each.parties]
         words = f"Collective {each.seq} of {title}: {'; '.join(parts)}."
+        if each.kind == "batch":
+            words += " All earlier calls there had one size."
         if each.skipped:
             change = "left out one call" if each.skipped > 0 else "made one call more"
             words += f" From there on the calls agree again: {named(each.culprits).lower()} {change}."
@@ -231,7 +239,7 @@ class FindingBuilder:
     def _call_phrase(self, party: list[int], each: Mismatch) -> str:
         side = self.calls.sides(party, each.group, each.seq)[0]
         text = f"{named(party, 'have').lower()} called {side.collective}"
-        if each.kind in ("size", "dtype"):
+        if each.kind in ("size", "batch", "dtype"):
             text += f" on {side.dtype} {'x'.join(map(str, side.sizes[0])) if side.sizes else ''}".rstrip()
         return f"{text} at {side.where.rpartition('/')[2]}" if side.where else text
 

@@ -65,8 +65,8 @@ def _first_mismatch(table: CollectiveTable, key: GroupKey, calls_by_rank: dict[i
     most = len(ordered[0][1])
     tied = len(ordered[1][1]) == most
     culprits = sorted(rank for at, (_, party) in enumerate(ordered) for rank in party if tied or at)
-    one, other = calls_by_rank[ordered[0][1][0]], calls_by_rank[ordered[1][1][0]]
-    kind, skipped = _classify(table, one, other, seq)
+    one, other = ordered[0][1][0], ordered[1][1][0]
+    kind, skipped = _classify(table, key, (one, other), seq)
     at_ns = [
         table.records[rank].created_ns[at]
         for rank in calls_by_rank
@@ -103,20 +103,39 @@ def _by_number(rank_calls: RankCalls) -> dict[int, int]:
     return dict(zip(reversed(rank_calls.seqs), reversed(rank_calls.signatures), strict=True))
 
 
-def _classify(table: CollectiveTable, one: RankCalls, other: RankCalls, seq: int) -> tuple[FindingKind, int]:
+def _classify(table: CollectiveTable, key: GroupKey, pair: tuple[int, int], seq: int) -> tuple[FindingKind, int]:
+    """Return the kind of a mismatch between two ranks, and ``skipped``.
+
+    Calls of one operation at two lines of the script are different calls, whatever their sizes are.
+    """
     names = list(table.signatures)
+    one, other = (table.calls_by_rank[key][rank] for rank in pair)
     usual, odd = _signatures_from(one, seq), _signatures_from(other, seq)
     (op, sizes, _), (odd_op, odd_sizes, _) = names[usual[0]], names[odd[0]]
+    lines = {call.where for rank in pair if (call := table.call_at(rank, key, seq))}
     for length in range(2, min(len(usual), len(odd), LOOK_AHEAD) + 1):
         if Counter(usual[:length]) == Counter(odd[:length]):
             return "order", 0
-    if op == odd_op:
-        return ("size" if sizes != odd_sizes else "dtype"), 0
+    if op == odd_op and len(lines) < 2:
+        if sizes == odd_sizes:
+            return "dtype", 0
+        return ("batch" if _is_smaller_batch(table, key, pair, seq) else "size"), 0
     for skipped, left, right in ((1, usual[1:], odd), (-1, usual, odd[1:])):
         length = min(len(left), len(right))
         if length > 1 and left[:length] == right[:length]:
             return "op", skipped
     return "op", 0
+
+
+def _is_smaller_batch(table: CollectiveTable, key: GroupKey, pair: tuple[int, int], seq: int) -> bool:
+    """Return whether one rank's rows are fewer or more than at this line before, where all calls had one shape."""
+    calls = [call for rank in pair if (call := table.call_at(rank, key, seq))]
+    shapes = [tuple(map(tuple, call.inputs or call.outputs)) for call in calls]
+    if len(calls) < 2 or not all(len(shape) == 1 and len(shape[0]) > 1 for shape in shapes):
+        return False
+    (one,), (other,) = shapes
+    before = [table.shapes_before(rank, key, seq, calls[0].where) for rank in pair]
+    return one[1:] == other[1:] and before[0] == before[1] and len(before[0]) == 1 and before[0] <= {*shapes}
 
 
 def _signatures_from(rank_calls: RankCalls, seq: int) -> list[int]:

@@ -17,6 +17,7 @@ CAUSES: dict[FindingKind, str | None] = {
     "op": "collective-desync",
     "order": "collective-desync",
     "size": "collective-desync",
+    "batch": "collective-desync",
     "dtype": "collective-desync",
     "wrong_group": "collective-desync",
     "extra": "rank-conditional-collective",
@@ -25,10 +26,12 @@ CAUSES: dict[FindingKind, str | None] = {
 }
 FINDINGS: dict[FindingKind, str] = {
     "missing": "job.recorder-rank-behind",
+    "first_call": "job.recorder-no-call-yet",
     "silent": "job.recorder-rank-silent",
     "op": "job.recorder-op-mismatch",
     "order": "job.recorder-order-mismatch",
     "size": "job.recorder-size-mismatch",
+    "batch": "job.recorder-batch-mismatch",
     "dtype": "job.recorder-dtype-mismatch",
     "wrong_group": "job.recorder-wrong-group",
     "p2p": "job.recorder-pairs-wait",

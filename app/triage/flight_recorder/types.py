@@ -8,10 +8,12 @@ from ..types import RankRecord
 
 FindingKind = Literal[
     "missing",  # ranks that have not entered a collective that the others of their group wait in
+    "first_call",  # the same, and they have made no call at all yet
     "silent",  # ranks that left no record and that others wait for
     "op",  # different operations under the same sequence number
     "order",  # the same operations in another order
     "size",  # the same operation on other sizes
+    "batch",  # the same, where only the first dimension differs from all earlier calls at this line
     "dtype",  # the same operation on another data type
     "wrong_group",  # the operation the others wait in, entered in another group
     "p2p",  # sends and receives that wait for each other

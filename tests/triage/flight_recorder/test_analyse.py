@@ -85,14 +85,51 @@ def test_call_that_only_one_rank_entered_is_extra() -> None:
     ],
 )
 def test_different_op_size_or_dtype_is_a_mismatch(odd: dict[str, Any], kind: str) -> None:
-    found = analysed(
-        world(4, {rank: [waiting(2, frames=HERE)] for rank in range(3)} | {3: [waiting(2, frames=THERE, **odd)]})
-    )
+    found = analysed(world(4, {rank: [waiting(2)] for rank in range(3)} | {3: [waiting(2, **odd)]}))
     (finding,) = first(found)
     assert (finding.kind, finding.culprits, finding.seq) == (kind, [3], 3)
-    assert [(side.ranks, side.where[-2:]) for side in finding.sides] == [([0, 1, 2], "24"), ([3], "48")]
+    assert [side.ranks for side in finding.sides] == [[0, 1, 2], [3]]
     tie = analysed(world(2, {0: [waiting(2)], 1: [waiting(2, **odd)]}))
     assert (first(tie)[0].kind, tie.culprits, tie.confidence < 0.5) == (kind, [0, 1], True)
+
+
+def test_one_operation_at_two_lines_is_two_calls() -> None:
+    usual = [waiting(2, frames=HERE), waiting(3, frames=HERE), waiting(4, frames=HERE)]
+    odd = [waiting(2, frames=THERE, sizes=[[1]]), waiting(3, frames=HERE), waiting(4, frames=HERE)]
+    found = analysed(world(4, dict.fromkeys(range(3), usual) | {3: odd}))
+    (finding,) = first(found)
+    assert (finding.kind, found.culprits) == ("op", [3])
+    assert [(side.ranks, side.where[-2:]) for side in finding.sides] == [([0, 1, 2], "24"), ([3], "48")]
+    assert "rank 3 made one call more" in finding.words
+    found = analysed(world(2, {0: [waiting(2, frames=HERE)], 1: [waiting(2, frames=THERE, sizes=[[1]])]}))
+    assert first(found)[0].kind == "op"
+
+
+@pytest.mark.parametrize(
+    ("before", "usual", "odd", "kind"),
+    [
+        ([[32, 10]], [[32, 10]], [[7, 10]], "batch"),
+        ([[32, 10]], [[32, 10]], [[32, 7]], "size"),
+        ([[20, 10]], [[32, 10]], [[7, 10]], "size"),  # it varies: data of any length
+        ([], [[32, 10]], [[7, 10]], "size"),
+    ],
+)
+def test_fewer_rows_than_in_all_earlier_calls_are_a_smaller_batch(
+    before: list[list[int]], usual: list[list[int]], odd: list[list[int]], kind: str
+) -> None:
+    def calls(last: list[list[int]]) -> list[dict[str, Any]]:
+        earlier = [entry(2, sizes=before, frames=THERE)] if before else []
+        return [*earlier, waiting(3 if before else 2, sizes=last, frames=THERE)]
+
+    found = analysed(world(3, {0: calls(usual), 1: calls(odd), 2: calls(usual)}))
+    assert (first(found)[0].kind, found.culprits) == (kind, [1])
+
+
+def test_ranks_that_have_made_no_call_yet_are_not_the_majority() -> None:
+    alone = {rank: dump([waiting(0)] if rank == 1 else [], {"0": range(4)}) for rank in range(4)}
+    found = analysed(alone)
+    assert (first(found)[0].kind, found.culprits) == ("first_call", [0, 2, 3])
+    assert "Ranks 0, 2, 3 have not entered it: they have made no call yet." in first(found)[0].words
 
 
 def test_equal_element_counts_are_not_a_mismatch() -> None:
