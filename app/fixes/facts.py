@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ...knowledge.schema import Cause
-from ..evidence import Evidence, rule_of_finding
+from ..evidence import Evidence, answer_id, rule_of_finding
 from ..jobs.script_path import script_of_job
 from ..jobs.types import Process
 from ..launchers.arguments import LauncherCommand, parse_launcher
@@ -46,6 +46,18 @@ LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
 PORT_OPTIONS = ("master-port", "main-process-port")
 EVIDENCE_VALUES = ("port", "host", "parameters", "holder_pid", "holder_size")
+# How a script is started on one node, by the answer to how it is launched.
+STARTS = {
+    "torchrun": ["torchrun", "--standalone", "--nproc-per-node=auto"],
+    "accelerate": ["accelerate", "launch"],
+    "deepspeed": ["deepspeed"],
+    "plain-python": ["python"],
+}
+NOT_BY_ONE_COMMAND = {
+    answer_id("how-many-nodes", "several"),
+    answer_id("how-launched", "scheduler"),
+    answer_id("how-launched", "by-hand"),
+}
 TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deepspeed": ["deepspeed"]}
 
 
@@ -126,18 +138,23 @@ class CaseFacts:
 
     @cached_property
     def command(self) -> str:
-        """The command line with which the job was started, as a person types it, or "" if a log does not show it.
-
-        Of a script alone, the usual one.
-        """
+        """The command line with which the job was started, as a person types it, or "" if nothing shows it."""
         if line := self._launch:
             options = [word for option in line.options for word in option.words]
             return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
         if python := parse_python(self._launch_words) if self._launch_words else None:
             return shlex.join(["python", *python.script_words])
-        if self.context.timeline or not self.context.script:
+        return "" if self.context.timeline or not self.context.script else self._usual_command
+
+    @property
+    def _usual_command(self) -> str:
+        """The command line that starts a script alone as the answers say, on one node, or "" if they name another way."""
+        answers = {item.id for item in self.context.evidence}
+        if answers & NOT_BY_ONE_COMMAND:
             return ""
-        return shlex.join(["torchrun", "--standalone", "--nproc-per-node=auto", *self.target])
+        usual = "plain-python" if any(self.calls(["spawn"])) else "torchrun"
+        start = next((words for id_, words in STARTS.items() if answer_id("how-launched", id_) in answers), STARTS[usual])
+        return shlex.join([*start, *self.target])
 
     @cached_property
     def command_elsewhere(self) -> str:

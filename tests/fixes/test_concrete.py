@@ -174,6 +174,25 @@ class TestRecipes:
         ]
         assert fix.again == "torchrun --nproc-per-node 2 train.py --lr 1"
 
+    @pytest.mark.parametrize(
+        ("answer", "code", "command"),
+        [
+            ("", "", "torchrun --standalone --nproc-per-node=auto train.py"),
+            ("how-many-nodes=one", "", "torchrun --standalone --nproc-per-node=auto train.py"),
+            ("how-many-nodes=several", "", ""),
+            ("how-launched=scheduler", "", ""),
+            ("how-launched=accelerate", "", "accelerate launch train.py"),
+            ("", "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n", "python train.py"),
+        ],
+    )
+    def test_a_script_alone_is_started_as_the_answers_say(
+        self, answer: str, code: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "train.py").write_text(code)
+        evidence = [Evidence(f"answer:{answer}", "answer", "your answer")] if answer else []
+        assert CaseFacts(FixContext(script=str(tmp_path / "train.py"), evidence=evidence)).command == command
+
     def test_a_rank_that_leaves_early_is_patched_by_the_rule_for_it(self, tmp_path: Path) -> None:
         path = tmp_path / "train.py"
         path.write_text(EARLY_RETURN)
