@@ -148,13 +148,13 @@ class CaseFacts:
 
     @property
     def _usual_command(self) -> str:
-        """The command line that starts a script alone as the answers say, on one node, or "" if they name another way."""
+        """The command line that starts a script alone on one node as the answers say, "" if they name another way."""
         answers = {item.id for item in self.context.evidence}
         if answers & NOT_BY_ONE_COMMAND:
             return ""
         usual = "plain-python" if any(self.calls(["spawn"])) else "torchrun"
-        start = next((words for id_, words in STARTS.items() if answer_id("how-launched", id_) in answers), STARTS[usual])
-        return shlex.join([*start, *self.target])
+        named = next((each for each in STARTS if answer_id("how-launched", each) in answers), usual)
+        return shlex.join([*STARTS[named], *self.target])
 
     @cached_property
     def command_elsewhere(self) -> str:

@@ -130,7 +130,8 @@ def test_what_a_person_has_ruled_out_is_not_prose(clause: str, thing: str) -> No
 
 def test_lines_of_numbers_and_of_an_aborted_program_are_not_prose() -> None:
     text = "Both ranks print the same loss.\n0.6931\n 12 | 34.5 %\n"
-    text += "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at pair.cc:1]\n"
+    text += "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    text += "  what():  [enforce fail at pair.cc:1]\n"
     assert prose_of(text, KNOWLEDGE).split("\n") == ["Both ranks print the same loss.", *[""] * 5]
     assert "enforce fail" in prose_of(text, KNOWLEDGE, errors=True)
 
