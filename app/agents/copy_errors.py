@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "flight_hook"))
-from ddpwizard_output import OutputCopy
+from ddpwizard_output import OutputCopy  # pyright: ignore[reportMissingImports]
 
 CHUNK_BYTES = 65536
 LINE_LIMIT = 4096  # of a line without an end so far

@@ -375,6 +375,24 @@ class TestOutputOfCpp:
         assert re.search(r"\d 1 80 columns\n", copy) and "a line of print" in copy
         shutil.rmtree(private)
 
+    def test_a_rank_started_by_a_rank_writes_more_than_a_pipe_holds(self, tmp_path: Path) -> None:
+        job = tmp_path / "job.py"
+        job.write_text(
+            "import os, subprocess, sys, torch.distributed as dist\n"
+            "if len(sys.argv) == 1:\n"
+            "    dist.init_process_group('gloo')\n"
+            "    child = subprocess.Popen([sys.executable, __file__, 'child'], stdout=subprocess.PIPE)\n"
+            "    child.stdout.readline()\n"
+            "    os.write(2, b'y' * 2_000_000 + b'\\n')\n"
+            "    sys.exit(child.wait())\n"
+            "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "os.write(1, b'ready\\n')\n"
+            "os.write(2, b'x' * 2_000_000 + b'\\n')\n"
+        )
+        with wizard("--", *torchrun(job, 1), cwd=tmp_path) as run:
+            assert run.code() == 0, run.err
+        assert (run.err.count("x"), run.err.count("y")) >= (2_000_000, 2_000_000)
+
     def test_the_job_outlives_the_watchdog(self, tmp_path: Path) -> None:
         job = tmp_path / "job.py"
         job.write_text(

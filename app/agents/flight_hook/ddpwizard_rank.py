@@ -29,6 +29,7 @@ SECRET = ("JWT", "TOKEN", "KEY", "SECRET", "PASSWORD")
 ERROR_LIMIT = 16384  # of the message of the error that ends a rank
 LINE_LIMIT = 4096  # of a line without an end so far
 PARTS_LIMIT = 64  # of such a line, until they are joined and cut
+COPIED = "DDPWIZARD_ERRORS_COPIED"  # set in a rank whose standard error is copied, and so in its children
 COPIER_LIMIT_S = 5.0  # for the answer of the process that copies standard error
 SHOWN_AS = "<ddpwizard run>"  # the file of our frames in a stack, to tell them from the user's code
 
@@ -174,9 +175,12 @@ def copy_output():
 
 @log_errors
 def redirect_errors():
-    """Let the run's copier, if there is one, pass on what is written to descriptor 2. Return whether it does."""
+    """Let the run's copier, if there is one, pass on what is written to descriptor 2. Return whether it does.
+
+    Not in a process started by a rank: the copier would write into a pipe that it has to read itself.
+    """
     place = os.path.join(FOLDER, "errors.sock")
-    if not os.path.exists(place):
+    if COPIED in os.environ or not os.path.exists(place):
         return False
     original = os.dup(2)
     with socket.socket(socket.AF_UNIX) as copier:
@@ -188,6 +192,7 @@ def redirect_errors():
     if taken:
         sys.stderr.flush()
         os.dup2(ours, 2)
+        os.environ[COPIED] = "1"
     for descriptor in (original, source, ours):
         os.close(descriptor)
     return bool(taken)
