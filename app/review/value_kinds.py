@@ -34,17 +34,16 @@ OF_FUNCTIONS = {
     "distribute_tensor": DISTRIBUTED,
 }
 OF_METHODS = {
-    "item": FLOAT,
-    "state_dict": MAPPING,
-    "parameters": GENERATOR,
-    "named_parameters": GENERATOR,
-    "tolist": LIST,
-    "numpy": ARRAY,
-    "buffer": TENSOR,
-    "join": TEXT,
-    "strip": TEXT,
-    "upper": TEXT,
-    "lower": TEXT,
+    "item": {NUMBER, FLOAT},
+    "state_dict": {MAPPING},
+    "parameters": {GENERATOR},
+    "named_parameters": {GENERATOR},
+    "tolist": {LIST},
+    "numpy": {ARRAY},
+    "buffer": {TENSOR},
+    "strip": {TEXT},
+    "upper": {TEXT},
+    "lower": {TEXT},
 }
 OF_LIBRARIES = {"time.time": FLOAT, "time.perf_counter": FLOAT, "os.path.join": TEXT, "os.getcwd": TEXT}
 OF_LIBRARIES |= {"torch.nn.utils.parameters_to_vector": TENSOR, "torch.stack": TENSOR, "torch.cat": TENSOR}
@@ -148,7 +147,7 @@ class Kinds:
         if (owner := self.script.names.class_of(call)) is not None:
             return {MODULE if any(last_name(base) == "Module" for base in owner.bases) else UNKNOWN}
         if isinstance(call.func, ast.Attribute) and not name:
-            return {OF_METHODS.get(last, UNKNOWN)} if not _is_of_class(self.script, last) else {UNKNOWN}
+            return OF_METHODS.get(last, {UNKNOWN}) if not _is_of_class(self.script, last) else {UNKNOWN}
         written = isinstance(call.func, ast.Name) and not self.script.names.bindings(call.func)
         if name.endswith(last) or written:
             return {OF_FUNCTIONS.get(last, UNKNOWN)}

@@ -348,3 +348,8 @@ def test_sums_of_whole_numbers_divided_in_place() -> None:
     assert lines(code + "counts /= world\n", "DW426") == ["counts /= world"]
     assert lines(code + "counts = counts / world\n", "DW426") == []
     assert lines(code.replace("rank, 4", "float(rank), 4") + "counts /= world\n", "DW426") == []
+
+
+def test_item_of_a_tensor_of_whole_numbers_is_a_root() -> None:
+    code = START + "best = torch.zeros(1, dtype=torch.long)\ndist.broadcast(tensor, src=best.item())\n"
+    assert lines(code, "DW460") == []
