@@ -4,6 +4,7 @@ Field names and values are those of ``ddpwizard plan --spec``. None means not gi
 default and returns a line for it.
 """
 
+import re
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -74,6 +75,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     r: int = 8  # as in PEFT
     target: str | None = None
     alpha: float | None = None
+    dropout: float | None = None  # before the adapters; None counts its masks, 0 does not
 
 
 class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -93,6 +95,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     target_len: int | None = None  # tokens of the decoder of an encoder-decoder
     images: int | None = None  # pictures per sequence, if the model has a vision tower
     act_ckpt: Checkpointing | None = None
+    reentrant: bool = False  # full recomputation with use_reentrant=True, the default of transformers before 5
     act_offload: bool = False
     attention: Literal["flash", "eager"] | None = None
     loss: Literal["eager", "compiled", "chunked", "fused-linear"] | None = None
@@ -108,6 +111,10 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     packed: bool = False  # sequences are packed to the full length
     data: str | None = None  # "fixed length" if every sequence has the full length
     frozen: float | None = None  # share of the weights that is not trained, in [0, 1)
+
+    def precedes_torch(self, *version: int) -> bool:
+        """Return whether a version of torch is given and older than ``version``."""
+        return bool(self.torch) and tuple(int(part) for part in re.findall(r"\d+", self.torch or "")[:2]) < version
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):

@@ -6,7 +6,6 @@ counts were made with torch 2.13 under a FakeTensorMode (``tests/plan/memory/tes
 agree with Korthikanti et al. (arXiv 2205.05198, equations 1 to 6) where their block is the same.
 """
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -93,7 +92,7 @@ def loops_over_experts(train: TrainingOptions) -> bool:
 
     transformers does so for torch before 2.9, which has no grouped product for all GPUs (``integrations/moe.py``).
     """
-    return bool(train.torch) and [int(part) for part in re.findall(r"\d+", train.torch or "")[:2]] < [2, 9]
+    return train.precedes_torch(2, 9)
 
 
 def casts_no_experts(setting: TrainingSetup) -> bool:
@@ -225,10 +224,13 @@ def _products_bytes(setting: TrainingSetup, crosses: bool) -> float:
     hidden, width = model.hidden or 0, compute_dtype_bytes(train)
     inputs = block_layout(model).products + crosses
     if train.lora:
-        kept_anyway = train.quant in ("nf4", "nf4-dq") or setting.layout.stage == 3
-        return (inputs * hidden + (model.intermediate or 0)) * width if kept_anyway else 0.0
+        return (inputs * hidden + (model.intermediate or 0)) * width if _saves_frozen_inputs(setting) else 0.0
     casts = (5 if has_gated_mlp(model) else 4) + crosses if uses_autocast(setting) else inputs
     return casts * hidden * width
+
+
+def _saves_frozen_inputs(setting: TrainingSetup) -> bool:
+    return setting.train.quant in ("nf4", "nf4-dq") or setting.layout.stage == 3
 
 
 def _attention_bytes(setting: TrainingSetup, crosses: bool) -> float:
@@ -307,11 +309,15 @@ def _compiled_bytes(setting: TrainingSetup) -> float:
 
 
 def _adapters_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes per token of the inputs of adapters, in 16 bit (fp32 on an fp32 base), with dropout masks."""
-    if not setting.train.lora:
+    """Return the bytes per token of the inputs of adapters, in 16 bit (fp32 on an fp32 base), with dropout masks.
+
+    Without dropout adapters take the tensors that the frozen products take, and save no other ones.
+    """
+    lora = setting.train.lora
+    if not lora or (lora.dropout == 0 and _saves_frozen_inputs(setting)):
         return 0.0
-    inputs = adapter_widths(setting.model, setting.train.lora)[0]
-    return inputs * (compute_dtype_bytes(setting.train) + ADAPTER_MASK)
+    mask = 0 if lora.dropout == 0 else ADAPTER_MASK
+    return adapter_widths(setting.model, lora)[0] * (compute_dtype_bytes(setting.train) + mask)
 
 
 def _scores_bytes(setting: TrainingSetup, group: LayerGroup) -> float:
@@ -368,6 +374,22 @@ def _all_blocks(setting: TrainingSetup) -> tuple[Term, ...]:
         return kept
     two = tuple(each.times(Factor(2, "blocks")) for each in ((inputs,) if train.act_ckpt == "full" else block))
     return min(kept, two, key=total_bytes)
+
+
+def kept_input_terms(setting: TrainingSetup) -> tuple[Term, ...]:
+    """Return the inputs of all blocks, and their gradients, if both stay until the end of the backward pass.
+
+    FSDP1 puts a hook on the input of each unit that has no trained weights and removes it at that end
+    (``_register_post_backward_reshard_only_hook``, torch 2.1 to 2.13). PEFT wraps adapters separately, so that blocks
+    are such units. A block that is recomputed with re-entering has a detached copy of its input: the hook keeps it, and
+    with it its gradient.
+    """
+    train, layout = setting.train, setting.layout
+    frozen_units = bool(train.lora) and layout.kind == "fsdp1" and layout.shards_weights
+    if not (frozen_units and train.reentrant and train.act_ckpt == "full"):
+        return ()
+    inputs = _block_input(setting).times(Factor(float(setting.model.layers or 0), "layers"))
+    return inputs, inputs._replace(what="gradients of these inputs")
 
 
 def _block_input(setting: TrainingSetup) -> Term:

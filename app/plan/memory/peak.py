@@ -98,7 +98,7 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     if in_flight > 1:
         saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
     block = () if again else activations.block_terms(kept)
-    last_kept = min(saved, block, key=total_bytes)
+    last_kept = activations.kept_input_terms(kept) or min(saved, block, key=total_bytes)
     held = activations.held_logits_terms(kept)
     exchanged = temporaries.exchange_terms(setting)
     in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked, *exchanged)

@@ -41,6 +41,9 @@ ADAFACTOR_TENSORS = (
     2  # in fp32: the squared gradient and the update (transformers' Adafactor), and copies of 16-bit ones
 )
 CONTEXT_BYTES = 1.0 * GIB  # CUDA context (0.5 to 1.3 GiB observed)
+# With all kernels, before torch loaded them lazily (``torch/cuda/__init__.py`` sets CUDA_MODULE_LOADING since 1.13):
+# 1,343 MiB in the guide of transformers 4.26 to training on one GPU.
+EAGER_CONTEXT_BYTES = 1.3 * GIB
 CUBLAS_BYTES = 32 * MIB  # its workspace
 # Bytes per unpacked weight: its 16-bit copy, and the temporaries in which 4-bit values are shifted and scaled
 # (bitsandbytes' kernel needs none; AutoGPTQ 0.4 unpacks to int32 and int16, then multiplies in 16 bit).
@@ -312,7 +315,8 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
     if train.optimizer_impl == "fused" or train.optimizer not in ("adamw", "adam"):
         return ()
     width = bytes_per_parameter(train).weight
-    if train.optimizer_in_bwd and LOOP_TENSORS * largest < shard:
+    loops = train.optimizer_in_bwd or train.precedes_torch(2, 0)  # which made foreach the default
+    if loops and LOOP_TENSORS * largest < shard:
         return temporary("copies of the largest tensor", width * LOOP_TENSORS, largest)
     uneven = sum(
         unit.repeats * each.elements * each.trained / each.shards(over, splits_rows(each, strategy))
@@ -383,12 +387,13 @@ def keeps_last_gradients(setting: TrainingSetup) -> bool:
     ``zero_grad`` of torch 1 kept them in memory; 2.0 made set_to_none its default.
     """
     whole = setting.layout.kind == "single" or setting.layout.replicates
-    return whole and (setting.train.torch or "").startswith("1.")
+    return whole and setting.train.precedes_torch(2, 0)
 
 
 def non_torch_terms(setting: TrainingSetup) -> Terms:
     """Return what is in use on the GPU outside of PyTorch's allocator."""
-    cuda = term("context", "CUDA context and cuBLAS", Factor(CONTEXT_BYTES + CUBLAS_BYTES, "MiB"))
+    context = EAGER_CONTEXT_BYTES if setting.train.precedes_torch(1, 13) else CONTEXT_BYTES
+    cuda = term("context", "CUDA context and cuBLAS", Factor(context + CUBLAS_BYTES, "MiB"))
     if setting.gpus == 1:
         return (cuda,)
     strategy = setting.layout

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.memory.activations import block_activation_bytes
+from ddpwizard.app.plan.memory.activations import block_activation_bytes, block_terms
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
-from ddpwizard.app.plan.memory.temporaries import autocast_terms
+from ddpwizard.app.plan.memory.temporaries import autocast_terms, non_torch_terms, optimizer_step_terms
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.model.parameter_bytes import EIGHT_BIT_STATE_BYTES
 from ddpwizard.app.plan.model.parameter_counts import attention_width, expert_params, trained_params
@@ -369,3 +369,23 @@ class TestPeak:
         assert most >= 1
         assert at is True
         assert over is not True
+
+
+def test_torch_1_loops_over_parameters_and_loads_all_kernels() -> None:
+    def of(version: str | None) -> tuple[float, float]:
+        whole = setting(strategy=Strategy(kind="single"), gpus=1, torch=version, dtype="fp32")
+        return total_bytes(optimizer_step_terms(whole)), total_bytes(non_torch_terms(whole))
+
+    assert of("1.10")[0] < 0.1 * of("2.4")[0]
+    assert of("2.4") == of(None)
+    assert of("1.10")[1] - of("1.13")[1] == pytest.approx(0.3 * GIB)
+
+
+def test_adapters_without_dropout_save_no_other_tensors_on_a_4_bit_base() -> None:
+    def saved(quant: str | None, dropout: float | None) -> float:
+        lora = {"r": 8, "target": "all-linear", "dropout": dropout}
+        return total_bytes(block_terms(setting(gpus=1, dtype="bf16", lora=lora, quant=quant)))
+
+    masks = 4096 * (6 * 4096 + 11008)
+    assert saved("nf4", None) - saved("nf4", 0) == 3 * masks
+    assert saved(None, None) - saved(None, 0) == masks

@@ -2,8 +2,9 @@
 
 ``references/published.json`` has a row for each run, with its source: mixtures of experts, expert and context
 parallelism, 32,768 tokens and more, loops of transformers under FSDP, adapters on 4-bit weights, paged optimizers,
-offloading, and versions of torch before 2.9. ``tokens_per_s_per_gpu`` is left out of runs whose published rate includes
-the start of the job.
+offloading, and versions of torch before 2.9. Runs of AutoGPTQ under FSDP have no figure of the device: it includes
+loading, for which each rank has the whole model on its GPU. ``tokens_per_s_per_gpu`` is left out of runs whose
+published rate includes the start of the job.
 """
 
 import json
@@ -23,7 +24,8 @@ from ddpwizard.app.plan.types import Candidate, TrainingSetup
 Row = dict[str, Any]
 ROWS: list[Row] = json.loads((Path(__file__).parents[1] / "references" / "published.json").read_text())
 # Runs of which the source leaves out what the peak depends on.
-UNEXPLAINED = {"automodel-qwen3-30b-ep8", "v5-qwen3-30b-fsdp2", "lightning-fsdp-offload", "fms-llama70-nf4-g2-b4-oom"}
+UNEXPLAINED = {"automodel-qwen3-30b-ep8", "v5-qwen3-30b-fsdp2", "lightning-fsdp-offload"}
+NEAR = {"fms-llama70-nf4-g2-b4-oom"}  # ran out of memory next to a run in GPTQ that left 0.8 GiB
 FIELDS = ("model", "train", "strategy", "gpus", "nodes", "gpu", "gpu_memory_gib")
 
 
@@ -69,16 +71,20 @@ def test_rows_have_a_source_and_the_missing_kinds() -> None:
 def test_memory_matches() -> None:
     found = errors()
     sizes = [abs(error) for error in found.values()]
-    assert statistics.median(sizes) < 0.05
+    assert statistics.median(sizes) < 0.065
     assert sum(size <= 0.15 for size in sizes) >= 0.85 * len(sizes), sorted(found.items(), key=lambda each: each[1])
-    assert sum(error < -0.10 for error in found.values()) <= 0.08 * len(found)
+    assert sum(error < -0.10 for error in found.values()) <= 0.05 * len(found)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_what_ran_is_not_refused_and_what_ran_out_of_memory_is(row: Row) -> None:
     if row["id"] in UNEXPLAINED:
         pytest.skip("its source leaves out what the peak depends on")
-    assert (planned(row)[1].fits is not False) == row.get("fits", True)
+    fits = planned(row)[1].fits
+    if row["id"] in NEAR:
+        assert fits == "tight"
+    else:
+        assert (fits is not False) == row.get("fits", True)
 
 
 def test_rates_match() -> None:
