@@ -21,7 +21,8 @@ from ..text.suggestions import closest, did_you_mean
 
 MATMUL_SHARE = 0.8  # of the peak, if no product was measured (0.73 to 0.87 for NVIDIA's in that table)
 # Of that rate, over the products of a whole step: less if power limits the chip, as on H100. Fitted to the throughput
-# that llm-foundry and torchtitan publish (``benchmarks``, December 2024); 0.7 for GPUs without such figures.
+# that llm-foundry and torchtitan publish (``benchmarks``, December 2024); 0.7 for GPUs without such figures, which fits
+# 33 steps measured on an H200 (``tests/plan/references``).
 STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER = 0.7, 0.79, 0.64
 ADA_SHARE = 0.92  # of the peak for cuBLAS on AD102: 105 to 115 of L20's 119.5 (xlite-dev/LeetCUDA, kernels/hgemm)
 PCIE_3_GBPS, PCIE_4_GBPS, PCIE_5_GBPS = 12.0, 24.8, 55.0
