@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...errors import UserError
 from ...hardware.machine import Machine
 from ...launchers import accelerate, deepspeed, schedulers, torchrun
 from ...system.files import write_atomic
@@ -16,7 +17,7 @@ from . import accelerate_yaml, deepspeed_json, project
 from .accumulation import weigh_accumulation
 from .manifest import FILE as MANIFEST
 from .manifest import render_manifest
-from .unwritable import refuse_unwritable
+from .optimizer_snippets import choose_optimizer, steps_in_backward
 
 __all__ = ["render_job_files", "render_manifest", "write_job_files"]
 
@@ -89,7 +90,7 @@ def _program(
     links: Links | None,
 ) -> dict[str, str]:
     """Render a new program, and one for Accelerate if that can do the same."""
-    refuse_unwritable(setting, project.template_kind(setting))
+    _refuse_unwritable(setting, project.template_kind(setting))
     options = project.ProjectOptions(
         machine=machine,
         accumulation=weigh_accumulation(setting, links),
@@ -102,6 +103,42 @@ def _program(
         made[script] = project.render_accelerate_script(setting, options)
         made[accelerate.FILE] = accelerate_yaml.render_project_yaml(setting, machine, script, MAX_RESTARTS)
     return made
+
+
+def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
+    """Refuse a setting whose files would need more memory than planned. ``kind``: of the templates.
+
+    Raises:
+        UserError: It names the parts that the files cannot do, and what to leave out.
+    """
+    train, strategy, with_zero = setting.train, setting.layout, kind == "deepspeed"
+    loss = train.loss == "fused-linear" or (with_zero and train.loss not in (None, "eager"))
+    optimizer = bool(train.optimizer) and choose_optimizer(train, kind) != train.optimizer
+    in_backward = train.optimizer_in_bwd and not steps_in_backward(train, kind)
+    parts = [
+        (strategy.kind in ("fsdp1", "fairscale-sharded-ddp"), strategy.kind, "plan for fsdp2"),
+        (optimizer, f"the optimizer {train.optimizer} with {strategy.kind}", "plan for another optimizer: adamw"),
+        (train.quant, f"frozen weights in {train.quant}", "plan without --quant, or quantize in your own script"),
+        (in_backward, "optimizer steps within the backward pass", "plan for fsdp2 without accumulation"),
+        (loss, f"a {train.loss} loss", "plan with --loss chunked, or eager for DeepSpeed"),
+        (
+            train.optimizer_state_dtype and not with_zero,
+            f"optimizer states in {train.optimizer_state_dtype}",
+            "plan without optimizer_state_dtype",
+        ),
+        (
+            train.optimizer == "muon" and strategy.stage == 3,  # seen with 0.19.8; DeepSpeed #8443
+            "Muon with ZeRO-3, under which DeepSpeed's loss does not fall",
+            "plan for ZeRO-2 or fsdp2",
+        ),
+        (with_zero and train.frozen, "frozen weights with DeepSpeed", "plan for fsdp2 or ddp"),
+        (with_zero and train.compile, "torch.compile with DeepSpeed", "plan without --compile"),
+    ]
+    refused = [(part, instead) for is_asked, part, instead in parts if is_asked]
+    if refused:
+        raise UserError(
+            f"the files cannot do all of this plan: {', '.join(part for part, _ in refused)}", refused[0][1]
+        )
 
 
 def _machine(setting: TrainingSetup) -> Machine:
