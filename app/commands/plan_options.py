@@ -8,13 +8,12 @@ import click
 
 from ..errors import UserError
 from ..plan import spec
+from ..plan.types import CHOICES, LORA_TARGETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = ("fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure")
-OPTIMIZERS = ("adamw", "adam", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd", "lion")
-FORMER_NAMES = ("--box",)  # still accepted
-
+FORMER_NAMES = {"--machine-snapshot": ("--box", "machine_snapshot")}  # still accepted, with the name of the value
 
 GROUPS = ("Model", "Training", "Machine", "Output", "General")
 
@@ -29,9 +28,8 @@ class GroupedOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Leave out former names of the option."""
         record = super().get_help_record(ctx)
-        for former in FORMER_NAMES:
-            record = record and (record[0].replace(f", {former}", ""), record[1])
-        return record
+        former = FORMER_NAMES.get(self.opts[0])
+        return (record[0].replace(f", {former[0]}", ""), record[1]) if record and former else record
 
 
 class GroupedCommand(click.Command):
@@ -52,7 +50,9 @@ def grouped_option(group: str, *names: str, **settings: Any) -> Callable[[F], F]
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 
-model_option, training_option, machine_option, output_option = (partial(grouped_option, group) for group in GROUPS[:4])
+model_option, training_option, output_option = (
+    partial(grouped_option, group) for group in ("Model", "Training", "Output")
+)
 
 
 def _number(
@@ -80,107 +80,86 @@ def _rank(context: click.Context, parameter: click.Parameter, value: int | None)
     return value
 
 
-MODEL = (
-    model_option("--model", metavar="NAME", help="Name such as Llama-3.1-8B, a path, or PKG.MOD:FN that builds it."),
-    model_option("--config", metavar="PATH", help="Hugging Face config.json, or a directory with one."),
-    model_option("--checkpoint", metavar="PATH", help=".safetensors file, an index, or a directory with one."),
-    model_option("--params", callback=COUNT, metavar="N", help="Number of parameters, such as 7B or 7e9."),
-    model_option("--layers", type=int, metavar="N", help="Number of layers."),
-    model_option("--hidden", type=int, metavar="N", help="Hidden size."),
-    model_option("--heads", type=int, metavar="N", help="Number of attention heads."),
-    model_option("--kv-heads", type=int, metavar="N", help="Number of key and value heads [default: heads]."),
-    model_option("--intermediate", type=int, metavar="N", help="Width of the feed-forward part."),
-    model_option("--vocab", type=int, metavar="N", help="Size of the vocabulary."),
-)
-TRAINING = (
-    training_option(
-        "--dtype",
-        type=click.Choice(DTYPES),
-        help="mixed: fp32 weights with 16-bit autocast; pure: 16-bit weights; bf16, fp16: mixed precision as each "
-        "framework implements it [default: bf16, fp16 on GPUs without it].",
-    ),
-    training_option("--optimizer", type=click.Choice(OPTIMIZERS), help="Optimizer [default: adamw]."),
-    training_option(
-        "--optimizer-impl", type=click.Choice(["foreach", "fused"]), help="Implementation of AdamW [default: fused]."
-    ),
-    training_option("--micro-batch", type=int, metavar="N", help="Sequences per GPU and micro-batch [default: 1]."),
-    training_option(
-        "--seq-len",
-        callback=TOKENS,
-        metavar="N",
-        help="Tokens of a sequence, such as 4096 or 4k [default: 2048, at most the positions of the model].",
-    ),
-    training_option(
-        "--target-len",
-        callback=TOKENS,
-        metavar="N",
-        help="Target length for encoder-decoder models [default: seq-len / 4].",
-    ),
-    training_option(
-        "--images", type=int, metavar="N", help="Pictures per sequence, for models that take them [default: 1]."
-    ),
-    training_option("--grad-accum", type=int, metavar="N", help="Micro-batches per optimizer step [default: 1]."),
-    training_option("--global-batch", type=int, metavar="N", help="Sequences per optimizer step over all GPUs."),
-    training_option(
-        "--act-ckpt",
-        type=click.Choice(["none", "full", "selective-op", "selective-layer"]),
-        help="Activation checkpointing. If omitted, several kinds are compared.",
-    ),
-    training_option("--attention", type=click.Choice(["flash", "eager"]), help="Attention implementation."),
-    training_option(
-        "--packed", is_flag=True, help="With --lora: the sequences are packed, or all have --seq-len tokens."
-    ),
-    training_option("--compile", is_flag=True, help="Use torch.compile."),
-    training_option("--fp8", is_flag=True, help="Compute the products of blocks in fp8 (torchao), with --compile."),
-    training_option(
-        "--optimizer-in-bwd", is_flag=True, help="Step each weight in the backward pass and free its gradient."
-    ),
-    training_option("--act-offload", is_flag=True, help="Keep saved activations in host memory."),
-    training_option(
-        "--reference-model", is_flag=True, help="A frozen copy of the model computes too, as for DPO or RL."
-    ),
-    training_option(
-        "--loss",
-        type=click.Choice(["eager", "compiled", "chunked", "fused-linear"]),
-        help="Implementation of the cross-entropy [default: eager].",
-    ),
-    training_option("--lora", type=int, callback=_rank, metavar="R", help="Train LoRA adapters of this rank only."),
-    training_option("--lora-target", type=click.Choice(["q,v", "all-linear"]), help="Layers that get adapters."),
-    training_option(
-        "--quant",
-        type=click.Choice(["nf4", "nf4-dq", "gptq-int4"]),
-        help="Quantization of the frozen weights under LoRA.",
-    ),
-    training_option(
-        "--frozen", metavar="SHARE", help="Share or number of the weights that are not trained, such as 0.9, 90% or 6B."
-    ),
-    training_option(
-        "--alloc", type=click.Choice(["expandable_segments"]), help="Setting of PYTORCH_ALLOC_CONF to plan with."
-    ),
-)
-MACHINE = (
-    machine_option("--gpus", type=int, metavar="N", help="Total number of GPUs [default: those of this machine]."),
-    machine_option("--nodes", type=int, metavar="N", help="Number of nodes [default: one per 8 GPUs]."),
-    machine_option("--gpu", metavar="NAME", help="GPU, such as H100 or A100-80G."),
-    machine_option(
-        "--gpu-memory", metavar="GB", help="Memory of one GPU, such as 80GB or 24GiB [default: that of --gpu]."
-    ),
-    machine_option("--host-memory", metavar="GB", help="Memory of one host, for offloading."),
-    machine_option("--intra-gbps", type=float, metavar="GB/s", help="Bus bandwidth within a node."),
-    machine_option("--inter-gbps", type=float, metavar="GB/s", help="Bus bandwidth between nodes."),
-    machine_option("--machine", metavar="NAME", help="Machine such as p5.48xlarge, a3-highgpu-8g or dgx-h100."),
-    machine_option(
-        "--machine-snapshot",
-        "--box",
-        "machine_snapshot",
-        metavar="FILE",
-        help="Snapshot of a machine, written by ddpwizard doctor --bench --save.",
-    ),
-)
+# Options by group: their name, what they take (words to choose from, a type, a callback, or FLAG), metavar and help.
+FLAG = bool
+OPTIONS: dict[str, dict[str, tuple[Any, str, str]]] = {
+    "Model": {
+        "--model": (str, "NAME", "Name such as Llama-3.1-8B, a path, or PKG.MOD:FN that builds it."),
+        "--config": (str, "PATH", "Hugging Face config.json, or a directory with one."),
+        "--checkpoint": (str, "PATH", ".safetensors file, an index, or a directory with one."),
+        "--params": (COUNT, "N", "Number of parameters, such as 7B or 7e9."),
+        "--layers": (int, "N", "Number of layers."),
+        "--hidden": (int, "N", "Hidden size."),
+        "--heads": (int, "N", "Number of attention heads."),
+        "--kv-heads": (int, "N", "Number of key and value heads [default: heads]."),
+        "--intermediate": (int, "N", "Width of the feed-forward part."),
+        "--vocab": (int, "N", "Size of the vocabulary."),
+    },
+    "Training": {
+        "--dtype": (
+            DTYPES,
+            "",
+            "mixed: fp32 weights with 16-bit autocast; pure: 16-bit weights; bf16, fp16: mixed precision as each "
+            "framework implements it [default: bf16, fp16 on GPUs without it].",
+        ),
+        "--optimizer": (CHOICES["optimizer"], "", "Optimizer [default: adamw]."),
+        "--optimizer-impl": (("foreach", "fused"), "", "Implementation of AdamW [default: fused]."),
+        "--micro-batch": (int, "N", "Sequences per GPU and micro-batch [default: 1]."),
+        "--seq-len": (
+            TOKENS,
+            "N",
+            "Tokens of a sequence, such as 4096 or 4k [default: 2048, at most the positions of the model].",
+        ),
+        "--target-len": (TOKENS, "N", "Target length for encoder-decoder models [default: seq-len / 4]."),
+        "--images": (int, "N", "Pictures per sequence, for models that take them [default: 1]."),
+        "--grad-accum": (int, "N", "Micro-batches per optimizer step [default: 1]."),
+        "--global-batch": (int, "N", "Sequences per optimizer step over all GPUs."),
+        "--act-ckpt": (CHOICES["act_ckpt"], "", "Activation checkpointing. If omitted, several kinds are compared."),
+        "--attention": (CHOICES["attention"], "", "Attention implementation."),
+        "--packed": (FLAG, "", "With --lora: the sequences are packed, or all have --seq-len tokens."),
+        "--compile": (FLAG, "", "Use torch.compile."),
+        "--fp8": (FLAG, "", "Compute the products of blocks in fp8 (torchao), with --compile."),
+        "--optimizer-in-bwd": (FLAG, "", "Step each weight in the backward pass and free its gradient."),
+        "--act-offload": (FLAG, "", "Keep saved activations in host memory."),
+        "--reference-model": (FLAG, "", "A frozen copy of the model computes too, as for DPO or RL."),
+        "--loss": (CHOICES["loss"], "", "Implementation of the cross-entropy [default: eager]."),
+        "--lora": (_rank, "R", "Train LoRA adapters of this rank only."),
+        "--lora-target": (LORA_TARGETS, "", "Layers that get adapters."),
+        "--quant": (CHOICES["quant"], "", "Quantization of the frozen weights under LoRA."),
+        "--frozen": (str, "SHARE", "Share or number of the weights that are not trained, such as 0.9, 90% or 6B."),
+        "--alloc": (("expandable_segments",), "", "Setting of PYTORCH_ALLOC_CONF to plan with."),
+    },
+    "Machine": {
+        "--gpus": (int, "N", "Total number of GPUs [default: those of this machine]."),
+        "--nodes": (int, "N", "Number of nodes [default: one per 8 GPUs]."),
+        "--gpu": (str, "NAME", "GPU, such as H100 or A100-80G."),
+        "--gpu-memory": (str, "GB", "Memory of one GPU, such as 80GB or 24GiB [default: that of --gpu]."),
+        "--host-memory": (str, "GB", "Memory of one host, for offloading."),
+        "--intra-gbps": (float, "GB/s", "Bus bandwidth within a node."),
+        "--inter-gbps": (float, "GB/s", "Bus bandwidth between nodes."),
+        "--machine": (str, "NAME", "Machine such as p5.48xlarge, a3-highgpu-8g or dgx-h100."),
+        "--machine-snapshot": (str, "FILE", "Snapshot of a machine, written by ddpwizard doctor --bench --save."),
+    },
+}
 
 
 def request_options(command: F) -> F:
     """Add the options that describe the model, the training and the machine."""
-    for decorate in reversed((*MODEL, *TRAINING, *MACHINE)):
-        command = decorate(command)
+    for group, options in reversed(OPTIONS.items()):
+        for name, (takes, metavar, text) in reversed(options.items()):
+            command = _option(group, name, takes, metavar or None, text)(command)
     return command
+
+
+def _option(group: str, name: str, takes: Any, metavar: str | None, text: str) -> Callable[[F], F]:
+    """Return a decorator that adds an option; one with a former name takes that too."""
+    names = (name, *FORMER_NAMES.get(name, ()))
+    if takes is FLAG:
+        return grouped_option(group, *names, is_flag=True, help=text)
+    if isinstance(takes, tuple):
+        return grouped_option(group, *names, type=click.Choice(takes), help=text)
+    if isinstance(takes, type):
+        return grouped_option(group, *names, type=takes, metavar=metavar, help=text)
+    return grouped_option(
+        group, *names, type=int if takes is _rank else str, callback=takes, metavar=metavar, help=text
+    )

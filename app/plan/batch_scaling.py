@@ -105,11 +105,10 @@ def keep_global_batch(setting: TrainingSetup, found: BatchScaling) -> tuple[Trai
     Return the changed setting, its batch, and a line on the choice.
     """
     micro_batch, grad_accum = found.keep_micro_batch, found.keep_grad_accum
-    train = msgspec.structs.replace(setting.train, micro_batch=micro_batch, grad_accum=grad_accum)
     kept = _with_batch(found, found.kept_batch)
     wanted = f"closest to the {found.reference_batch}" if kept.changes else "as"
     note = f"batch: {_product(micro_batch, grad_accum, found.gpus)}, {wanted} on {found.reference_gpus} GPUs"
-    return msgspec.structs.replace(setting, train=train), kept, note
+    return setting.with_train(micro_batch=micro_batch, grad_accum=grad_accum), kept, note
 
 
 def scaled_learning_rate(found: BatchScaling, sequences: int) -> float | None:

@@ -20,6 +20,7 @@ from .model import catalog, from_code, hf_config
 from .model.from_code import Arguments
 from .model_source import ModelSource
 from .request import PlanRequest
+from .types import CHOICES, LORA_TARGETS
 
 CONFIG = "config.json"
 MODEL, GPU, GPUS = "Llama-3.1-8B", "H100", "8"
@@ -68,33 +69,33 @@ FIELDS = {
 MORE_FIELDS = {
     "act_ckpt": FormField(
         "recompute",
-        choices=(ANY, "none", "full", "selective-op", "selective-layer"),
+        choices=(ANY, *CHOICES["act_ckpt"]),
         meaning="any: several kinds are compared",
     ),
     "lora": FormField("LoRA rank", hint="empty: all weights are trained; else such as 16"),
     "gpu_memory": FormField("GPU memory", hint="free memory of one GPU, such as 80GB or 24GiB"),
     "attention": FormField(
         "attention",
-        choices=("flash", "eager"),
+        choices=CHOICES["attention"],
         meaning="flash keeps no attention scores; eager keeps them all",
     ),
-    "lora_target": FormField("LoRA on", choices=("q,v", "all-linear"), meaning="layers that get adapters"),
+    "lora_target": FormField("LoRA on", choices=LORA_TARGETS, meaning="layers that get adapters"),
     "host_memory": FormField("host memory", hint="memory of one host for offloading, such as 512GB"),
     "loss": FormField(
         "loss",
-        choices=("eager", "compiled", "chunked", "fused-linear"),
+        choices=CHOICES["loss"],
         meaning="implementation of the cross-entropy",
     ),
     "quant": FormField(
         "base weights",
-        choices=(SIXTEEN_BIT, "nf4", "nf4-dq", "gptq-int4"),
+        choices=(SIXTEEN_BIT, *CHOICES["quant"]),
         meaning="quantization of the frozen base under LoRA",
     ),
     "inter_gbps": FormField("between nodes", hint="GB/s of bus bandwidth between nodes"),
     "compile": FormField("torch.compile", choices=(NO, "yes"), meaning="fused operations keep fewer activations"),
     "optimizer_impl": FormField(
         "optim. step",
-        choices=("fused", "foreach"),
+        choices=CHOICES["optimizer_impl"],
         meaning="foreach: by lists of tensors, with copies; fused: none",
     ),
     "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in total"),

@@ -202,8 +202,7 @@ def _fit_to_positions(setting: TrainingSetup, given: TrainingOptions) -> tuple[T
         return setting, []
     if given.seq_len is not None:
         return setting, [f"seq_len: {length} as given, though the model has {most} positions"]
-    train = msgspec.structs.replace(setting.train, seq_len=most)
-    return msgspec.structs.replace(setting, train=train), [f"seq_len: {most}, all positions that the model has"]
+    return setting.with_train(seq_len=most), [f"seq_len: {most}, all positions that the model has"]
 
 
 def _listed(defaults: list[str], tries_all_ckpt: bool, has_length_note: bool) -> list[str]:

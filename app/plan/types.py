@@ -5,7 +5,7 @@ default and returns a line for it.
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -117,6 +117,14 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
         return bool(self.torch) and tuple(int(part) for part in re.findall(r"\d+", self.torch or "")[:2]) < version
 
 
+# The words that a training option takes, by its name.
+CHOICES = {
+    name: tuple(word for each in get_args(hint) for word in get_args(each))
+    for name, hint in get_type_hints(TrainingOptions).items()
+}
+LORA_TARGETS = ("q,v", "all-linear")
+
+
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Layout of the model states over the GPUs."""
 
@@ -196,6 +204,14 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     def layout(self) -> Strategy:
         """Return the strategy; if None, that of a single GPU."""
         return self.strategy or Strategy(kind="single")
+
+    def with_train(self, **changes: Any) -> "TrainingSetup":
+        """Return the setting with other training options."""
+        return msgspec.structs.replace(self, train=msgspec.structs.replace(self.train, **changes))
+
+    def with_layout(self, **changes: Any) -> "TrainingSetup":
+        """Return the setting with another layout of the states."""
+        return msgspec.structs.replace(self, strategy=msgspec.structs.replace(self.layout, **changes))
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):

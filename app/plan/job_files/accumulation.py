@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import msgspec
-
 from ...text.units import gib_text
 from ..memory.model_states import model_states
 from ..memory.peak import estimate_candidate
@@ -27,8 +25,7 @@ def weigh_accumulation(setting: TrainingSetup, links: Links | None = None) -> Ac
     strategy = setting.layout
     if not strategy.is_fully_shard or (setting.train.grad_accum or 1) == 1:
         return Accumulation(False, "")
-    kept = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=False))
-    reduced = msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, sync_each_batch=True))
+    kept, reduced = setting.with_layout(sync_each_batch=False), setting.with_layout(sync_each_batch=True)
     bytes_more = gib_text(max(0.0, model_states(kept).total - model_states(reduced).total))
     whole_s, kept_s = (step_time(each, gpu_of(each), links).step_s if links else 0.0 for each in (reduced, kept))
     saved_s = whole_s - kept_s

@@ -79,7 +79,7 @@ def fixed_memory(setting: TrainingSetup) -> FixedMemory:
     """Return the memory that a setting has in common with those of other batches, losses and recomputation."""
     checkpointing = setting.train.act_ckpt if setting.layout.offload_param else None
     alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": checkpointing, "loss": None, "attention": None}
-    return _fixed_memory(msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, **alike)))
+    return _fixed_memory(setting.with_train(**alike))
 
 
 def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:

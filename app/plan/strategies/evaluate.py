@@ -65,7 +65,7 @@ def choose_loading(setting: TrainingSetup, context: PlanContext) -> TrainingSetu
     needed = total_bytes(loading_terms(setting)) * setting.gpus / setting.nodes
     if needed <= context.host_bytes * HOST_ROOM:
         return setting
-    return msgspec.structs.replace(setting, strategy=msgspec.structs.replace(strategy, meta_init=True))
+    return setting.with_layout(meta_init=True)
 
 
 def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
@@ -93,8 +93,7 @@ def largest_micro_batch(setting: TrainingSetup) -> int:
     """
 
     def excess(count: int) -> float:
-        train = msgspec.structs.replace(setting.train, micro_batch=count)
-        return excess_bytes(msgspec.structs.replace(setting, train=train))
+        return excess_bytes(setting.with_train(micro_batch=count))
 
     low, high = 1, MOST_SEQUENCES
     at_low, at_high = excess(low), excess(high)

@@ -6,8 +6,6 @@ every layer are on one node as far as possible, stages of a pipeline on differen
 
 from math import gcd
 
-import msgspec
-
 from ..memory.activations import has_known_shape
 from ..model.parameter_counts import is_encoder_decoder
 from ..rank_share import split_ways
@@ -48,8 +46,7 @@ def keep_batch(setting: TrainingSetup) -> TrainingSetup:
     ways = split_ways(setting.layout)
     if ways == 1:
         return setting
-    accumulated = (setting.train.grad_accum or 1) * ways
-    return msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, grad_accum=accumulated))
+    return setting.with_train(grad_accum=(setting.train.grad_accum or 1) * ways)
 
 
 def _tensor_ranks(model: Model, per_node: int) -> int:

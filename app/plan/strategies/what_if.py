@@ -1,7 +1,7 @@
 """What-if analysis: evaluate a candidate again with one option changed."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -9,7 +9,7 @@ from ...text.units import GIB, gib_text, percent_text, ratio_text, seconds_text,
 from ..memory.activations import has_known_shape, recomputes_activations
 from ..memory.model_states import shard_counts
 from ..spec import PER_NODE, nodes_for
-from ..types import Candidate, TrainingOptions, TrainingSetup, WhatIfResult
+from ..types import Candidate, TrainingSetup, WhatIfResult
 from .evaluate import PlanContext, evaluate, exceeds_gpu, gpu_of
 
 FUSED = "the fused optimizer (fused=True)"
@@ -89,8 +89,7 @@ def _for_host(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
     parts = [f"{_twice(setting)}: {_host_difference(twice, found)} of host memory for each"]
     strategy = setting.layout
     if strategy.stage == 3 and strategy.offload_optimizer == "cpu":
-        on_drive = msgspec.structs.replace(strategy, offload_optimizer="nvme")
-        then = evaluate(msgspec.structs.replace(setting, strategy=on_drive), context)
+        then = evaluate(setting.with_layout(offload_optimizer="nvme"), context)
         parts.append(f"the optimizer on NVMe: {_host_difference(then, found)}")
     return f"most of the host's memory is optimizer states; {'; '.join(parts)}"
 
@@ -104,8 +103,7 @@ def throughput_headroom(found: Candidate, setting: TrainingSetup, context: PlanC
     now = setting.train.micro_batch or 1
     if found.fits is not True or found.largest_micro_batch is None or found.largest_micro_batch >= 2 * now:
         return 0.0
-    twice = msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, micro_batch=2 * now))
-    then = evaluate(twice, context).tokens_per_s
+    then = evaluate(setting.with_train(micro_batch=2 * now), context).tokens_per_s
     return then / found.tokens_per_s - 1 if then and found.tokens_per_s else 0.0
 
 
@@ -184,13 +182,11 @@ def _smaller(found: Candidate, setting: TrainingSetup, context: PlanContext) -> 
     """Yield the changes that save memory, the cheapest first (a chunked loss costs nothing, offloading much)."""
     train, strategy = setting.train, setting.layout
 
-    def trained(name: str, *parts: str, **values: object) -> WhatIf:
-        changed: TrainingOptions = msgspec.structs.replace(train, **values)  # type: ignore[arg-type]
-        return WhatIf(name, msgspec.structs.replace(setting, train=changed), context, parts)
+    def trained(name: str, *parts: str, **values: Any) -> WhatIf:
+        return WhatIf(name, setting.with_train(**values), context, parts)
 
-    def laid_out(name: str, **values: object) -> WhatIf:
-        changed = msgspec.structs.replace(strategy, **values)  # type: ignore[arg-type]
-        return WhatIf(name, msgspec.structs.replace(setting, strategy=changed), context, ("buffers",))
+    def laid_out(name: str, **values: Any) -> WhatIf:
+        return WhatIf(name, setting.with_layout(**values), context, ("buffers",))
 
     if found.breakdown.loss and train.loss in ("eager", "compiled"):
         yield trained("the loss in chunks", "loss", loss="chunked")
@@ -231,26 +227,21 @@ def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> I
         return
     most = found.largest_micro_batch or 0
     if most > (train.micro_batch or 1):
-        changed = msgspec.structs.replace(train, micro_batch=most)
-        yield WhatIf(f"micro-batch {most}", msgspec.structs.replace(setting, train=changed), context)
+        yield WhatIf(f"micro-batch {most}", setting.with_train(micro_batch=most), context)
     if (found.exposed_comm_seconds or 0.0) > WORTH_SHARE * (found.step_seconds or 1.0):
         wider = links._replace(intra_gbps=2 * links.intra_gbps, inter_gbps=2 * links.inter_gbps)
         yield WhatIf(TWICE_THE_LINK, setting, context._replace(links=wider))
     strategy = setting.layout
     if train.optimizer_impl == "foreach" and strategy.kind != "deepspeed" and not strategy.cpu_offload:
-        fused = msgspec.structs.replace(train, optimizer_impl="fused")
-        yield WhatIf(FUSED, msgspec.structs.replace(setting, train=fused), context)
+        yield WhatIf(FUSED, setting.with_train(optimizer_impl="fused"), context)
     if recomputes_activations(train):
-        kept = msgspec.structs.replace(train, act_ckpt="none")
-        yield WhatIf("keep activations", msgspec.structs.replace(setting, train=kept), context)
+        yield WhatIf("keep activations", setting.with_train(act_ckpt="none"), context)
     if strategy.offloads:
         return
     if not train.compile:
-        compiled = msgspec.structs.replace(train, compile=True)
-        yield WhatIf("torch.compile", msgspec.structs.replace(setting, train=compiled), context)
+        yield WhatIf("torch.compile", setting.with_train(compile=True), context)
     if train.compile and not (train.fp8 or train.lora or train.dtype == "fp32") and gpu_of(setting).fp8_tflops:
-        in_fp8 = msgspec.structs.replace(train, fp8=True)
-        yield WhatIf("products in fp8", msgspec.structs.replace(setting, train=in_fp8), context)
+        yield WhatIf("products in fp8", setting.with_train(fp8=True), context)
 
 
 def _twice(setting: TrainingSetup) -> str:

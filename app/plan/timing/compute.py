@@ -13,8 +13,6 @@ FlashAttention-2 (arXiv 2307.08691).
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.activations import (
     block_activation_bytes,
@@ -260,8 +258,7 @@ def model_flops(setting: TrainingSetup) -> float:
 def optimizer_step_bytes(setting: TrainingSetup) -> float:
     """Return the bytes that an optimizer moves per trained parameter: weight and states both ways, and the gradient."""
     alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": None, "loss": None, "grad_accum": 1}  # which change nothing
-    train = msgspec.structs.replace(setting.train, **alike)
-    return _optimizer_step_bytes(msgspec.structs.replace(setting, train=train))
+    return _optimizer_step_bytes(setting.with_train(**alike))
 
 
 @lru_cache(maxsize=256)

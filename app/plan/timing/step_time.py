@@ -282,7 +282,7 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
 
 def _saved_on_host_s(setting: TrainingSetup, busy: ComputeCost, link: float) -> float:
     """Return the seconds in which saved activations go to the host and back, as far as compute does not hide them."""
-    on_gpu = msgspec.structs.replace(setting, train=msgspec.structs.replace(setting.train, act_offload=False))
+    on_gpu = setting.with_train(act_offload=False)
     one_way_s = total_bytes(stored_terms(on_gpu)) / link
     exposed_s = max(0.0, one_way_s - busy.forward_s) + max(0.0, one_way_s - busy.backward_s)
     return exposed_s * (setting.train.grad_accum or 1)
