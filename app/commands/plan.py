@@ -162,7 +162,7 @@ def command(
                 print_line(part)
     if compared and all(each.problem for each in compared.values()):
         return ExitCode.NOT_INSPECTED
-    fitting = any(each.fits is not False and each.in_practice for each in candidates)
+    fitting = any(each.works for each in candidates)
     return ExitCode.OK if fitting else ExitCode.FOUND
 
 

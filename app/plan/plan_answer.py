@@ -41,16 +41,12 @@ def add_scaling(found: PlanAnswer) -> PlanAnswer:
     if why_no_scaling(request):
         return found
     more = _best_scaled(with_more_gpus(request), request)
-    return found._replace(more=more, enough=None if works(more) else _enough(request))
-
-
-def works(row: PlanRow) -> bool:
-    return row.candidate.fits is not False and row.candidate.in_practice
+    return found._replace(more=more, enough=None if more.candidate.works else _enough(request))
 
 
 def wants_more(row: PlanRow) -> bool:
     """Return whether the GPUs are too few for the best strategy: it does not work, or only with all on a drive."""
-    return not works(row) or row.candidate.binds == "NVMe"
+    return not row.candidate.works or row.candidate.binds == "NVMe"
 
 
 def _enough(request: PlanRequest) -> PlanRow | None:
@@ -58,7 +54,7 @@ def _enough(request: PlanRequest) -> PlanRow | None:
     gpus = request.per_node * max(1, with_more_gpus(request).nodes)
     while (gpus := 2 * gpus) <= MOST_TRIED:
         scaled = msgspec.structs.replace(request.setting, gpus=gpus, nodes=gpus // request.per_node)
-        if works(best := _best_scaled(scaled, request)):
+        if (best := _best_scaled(scaled, request)).candidate.works:
             return best
     return None
 

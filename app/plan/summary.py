@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, ratio_text, seconds_text
 from .memory.activations import has_known_shape
-from .plan_answer import PlanAnswer, why_no_scaling, works
+from .plan_answer import PlanAnswer, why_no_scaling
 from .strategies.evaluate import round_to_three_digits
 from .strategies.search import ALIKE, effort
 from .timing.communication import Links
@@ -156,12 +156,12 @@ def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
         return (why,)
     if best is None:
         return ("…",)
-    if not works(best):
+    if not best.candidate.works:
         return _no_gain(best, found.enough)
     rate, rate_now = best.candidate.tokens_per_s, now.candidate.tokens_per_s
     if not rate:
         return ("no time is known.",)
-    times = f"{ratio_text(rate / rate_now)} × as fast" if works(now) and rate_now else "it fits then"
+    times = f"{ratio_text(rate / rate_now)} × as fast" if now.candidate.works and rate_now else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {best.candidate.full_name}).",

@@ -277,6 +277,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str] = []
 
     @property
+    def works(self) -> bool:
+        """True if it fits, or its memory is not known, and its steps are short enough."""
+        return self.fits is not False and self.in_practice
+
+    @property
     def full_name(self) -> str:
         """Return the name of the strategy with its recomputation."""
         return self.strategy + {"none": "", "full": ", recomputing"}.get(self.recompute, ", recomputing in part")

@@ -42,10 +42,9 @@ def scaling_points(request: PlanRequest) -> list[ScalePoint]:
         scaled = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
         ideal = step_tokens * count / step_time.ideal_step_s(scaled, gpu, links)
         best = rank_candidates(scaled, context_of(scaled, links, request.host_bytes), request.recompute)[0].candidate
-        point = ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal)
-        if best.fits is not False and best.in_practice and best.tokens_per_s:
-            point = msgspec.structs.replace(point, tokens_per_s=best.tokens_per_s, strategy=best.full_name)
-        found.append(point)
+        rate = best.tokens_per_s or None if best.works else None
+        name = best.full_name if rate else ""
+        found.append(ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal, tokens_per_s=rate, strategy=name))
     return found
 
 

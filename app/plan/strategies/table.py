@@ -69,8 +69,7 @@ def render_table(
     gpus = f"{setting.gpus} GPU{'s' if setting.gpus > 1 else ''}"
     lines = [f"{model.name or 'model'} · {parameter_count_text(model.params, '.2f')} parameters · {gpus}{memory}", ""]
     best = candidates[0]
-    nothing_fits = best.fits is False or not best.in_practice
-    if nothing_fits:
+    if not best.works:
         nothing = "Nothing fits" if best.fits is False else "What fits is too slow"
         lines += [f"{nothing}. Closest: {best.strategy}, {best.why.removeprefix('too slow: ')}.", ""]
     else:
