@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..training_script.model.sequences import Site
 
 TEST_NAME = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
+LOADS_TO = "map_location"  # where it is not passed on, the function is wrong in any program
 TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE)
 
 
@@ -79,12 +80,30 @@ class Script:
         )
 
     @cached_property
+    def is_of_several(self) -> bool:
+        """True if anything that the program reaches may be for several ranks; if not, it need not be evaluated."""
+        from ..training_script.model.reached_parts import is_of_several
+
+        text = self.source.text
+        return LOADS_TO in text or is_of_several(Path(self.source.path), self.source.tree, text)
+
+    @cached_property
+    def _is_of_several_in_use(self) -> bool:
+        """True if this module, or a script that uses it, may be for several ranks."""
+        from ..training_script.model.reached_parts import is_file_of_several
+        from ..training_script.model.users import users
+
+        path = Path(self.source.path)
+        using = users(path) if self.has_ranks and path.is_absolute() else []
+        return bool(using) and (self.is_of_several or any(map(is_file_of_several, using)))
+
+    @cached_property
     def divergences(self) -> "Divergences":
         """The places where the ranks of the program part."""
         from ..training_script.model.divergences import Divergences, divergences
         from ..training_script.model.users import SOURCES
 
-        if not self.has_ranks:
+        if not (self.has_ranks and self.is_of_several):
             return Divergences([], True)
         found = divergences(self.evaluated)
         SOURCES.keep(self.evaluated, Path(self.source.path), self.source.text, found)
@@ -109,7 +128,7 @@ class Script:
         """This module in each of the scripts that use it: what they pass to its functions is known there."""
         from ..training_script.model.users import evaluated_in_use
 
-        if not self.has_ranks or not any(root.function for root in self.evaluated.roots):
+        if not self._is_of_several_in_use or not any(root.function for root in self.evaluated.roots):
             return []
         return [ModuleInUse(self, each) for each in evaluated_in_use(self.source.tree, Path(self.source.path))]
 
@@ -118,7 +137,7 @@ class Script:
         """The places where the ranks part that only the scripts that use this module show."""
         from ..training_script.model.users import divergences_in_use
 
-        if not self.has_ranks:
+        if not self._is_of_several_in_use:
             return []
         return divergences_in_use(self.evaluated, self.source.tree, Path(self.source.path), self.source.text)
 
@@ -148,7 +167,7 @@ class Script:
         """The facts of each start of the program, for the rules."""
         from ..training_script.model.runs import find_runs
 
-        return find_runs(self.evaluated) if self.has_ranks else []
+        return find_runs(self.evaluated) if self.has_ranks and self.is_of_several else []
 
     def place(self, reach: "Reach") -> "Site | None":
         """Return the place of a fact in this script: its own, or that of the call that leads to it."""
@@ -168,7 +187,7 @@ class ModuleInUse(Script):
 
     def __init__(self, module: Script, evaluated: "Evaluated") -> None:
         self.source, self.names, self._mentions = module.source, module.names, module._mentions
-        self.evaluated, self.has_ranks = evaluated, True
+        self.evaluated, self.has_ranks, self.is_of_several = evaluated, True, True
 
     def forget(self) -> None:
         """Free the memory of the model, unless another module needs it."""

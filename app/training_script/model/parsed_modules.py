@@ -345,11 +345,12 @@ def _parsed(text: str) -> ParsedModule | None:
 def _text_about_ranks(path: Path) -> str | None:
     """Return the text of a module that may concern ranks."""
     text = read_module(path)
-    if text is None or not (
-        mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*MENTIONED, *MODELS))
-    ):
-        return None
-    return text
+    return text if text is not None and is_about_ranks(path, text) else None
+
+
+def is_about_ranks(path: Path, text: str) -> bool:
+    """Return whether the module in a file may concern ranks."""
+    return mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*MENTIONED, *MODELS))
 
 
 def _digest(text: str) -> bytes:
