@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..training_script.model.evaluated import Evaluated
     from ..training_script.model.function_steps import Branch
     from ..training_script.model.reach import Reach, Run
+    from ..training_script.model.reached_parts import Reached
     from ..training_script.model.sequences import Site
 
 TEST_NAME = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
@@ -80,22 +81,30 @@ class Script:
         )
 
     @cached_property
+    def _reached(self) -> "Reached":
+        from ..training_script.model.reached_parts import reached_by
+
+        return reached_by(Path(self.source.path), self.source.tree, self.source.text)
+
+    @property
     def is_of_several(self) -> bool:
         """True if anything that the program reaches may be for several ranks; if not, it need not be evaluated."""
-        from ..training_script.model.reached_parts import is_of_several
+        return LOADS_TO in self.source.text or self._reached.of_several
 
-        text = self.source.text
-        return LOADS_TO in text or is_of_several(Path(self.source.path), self.source.tree, text)
+    @property
+    def reads_rank(self) -> bool:
+        """True if anything that the program reaches may read the number of this rank among all."""
+        return self._reached.reads_rank
 
     @cached_property
     def _is_of_several_in_use(self) -> bool:
         """True if this module, or a script that uses it, may be for several ranks."""
-        from ..training_script.model.reached_parts import is_file_of_several
+        from ..training_script.model.reached_parts import is_of_several
         from ..training_script.model.users import users
 
         path = Path(self.source.path)
         using = users(path) if self.has_ranks and path.is_absolute() else []
-        return bool(using) and (self.is_of_several or any(map(is_file_of_several, using)))
+        return bool(using) and (self.is_of_several or any(map(is_of_several, using)))
 
     @cached_property
     def divergences(self) -> "Divergences":
@@ -187,7 +196,11 @@ class ModuleInUse(Script):
 
     def __init__(self, module: Script, evaluated: "Evaluated") -> None:
         self.source, self.names, self._mentions = module.source, module.names, module._mentions
-        self.evaluated, self.has_ranks, self.is_of_several = evaluated, True, True
+        self.evaluated, self.has_ranks = evaluated, True
+
+    @property
+    def is_of_several(self) -> bool:
+        return True
 
     def forget(self) -> None:
         """Free the memory of the model, unless another module needs it."""

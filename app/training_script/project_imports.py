@@ -24,14 +24,14 @@ class ProjectImports:
     def __init__(self, script: Path) -> None:
         self._script = script.absolute()
         self.roots = project_roots(self._script.parent)
-        self._roots_of: dict[str, list[Path]] = {}
+        self._roots_of: dict[str, tuple[Path, ...]] = {}
 
     def candidates(self, name: str, level: int, importer: Path) -> Iterator[Path]:
         """Yield where the module of an import in ``importer`` may be, the first choice first.
 
         ``level`` is the number of dots of a relative import, 0 for an absolute one.
         """
-        folders = importer.absolute().parents[level - 1 : level] if level else self._roots_with(name.partition(".")[0])
+        folders = importer.absolute().parents[level - 1 : level] if level else self.roots_with(name.partition(".")[0])
         for folder in folders:
             place = folder.joinpath(*name.split(".")) if name else folder
             if name:
@@ -46,13 +46,14 @@ class ProjectImports:
         """Yield the files that may be the module of an import in ``importer``, the first choice first."""
         return (each for each in self.candidates(name, level, importer) if _exists(each))
 
-    def _roots_with(self, name: str) -> list[Path]:
+    def roots_with(self, name: str) -> tuple[Path, ...]:
+        """Return the directories that have a module or a package of this name."""
         if name not in self._roots_of:
-            self._roots_of[name] = [
+            self._roots_of[name] = tuple(
                 root
                 for root in self.roots
                 if (_exists(root / name) or _exists(root / f"{name}.py")) and not self._is_installed(root / name)
-            ]
+            )
         return self._roots_of[name]
 
     def _is_installed(self, package: Path) -> bool:

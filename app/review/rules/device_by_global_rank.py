@@ -44,9 +44,11 @@ def check(script: Script) -> list[Violation]:
     text = script.source.text
     if not OF_DEVICE.search(text) or not (script.has_ranks or OF_RANK.search(text)):
         return []
-    is_read = script.is_of_several and "global" in script.evaluated.keys.kinds_read
-    if not is_read and not script.mentions(OF_ALL):
-        return []
+    if not script.mentions(OF_ALL):
+        if not script.reads_rank or not (script.is_of_several or any(_device_places(script))):
+            return []
+        if "global" not in script.evaluated.keys.kinds_read:
+            return []
     if not any(isinstance(node, ast.expr) and _is_global(script, node) for node in nodes_below(script.source.tree)):
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)

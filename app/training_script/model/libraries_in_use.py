@@ -48,17 +48,12 @@ class _Imports(NamedTuple):
 class _Project(NamedTuple):
     """The imports of the scripts of one directory.
 
-    ``reaching``: whether such a library is reached from a module. ``files`` and ``places``: of absolute imports.
+    ``reaching``: whether such a library is reached from a module. ``files``: of absolute imports.
     """
 
     imports: ProjectImports
     reaching: dict[Path, bool]
     files: dict[tuple[Path | None, _Import], list[Path]]
-    places: "Places"
-
-
-# The files that may be a module, by the directory that dots before its name refer to, its name, and their number.
-Places = dict[tuple[str, str, int], list[Path]]
 
 
 class LibrariesInUse:
@@ -69,7 +64,9 @@ class LibrariesInUse:
         self._projects: dict[Path, _Project] = {}  # by their directories, and by scripts in them
         # Of relative imports, which are the same in every project.
         self._files: dict[tuple[Path | None, _Import], list[Path]] = {}
-        self._places: Places = {}
+        # The files that may be a module, by the directory that dots before its name refer to, or those that have its
+        # package; its name; and the number of dots.
+        self._places: dict[tuple[str | tuple[Path, ...], str, int], list[Path]] = {}
         self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
         self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
         self._scripts: dict[Path, list[Path]] = {}  # by directories
@@ -131,18 +128,23 @@ class LibrariesInUse:
         ``folder``: the directory of the module that imports it; ``level``: the number of dots before the name.
         """
         project = self._project(script)
-        known = self._places if level else project.places
-        key = folder if level else "", name, level
+        of_package = () if level else self.roots(name.partition(".")[0], script)
+        key = folder if level else of_package, name, level
+        known = self._places
         if key not in known:
             known[key] = [*project.imports.existing(name, level, Path(folder, "__init__.py"))]
         return known[key]
+
+    def roots(self, package: str, script: Path) -> tuple[Path, ...]:
+        """Return the directories that have a package which the program of a script may import."""
+        return self._project(script).imports.roots_with(package)
 
     def _project(self, script: Path) -> _Project:
         project = self._projects.get(script)
         if project is None:
             folder = script.parent
             if folder not in self._projects:
-                self._projects[folder] = _Project(ProjectImports(script), {}, {}, {})
+                self._projects[folder] = _Project(ProjectImports(script), {}, {})
             project = self._projects[script] = self._projects[folder]
         return project
 

@@ -31,24 +31,29 @@ class Import(NamedTuple):
 class Part:
     """A function, a method, a class without its methods, or a statement.
 
-    ``names``: those in it that begin with a name of the module. ``methods``: of a class. ``shows_ranks``: a name, or a
-    variable that it reads, is for several ranks. ``has_role``: a parameter or an attribute is an object of a library
-    by its name. ``uses_role``: it may use such an object.
+    ``names``: those in it that begin with a name of the module. ``methods``: of a class. ``of_several``: a name is for
+    several ranks. ``reads_rank``: from a variable of the environment. ``has_role``: a parameter or an attribute is an
+    object of a library by its name, which it uses as such or hands on. ``uses_role``: it may use such an object.
     """
 
-    __slots__ = ("attributes", "has_role", "methods", "names", "shows_ranks", "uses_role")
+    __slots__ = ("attributes", "has_role", "methods", "module", "names", "of_several", "reads_rank", "uses_role")
 
-    def __init__(self) -> None:
+    def __init__(self, module: "ModuleParts") -> None:
+        self.module = module
         self.names: tuple[Dotted, ...] = ()
         self.attributes: tuple[str, ...] = ()
         self.methods: dict[str, list[Part]] = {}
-        self.shows_ranks = self.has_role = self.uses_role = False
+        self.of_several = self.reads_rank = self.has_role = self.uses_role = False
 
 
 class ModuleParts:
-    """The parts of a module by the names that they bind, and its imports, those inside of functions included."""
+    """The parts of a module by the names that they bind, and its imports, those inside of functions included.
 
-    def __init__(self, tree: ast.Module) -> None:
+    ``folder``: its directory. ``is_followed``: an evaluation of a program that imports it reads it.
+    """
+
+    def __init__(self, tree: ast.Module, folder: str, *, is_followed: bool) -> None:
+        self.folder, self.is_followed = folder, is_followed
         self.binding: dict[str, list[Part]] = defaultdict(list)
         self.imports: dict[str, list[Import]] = defaultdict(list)
         self.stars: list[Import] = []
@@ -81,7 +86,7 @@ class ModuleParts:
                         self.binding[name].append(part)
 
     def _part(self, nodes: Iterable[ast.AST]) -> Part:
-        self.every.append(part := Part())
+        self.every.append(part := Part(self))
         self._mentions.append(mentions := _Mentions())
         for node in nodes:
             mentions.read(walk(node), self)
@@ -94,6 +99,7 @@ class _Mentions:
     def __init__(self) -> None:
         self.names, self.attributes = set[Dotted](), set[str]()
         self.owners = set[str]()  # the first names of what has an attribute that objects of libraries have
+        self.parameters = set[str]()  # that are such objects
         self.has_role = self.reads_rank = False
 
     def read(self, nodes: list[ast.AST], module: ModuleParts) -> None:
@@ -110,7 +116,7 @@ class _Mentions:
                 case ast.Constant(value=value):
                     self.reads_rank |= type(value) is str and value in GLOBAL_RANKS
                 case ast.arg(arg=name):
-                    self.has_role |= name in ROLES
+                    self.parameters |= {name} & ROLES
                 case ast.Call(func=ast.Name(id=asks), args=[owner, ast.Constant(value=str() as name), *_]):
                     if asks in ASKS:
                         self._read_dotted(ast.Attribute(owner, name), inside)
@@ -138,13 +144,17 @@ class _Mentions:
         self.attributes.update(attributes)
         if not OF_ROLES.isdisjoint(attributes):
             self.owners.add(first)
+        if not ROLES.isdisjoint(attributes):
+            used = zip(attributes[::-1], [*attributes[-2::-1], None], strict=True)  # each with the one behind it
+            self.has_role |= any(name in ROLES and (use is None or use in OF_ROLES) for name, use in used)
 
     def complete(self, part: Part, module: ModuleParts) -> None:
         """Fill a part, once all names of its module are known."""
         words = self.attributes.union(*self.names)
-        part.shows_ranks = self.reads_rank or not OF_RANKS.isdisjoint(words)
-        part.shows_ranks |= any(word.endswith(TRAINER) for word in words)
-        part.has_role = self.has_role or not self.attributes.isdisjoint(ROLES)
+        part.of_several = not OF_RANKS.isdisjoint(words) or any(word.endswith(TRAINER) for word in words)
+        part.reads_rank = self.reads_rank
+        handed_on = {(name,) for name in self.parameters} | {(name, use) for name in self.parameters for use in OF_ROLES}
+        part.has_role = self.has_role or any(each[:2] in handed_on for each in self.names if self.parameters)
         part.uses_role = not self.owners <= module.imports.keys()
         known = (each for each in self.names if module.stars or each[0] in module.imports or each[0] in module.binding)
         part.names, part.attributes = tuple(known), tuple(self.attributes)

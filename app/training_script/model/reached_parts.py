@@ -5,7 +5,7 @@ no rank and to no call by which ranks communicate, although they import modules 
 """
 
 import ast
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,14 +18,13 @@ from .libraries_in_use import LibrariesInUse, libraries_in_use
 from .library_calls import FUNCTIONS, METHODS, UNREAD
 from .library_collectives import METRICS
 from .library_functions import SUBGROUPS
-from .module_parts import Dotted, Import, ModuleParts, Part
+from .module_parts import Dotted, ModuleParts, Part
 from .noted_calls import OF_GROUP
 from .parsed_modules import PARSED_MODULES, ParsedModule, is_about_ranks
 from .rank_values import GET_RANK, OF_NODE
 from .several_ranks import SET_UP
 
 MOST_MODULES = 100  # of one program; a larger one is taken for one of several ranks
-MOST_FOLDERS = 4  # whose links are kept
 CALLED_BY_PYTHON = ("__", "forward")  # the beginning of methods that need not be named to be called
 # Functions and classes of libraries that communicate, or that only several ranks call.
 OF_SEVERAL = {name for name, effect in FUNCTIONS.items() if effect.event or effect.result & METHODS.keys()}
@@ -34,83 +33,79 @@ OF_SEVERAL |= {f"torch.distributed.{name}" for name in POINT_TO_POINT}
 MODULES = {name[:place] for name in OF_SEVERAL for place, mark in enumerate(name) if mark == "."}
 
 
-class _File(NamedTuple):
-    """A module with its directory. ``is_followed``: an evaluation reads it."""
+class Reached(NamedTuple):
+    """What a program reaches. ``of_several``: something for several ranks. ``reads_rank``: of the environment."""
 
-    folder: str
-    parts: ModuleParts
-    text_hash: int
-    is_followed: bool
+    of_several: bool
+    reads_rank: bool
 
 
 class _Links(NamedTuple):
-    """What the names in a part refer to: parts with their modules, and whether something for several ranks."""
+    """What the names in a part refer to: parts, and whether something for several ranks.
 
-    parts: dict[Part, _File]
+    ``roots``: the directories in which the packages of these names were looked for.
+    """
+
+    parts: tuple[Part, ...]
     of_several: bool
+    roots: dict[str, tuple[Path, ...]]
 
 
 class _Review:
     """What is kept as long as no file changes."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, _File | None] = {}
-        self._links: OrderedDict[Path, dict[Part, _Links]] = OrderedDict()
+        self._modules: dict[Path, tuple[int, ModuleParts] | None] = {}  # with the hashes of their texts
+        self.links: dict[Part, _Links] = {}
         self.of_several: dict[Path, bool] = {}
 
-    def file(self, path: Path) -> _File | None:
-        """Return the module in a file, None if it cannot be read."""
-        if path not in self._files:
+    def module(self, path: Path) -> ModuleParts | None:
+        """Return the parts of the module in a file, None if it cannot be read."""
+        if path not in self._modules:
             text = read_module(path)
-            self._files[path] = None if text is None else _read(path, text)
-        return self._files[path]
+            module = None if text is None else _read(path, text)
+            self._modules[path] = (hash(text), module) if module else None
+        known = self._modules[path]
+        return known and known[1]
 
-    def script(self, path: Path, tree: ast.Module, text: str) -> _File:
-        """Return a script with its tree, which may not be that of its file."""
-        known = self._files.get(path)
-        if known and known.text_hash == hash(text):
-            return known
-        made = _File(str(path.parent), ModuleParts(tree), hash(text), is_about_ranks(path, text))
-        if path not in self._files and read_module(path) == text:
-            self._files[path] = made
+    def script(self, path: Path, tree: ast.Module, text: str) -> ModuleParts:
+        """Return the parts of a script with its tree, which may not be that of its file."""
+        known = self._modules.get(path)
+        if known and known[0] == hash(text):
+            return known[1]
+        made = ModuleParts(tree, str(path.parent), is_followed=is_about_ranks(path, text))
+        if path not in self._modules and read_module(path) == text:
+            self._modules[path] = hash(text), made
         return made
 
-    def links(self, folder: Path) -> dict[Part, _Links]:
-        """Return the links of parts in the programs of the scripts of a directory, as far as they are known."""
-        found = self._links.setdefault(folder, {})
-        self._links.move_to_end(folder)
-        if len(self._links) > MOST_FOLDERS:
-            self._links.popitem(last=False)
-        return found
 
-
-def _read(path: Path, text: str) -> _File | None:
-    known = PARSED_MODULES.of_text(path, text)
+def _read(path: Path, text: str) -> ModuleParts | None:
+    known, is_followed = PARSED_MODULES.of_text(path, text), is_about_ranks(path, text)
     try:
         tree = known.tree if known else parse_deep(text.removeprefix(BOM))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    if known is None and is_about_ranks(path, text):
+    if known is None and is_followed:
         PARSED_MODULES.keep(path, text, ParsedModule(tree, text))
-    return _File(str(path.parent), ModuleParts(tree), hash(text), is_about_ranks(path, text))
+    return ModuleParts(tree, str(path.parent), is_followed=is_followed)
 
 
 _REVIEWS: "WeakKeyDictionary[LibrariesInUse, _Review]" = WeakKeyDictionary()
 
 
-def is_of_several(path: Path, tree: ast.Module, text: str) -> bool:
-    """Return whether the program of a script may be for several ranks; ``tree``: that of the script."""
+def reached_by(path: Path, tree: ast.Module, text: str) -> Reached:
+    """Return what the program of a script reaches; ``tree``: that of the script."""
     reach = _Reach(path.absolute())
-    return reach.from_file(reach.review.script(path.absolute(), tree, text))
+    return reach.from_module(reach.review.script(path.absolute(), tree, text))
 
 
-def is_file_of_several(path: Path) -> bool:
-    """Return whether the program of the script in a file may be for several ranks."""
+def is_of_several(path: Path) -> bool:
+    """Return whether the program of the script in a file reaches something for several ranks."""
     reach = _Reach(path)
     known = reach.review.of_several
     if path not in known:
-        file = reach.review.file(path)
-        known[path] = file is not None and reach.from_file(file)
+        module = reach.review.module(path)
+        known[path] = module is not None and reach.from_module(module).of_several
     return known[path]
 
 
@@ -120,52 +115,58 @@ class _Reach:
     def __init__(self, script: Path) -> None:
         self._script, self._libraries = script, libraries_in_use()
         self.review = _REVIEWS.setdefault(self._libraries, _Review())
-        self._links = self.review.links(script.parent)
+        self._roots: dict[str, tuple[Path, ...]] = {}  # of packages
 
-    def from_file(self, file: _File) -> bool:
-        """Return whether anything that the parts of a module reach is for several ranks."""
-        pending = [(part, file) for part in file.parts.every]
-        seen = set(file.parts.every)
-        attributes, folders = set[str](), set[int]()
-        waiting: dict[str, list[tuple[Part, _File]]] = defaultdict(list)  # methods that nothing names so far
-        has_role = uses_role = False
+    def from_module(self, module: ModuleParts) -> Reached:
+        """Return what the parts of a module reach; no further than to the first of several ranks."""
+        pending, modules, attributes = [*module.every], {module}, set[str]()
+        seen = set(pending)
+        waiting: dict[str, list[Part]] = defaultdict(list)  # methods that nothing names so far
+        has_role = uses_role = reads_rank = False
 
-        def reach(found: Iterable[tuple[Part, _File]]) -> None:
-            new = [each for each in found if each[0] not in seen]
-            seen.update(part for part, _ in new)
+        def reach(parts: Iterable[Part]) -> None:
+            new = [each for each in parts if each not in seen]
+            seen.update(new)
             pending.extend(new)
 
-        for part, its_file in pending:  # which grows meanwhile
+        for part in pending:  # which grows meanwhile
             has_role, uses_role = has_role or part.has_role, uses_role or part.uses_role
-            links = self._links.get(part) or self._links.setdefault(part, self._linked(part, its_file))
-            folders.add(id(its_file))
-            if part.shows_ranks or links.of_several or (has_role and uses_role) or len(folders) > MOST_MODULES:
-                return True
-            reach(links.parts.items())
+            links = self._links(part)
+            modules.add(part.module)
+            if part.of_several or links.of_several or (has_role and uses_role) or len(modules) > MOST_MODULES:
+                return Reached(True, True)
+            reads_rank |= part.reads_rank
+            reach(links.parts)
             for name, methods in part.methods.items():
-                made = [(method, its_file) for method in methods]
                 if name in attributes or name.startswith(CALLED_BY_PYTHON):
-                    reach(made)
+                    reach(methods)
                 else:
-                    waiting[name] += made
+                    waiting[name] += methods
             for name in part.attributes:
                 if name not in attributes:
                     attributes.add(name)
                     reach(waiting.pop(name, ()))
-        return False
+        return Reached(False, reads_rank)
 
-    def _linked(self, part: Part, file: _File) -> _Links:
-        found = _Names(self)
-        for name in part.names:
-            found.follow(file, name)
-        return _Links(found.parts, found.of_several)
+    def _links(self, part: Part) -> _Links:
+        known = self.review.links.get(part)
+        if known is None or any(self.roots(package) != roots for package, roots in known.roots.items()):
+            found = _Names(self)
+            for name in part.names:
+                found.follow(part.module, name)
+            known = self.review.links[part] = _Links(tuple(found.parts), found.of_several, found.roots)
+        return known
 
-    def files(self, name: str, level: int, importer: _File) -> list[_File]:
+    def roots(self, package: str) -> tuple[Path, ...]:
+        """Return the directories in which a package is looked for."""
+        if package not in self._roots:
+            self._roots[package] = self._libraries.roots(package, self._script)
+        return self._roots[package]
+
+    def modules(self, name: str, level: int, importer: ModuleParts) -> list[ModuleParts]:
         """Return the modules that an import may name."""
-        if not level and name.partition(".")[0] in UNREAD:
-            return []
         places = self._libraries.places(name, level, importer.folder, self._script)
-        return [file for each in places if (file := self.review.file(each))]
+        return [module for each in places if (module := self.review.module(each))]
 
 
 class _Names:
@@ -173,44 +174,44 @@ class _Names:
 
     def __init__(self, reach: _Reach) -> None:
         self._reach = reach
-        self._seen: set[tuple[int, Dotted]] = set()
-        self.parts: dict[Part, _File] = {}
+        self._seen: set[tuple[ModuleParts, Dotted]] = set()
+        self.parts: dict[Part, None] = {}
         self.of_several = False
+        self.roots: dict[str, tuple[Path, ...]] = {}
 
-    def follow(self, file: _File, name: Dotted) -> None:
+    def follow(self, module: ModuleParts, name: Dotted) -> None:
         """Follow a name of a module, with its attributes."""
-        if (id(file), name) in self._seen:
+        if (module, name) in self._seen:
             return
-        self._seen.add((id(file), name))
+        self._seen.add((module, name))
         first, *attributes = name
-        for part in file.parts.binding.get(first, ()):
-            self.parts[part] = file
-            self.parts |= dict.fromkeys(part.methods.get(attributes[0], ()) if attributes else (), file)
-        for each in file.parts.imports.get(first, ()):
-            self._follow_import(file, each, attributes)
-        if first not in file.parts.binding and first not in file.parts.imports:
-            for each in file.parts.stars:
-                self._follow_import(file, each._replace(name=first), attributes)
+        for part in module.binding.get(first, ()):
+            methods = part.methods.get(attributes[0], ()) if attributes else ()
+            self.parts |= dict.fromkeys((part, *methods))
+        for each in module.imports.get(first, ()):
+            self._follow_in(each.module, each.level, [each.name, *attributes] if each.name else attributes, module)
+        if first not in module.binding and first not in module.imports:
+            for each in module.stars:
+                self._follow_in(each.module, each.level, [first, *attributes], module)
 
-    def _follow_import(self, file: _File, found: Import, attributes: list[str]) -> None:
-        names = [*([found.name] if found.name else []), *attributes]
-        self._follow_in_module(file, found.module, found.level, names)
-
-    def _follow_in_module(self, file: _File, module: str, level: int, names: list[str]) -> None:
-        """Follow names in a module, each of which may be a module in a package."""
-        modules = self._reach.files(module, level, file)
-        if not any(each.is_followed for each in modules) and not level:
-            self.of_several |= shows_ranks(".".join((module, *names)))
+    def _follow_in(self, name: str, level: int, names: list[str], importer: ModuleParts) -> None:
+        """Follow names in a module that is imported, each of which may be a module in a package."""
+        package = name.partition(".")[0]
+        if not level:
+            self.roots[package] = () if package in UNREAD else self._reach.roots(package)
+        modules = self._reach.modules(name, level, importer) if level or self.roots[package] else []
+        if not level and not any(each.is_followed for each in modules):
+            self.of_several |= is_name_of_several(".".join((name, *names)))
         if not names:
             return
         for each in modules:
             self.follow(each, tuple(names))
-        inner = f"{module}.{names[0]}" if module else names[0]
-        if self._reach.files(inner, level, file):
-            self._follow_in_module(file, inner, level, names[1:])
+        inner = f"{name}.{names[0]}" if name else names[0]
+        if (level or self.roots[package]) and self._reach.modules(inner, level, importer):
+            self._follow_in(inner, level, names[1:], importer)
 
 
-def shows_ranks(name: str) -> bool:
+def is_name_of_several(name: str) -> bool:
     """Return whether a qualified name of a library is one for several ranks, or that of a module of some."""
     if name in OF_SEVERAL or name in MODULES or name.startswith(f"{METRICS}."):
         return True
