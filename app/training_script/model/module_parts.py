@@ -8,13 +8,17 @@ from typing import NamedTuple
 from ...launchers.rank_variables import RANK_SCOPES
 from ..nodes import walk
 from ..syntax import FUNCTIONS
-from .library_calls import FIRST_ATTRIBUTES, METHODS, RANK_ATTRIBUTES
+from .libraries_in_use import METHODS_OF_ROLES, ROLES, TRAINER
+from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES
+from .rank_values import PROCESS, STARTS
 
-ROLES = {"accelerator", "fabric"}  # parameters and attributes that are objects of libraries by their names
-OF_ROLES = {*RANK_ATTRIBUTES, *FIRST_ATTRIBUTES, *(name for role in ROLES for name in METHODS[role])}
+OF_ROLES = {
+    *RANK_ATTRIBUTES,
+    *FIRST_ATTRIBUTES,
+    *METHODS_OF_ROLES,
+}  # attributes of objects that are known by their names
 OF_RANKS = {"full_tensor", "init_device_mesh"}  # by which ranks communicate or are numbered, whatever they belong to
-TRAINER = "Trainer"  # the end of the name of a class of a library, or of one made of it
-GLOBAL_RANKS = {name for name, scope in RANK_SCOPES.items() if scope == "global"}  # variables of the environment
+GIVES_RANKS = {*STARTS, PROCESS}  # to the processes that it starts
 ASKS = {"getattr", "hasattr"}
 
 Dotted = tuple[str, ...]  # a name with its attributes
@@ -32,8 +36,9 @@ class Part:
     """A function, a method, a class without its methods, or a statement.
 
     ``names``: those in it that begin with a name of the module. ``methods``: of a class. ``of_several``: a name is for
-    several ranks. ``reads_rank``: from a variable of the environment. ``has_role``: a parameter or an attribute is an
-    object of a library by its name, which it uses as such or hands on. ``uses_role``: it may use such an object.
+    several ranks. ``reads_rank``: from a variable of the environment, or it starts processes with a rank each.
+    ``has_role``: a parameter or an attribute is an object of a library by its name, which it uses as such or hands on.
+    ``uses_role``: it may use such an object.
     """
 
     __slots__ = ("attributes", "has_role", "methods", "module", "names", "of_several", "reads_rank", "uses_role")
@@ -114,9 +119,9 @@ class _Mentions:
                     if node not in inside:
                         self._read_dotted(node, inside)
                 case ast.Constant(value=value):
-                    self.reads_rank |= type(value) is str and value in GLOBAL_RANKS
+                    self.reads_rank |= type(value) is str and value in RANK_SCOPES
                 case ast.arg(arg=name):
-                    self.parameters |= {name} & ROLES
+                    self.parameters |= {name}.intersection(ROLES)
                 case ast.Call(func=ast.Name(id=asks), args=[owner, ast.Constant(value=str() as name), *_]):
                     if asks in ASKS:
                         self._read_dotted(ast.Attribute(owner, name), inside)
@@ -144,7 +149,7 @@ class _Mentions:
         self.attributes.update(attributes)
         if not OF_ROLES.isdisjoint(attributes):
             self.owners.add(first)
-        if not ROLES.isdisjoint(attributes):
+        if any(role in attributes for role in ROLES):
             used = zip(attributes[::-1], [*attributes[-2::-1], None], strict=True)  # each with the one behind it
             self.has_role |= any(name in ROLES and (use is None or use in OF_ROLES) for name, use in used)
 
@@ -152,9 +157,9 @@ class _Mentions:
         """Fill a part, once all names of its module are known."""
         words = self.attributes.union(*self.names)
         part.of_several = not OF_RANKS.isdisjoint(words) or any(word.endswith(TRAINER) for word in words)
-        part.reads_rank = self.reads_rank
-        handed_on = {(name,) for name in self.parameters} | {(name, use) for name in self.parameters for use in OF_ROLES}
-        part.has_role = self.has_role or any(each[:2] in handed_on for each in self.names if self.parameters)
+        part.reads_rank = self.reads_rank or not GIVES_RANKS.isdisjoint(words)
+        parameters = (each for each in self.names if each[0] in self.parameters)
+        part.has_role = self.has_role or any(len(each) == 1 or each[1] in OF_ROLES for each in parameters)
         part.uses_role = not self.owners <= module.imports.keys()
         known = (each for each in self.names if module.stars or each[0] in module.imports or each[0] in module.binding)
         part.names, part.attributes = tuple(known), tuple(self.attributes)

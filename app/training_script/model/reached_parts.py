@@ -1,7 +1,7 @@
-"""Whether the program of a script is one of several ranks anywhere, by the names in all that it reaches.
+"""Whether the program of a script may be one of several ranks, by the names in all that it reaches.
 
-To follow the names that functions mention takes a fraction of the time of an evaluation. Most files of a project come to
-no rank and to no call by which ranks communicate, although they import modules that do.
+To follow the names that functions mention takes a fraction of the time of an evaluation. Most files of a project reach
+no call by which ranks communicate, although they import modules with some.
 """
 
 import ast
@@ -15,7 +15,7 @@ from ..collectives import POINT_TO_POINT
 from ..project_imports import read_module
 from ..source import BOM, parse_deep
 from .libraries_in_use import LibrariesInUse, libraries_in_use
-from .library_calls import FUNCTIONS, METHODS, UNREAD
+from .library_calls import FUNCTIONS, UNREAD
 from .library_collectives import METRICS
 from .library_functions import SUBGROUPS
 from .module_parts import Dotted, ModuleParts, Part
@@ -26,15 +26,16 @@ from .several_ranks import SET_UP
 
 MOST_MODULES = 100  # of one program; a larger one is taken for one of several ranks
 CALLED_BY_PYTHON = ("__", "forward")  # the beginning of methods that need not be named to be called
+OF_ONE = {"loader", "checkpoint"}  # what one process makes as well
 # Functions and classes of libraries that communicate, or that only several ranks call.
-OF_SEVERAL = {name for name, effect in FUNCTIONS.items() if effect.event or effect.result & METHODS.keys()}
+OF_SEVERAL = {name for name, effect in FUNCTIONS.items() if effect.event or effect.result - OF_ONE}
 OF_SEVERAL |= SET_UP | SUBGROUPS | {*OF_GROUP, *GET_RANK, *OF_NODE}
 OF_SEVERAL |= {f"torch.distributed.{name}" for name in POINT_TO_POINT}
 MODULES = {name[:place] for name in OF_SEVERAL for place, mark in enumerate(name) if mark == "."}
 
 
 class Reached(NamedTuple):
-    """What a program reaches. ``of_several``: something for several ranks. ``reads_rank``: of the environment."""
+    """What a program reaches. ``of_several``: something for several ranks. ``reads_rank``: the number of this one."""
 
     of_several: bool
     reads_rank: bool
@@ -200,7 +201,7 @@ class _Names:
         if not level:
             self.roots[package] = () if package in UNREAD else self._reach.roots(package)
         modules = self._reach.modules(name, level, importer) if level or self.roots[package] else []
-        if not level and not any(each.is_followed for each in modules):
+        if not any(each.is_followed for each in modules):
             self.of_several |= is_name_of_several(".".join((name, *names)))
         if not names:
             return
