@@ -41,10 +41,9 @@ class Part:
     ``uses_role``: it may use such an object.
     """
 
-    __slots__ = ("attributes", "has_role", "methods", "module", "names", "of_several", "reads_rank", "uses_role")
+    __slots__ = ("attributes", "has_role", "methods", "names", "of_several", "reads_rank", "uses_role")
 
-    def __init__(self, module: "ModuleParts") -> None:
-        self.module = module
+    def __init__(self) -> None:
         self.names: tuple[Dotted, ...] = ()
         self.attributes: tuple[str, ...] = ()
         self.methods: dict[str, list[Part]] = {}
@@ -64,13 +63,14 @@ class ModuleParts:
         self.stars: list[Import] = []
         self.every: list[Part] = []
         self._mentions: list[_Mentions] = []
-        self._read_block(tree.body)
+        self._read(tree.body)
         for part, mentions in zip(self.every, self._mentions, strict=True):
             mentions.complete(part, self)
         del self._mentions
 
-    def _read_block(self, body: Iterable[ast.stmt]) -> None:
-        for stmt in body:
+    def _read(self, body: Iterable[ast.stmt]) -> None:
+        pending = [*body]
+        for stmt in pending:  # which grows meanwhile
             match stmt:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                     self.binding[name].append(self._part([stmt]))
@@ -83,7 +83,7 @@ class ModuleParts:
                     self.binding[name].append(part)
                 case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
                     self._part([each for field in ("test", "iter", "items") for each in _held(stmt, field)])
-                    self._read_block(_blocks(stmt))
+                    pending += _blocks(stmt)
                 case _:
                     part = self._part([stmt])
                     targets = [node for field in ("targets", "target") for node in _held(stmt, field)]
@@ -91,7 +91,7 @@ class ModuleParts:
                         self.binding[name].append(part)
 
     def _part(self, nodes: Iterable[ast.AST]) -> Part:
-        self.every.append(part := Part(self))
+        self.every.append(part := Part())
         self._mentions.append(mentions := _Mentions())
         for node in nodes:
             mentions.read(walk(node), self)

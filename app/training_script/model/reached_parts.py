@@ -42,12 +42,12 @@ class Reached(NamedTuple):
 
 
 class _Links(NamedTuple):
-    """What the names in a part refer to: parts, and whether something for several ranks.
+    """What the names in a part refer to: parts with their modules, and whether something for several ranks.
 
     ``roots``: the directories in which the packages of these names were looked for.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[Part, ModuleParts], ...]
     of_several: bool
     roots: dict[str, tuple[Path, ...]]
 
@@ -120,25 +120,26 @@ class _Reach:
 
     def from_module(self, module: ModuleParts) -> Reached:
         """Return what the parts of a module reach; no further than to the first of several ranks."""
-        pending, modules, attributes = [*module.every], {module}, set[str]()
-        seen = set(pending)
-        waiting: dict[str, list[Part]] = defaultdict(list)  # methods that nothing names so far
+        pending, modules, attributes = [(part, module) for part in module.every], set[ModuleParts](), set[str]()
+        seen = set(module.every)
+        waiting: dict[str, list[tuple[Part, ModuleParts]]] = defaultdict(list)  # methods that nothing names so far
         has_role = uses_role = reads_rank = False
 
-        def reach(parts: Iterable[Part]) -> None:
-            new = [each for each in parts if each not in seen]
-            seen.update(new)
+        def reach(found: Iterable[tuple[Part, ModuleParts]]) -> None:
+            new = [each for each in found if each[0] not in seen]
+            seen.update(part for part, _ in new)
             pending.extend(new)
 
-        for part in pending:  # which grows meanwhile
+        for part, its_module in pending:  # which grows meanwhile
             has_role, uses_role = has_role or part.has_role, uses_role or part.uses_role
-            links = self._links(part)
-            modules.add(part.module)
+            links = self._links(part, its_module)
+            modules.add(its_module)
             if part.of_several or links.of_several or (has_role and uses_role) or len(modules) > MOST_MODULES:
                 return Reached(True, True)
             reads_rank |= part.reads_rank
             reach(links.parts)
-            for name, methods in part.methods.items():
+            for name, each in part.methods.items():
+                methods = [(method, its_module) for method in each]
                 if name in attributes or name.startswith(CALLED_BY_PYTHON):
                     reach(methods)
                 else:
@@ -149,13 +150,13 @@ class _Reach:
                     reach(waiting.pop(name, ()))
         return Reached(False, reads_rank)
 
-    def _links(self, part: Part) -> _Links:
+    def _links(self, part: Part, module: ModuleParts) -> _Links:
         known = self.review.links.get(part)
         if known is None or any(self.roots(package) != roots for package, roots in known.roots.items()):
             found = _Names(self)
             for name in part.names:
-                found.follow(part.module, name)
-            known = self.review.links[part] = _Links(tuple(found.parts), found.of_several, found.roots)
+                found.follow(module, name)
+            known = self.review.links[part] = _Links(tuple(found.parts.items()), found.of_several, found.roots)
         return known
 
     def roots(self, package: str) -> tuple[Path, ...]:
@@ -176,7 +177,7 @@ class _Names:
     def __init__(self, reach: _Reach) -> None:
         self._reach = reach
         self._seen: set[tuple[ModuleParts, Dotted]] = set()
-        self.parts: dict[Part, None] = {}
+        self.parts: dict[Part, ModuleParts] = {}
         self.of_several = False
         self.roots: dict[str, tuple[Path, ...]] = {}
 
@@ -188,7 +189,7 @@ class _Names:
         first, *attributes = name
         for part in module.binding.get(first, ()):
             methods = part.methods.get(attributes[0], ()) if attributes else ()
-            self.parts |= dict.fromkeys((part, *methods))
+            self.parts |= dict.fromkeys((part, *methods), module)
         for each in module.imports.get(first, ()):
             self._follow_in(each.module, each.level, [each.name, *attributes] if each.name else attributes, module)
         if first not in module.binding and first not in module.imports:
