@@ -29,6 +29,8 @@ OF_ALL = re.compile(r"_?(?:global|world)_rank")
 OF_ACCELERATOR = ("set_device", "device_name", "device")  # of DeepSpeed's get_accelerator(), by a number
 OF_DEVICE = re.compile(r"cuda|device|DataParallel|\.to\(")
 OF_RANK = re.compile(rf"""["'](?:{"|".join(name for name, scope in RANK_SCOPES.items() if scope == "global")})["']""")
+# What a script computes the global rank from by itself: that of a process on its node.
+OF_NODE = re.compile(rf"""spawn|start_processes|Process\b|["'](?:{"|".join(RANK_SCOPES)})["']""")
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -45,7 +47,8 @@ def check(script: Script) -> list[Violation]:
     if not OF_DEVICE.search(text) or not (script.has_ranks or OF_RANK.search(text)):
         return []
     if not script.mentions(OF_ALL):
-        if not script.reads_rank or not (script.is_of_several or any(_device_places(script))):
+        numbered = script.reads_rank or script.mentions(OF_NODE)
+        if not numbered or not (script.is_of_several or any(_device_places(script))):
             return []
         if "global" not in script.evaluated.keys.kinds_read:
             return []

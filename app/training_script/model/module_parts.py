@@ -10,7 +10,6 @@ from ..nodes import walk
 from ..syntax import FUNCTIONS
 from .libraries_in_use import METHODS_OF_ROLES, ROLES, TRAINER
 from .library_calls import FIRST_ATTRIBUTES, RANK_ATTRIBUTES
-from .rank_values import PROCESS, STARTS
 
 OF_ROLES = {
     *RANK_ATTRIBUTES,
@@ -18,7 +17,7 @@ OF_ROLES = {
     *METHODS_OF_ROLES,
 }  # attributes of objects that are known by their names
 OF_RANKS = {"full_tensor", "init_device_mesh"}  # by which ranks communicate or are numbered, whatever they belong to
-GIVES_RANKS = {*STARTS, PROCESS}  # to the processes that it starts
+GLOBAL_RANKS = {name for name, scope in RANK_SCOPES.items() if scope == "global"}  # variables of the environment
 ASKS = {"getattr", "hasattr"}
 
 Dotted = tuple[str, ...]  # a name with its attributes
@@ -36,7 +35,7 @@ class Part:
     """A function, a method, a class without its methods, or a statement.
 
     ``names``: those in it that begin with a name of the module. ``methods``: of a class. ``of_several``: a name is for
-    several ranks. ``reads_rank``: from a variable of the environment, or it starts processes with a rank each.
+    several ranks. ``reads_rank``: from a variable of the environment.
     ``has_role``: a parameter or an attribute is an object of a library by its name, which it uses as such or hands on.
     ``uses_role``: it may use such an object.
     """
@@ -119,7 +118,7 @@ class _Mentions:
                     if node not in inside:
                         self._read_dotted(node, inside)
                 case ast.Constant(value=value):
-                    self.reads_rank |= type(value) is str and value in RANK_SCOPES
+                    self.reads_rank |= type(value) is str and value in GLOBAL_RANKS
                 case ast.arg(arg=name):
                     self.parameters |= {name}.intersection(ROLES)
                 case ast.Call(func=ast.Name(id=asks), args=[owner, ast.Constant(value=str() as name), *_]):
@@ -157,7 +156,7 @@ class _Mentions:
         """Fill a part, once all names of its module are known."""
         words = self.attributes.union(*self.names)
         part.of_several = not OF_RANKS.isdisjoint(words) or any(word.endswith(TRAINER) for word in words)
-        part.reads_rank = self.reads_rank or not GIVES_RANKS.isdisjoint(words)
+        part.reads_rank = self.reads_rank
         parameters = (each for each in self.names if each[0] in self.parameters)
         part.has_role = self.has_role or any(len(each) == 1 or each[1] in OF_ROLES for each in parameters)
         part.uses_role = not self.owners <= module.imports.keys()

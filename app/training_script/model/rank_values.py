@@ -15,7 +15,6 @@ GET_RANK = ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM
 OF_NODE = ("torch.distributed.get_node_local_rank", "horovod.torch.local_rank")
 OF_GROUP = "the number of a rank in a group"
 STARTS = {"spawn", "start_processes"}
-PROCESS = "Process"
 
 
 class RankEvaluator(NameEvaluator):
@@ -62,7 +61,7 @@ class RankEvaluator(NameEvaluator):
         What the process that starts them has found out, all of them get alike.
         """
         name = last_name(node.func)
-        if name != PROCESS and name not in STARTS:
+        if name != "Process" and name not in STARTS:
             return None
         target = named.get("target") or named.get("fn") or (values[0] if values else None)
         if not target or not isinstance(target.obj, (FunctionRef, Bound)):
@@ -70,8 +69,10 @@ class RankEvaluator(NameEvaluator):
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
         given = [replace(self.unknown(node), obj=each.obj) if each.key.spread & LOCAL else each for each in given]
         rank = Value(self.keys.rank("spawned", name))
-        counted = [rank if value.key.op == "number" else value for value in given]  # by a loop
-        given = counted if name == PROCESS else [rank, *given]
+        if name == "Process":
+            given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop
+        else:
+            given = [rank, *given]
         before = len(self.items)
         if isinstance(target.obj, Bound):
             result = self.call_function(target.obj.function, [target.obj.owner, *given], {}, self.site(node))
