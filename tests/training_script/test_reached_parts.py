@@ -1,4 +1,4 @@
-"""What a program reaches decides whether it is evaluated: nothing for several ranks, and no rule can find anything."""
+"""Programs that reach nothing for several ranks, in which no rule can find anything, are not evaluated."""
 
 from pathlib import Path
 

@@ -24,7 +24,7 @@ Dotted = tuple[str, ...]  # a name with its attributes
 
 
 class Import(NamedTuple):
-    """What an import binds a name to: a module, or ``name`` in it. ``level``: the number of dots before the module."""
+    """The module that an import binds a name to, or ``name`` in it. ``level``: the number of dots before the module."""
 
     module: str
     level: int
@@ -98,7 +98,7 @@ class ModuleParts:
 
 
 class _Mentions:
-    """What is mentioned in one part, as it is read."""
+    """The names that one part mentions, as it is read."""
 
     def __init__(self) -> None:
         self.names, self.attributes = set[Dotted](), set[str]()

@@ -1,4 +1,4 @@
-"""Whether the program of a script may be one of several ranks, by the names in all that it reaches.
+"""Decide whether the program of a script may be one of several ranks, by the names in all that it reaches.
 
 To follow the names that functions mention takes a fraction of the time of an evaluation. Most files of a project reach
 no call by which ranks communicate, although they import modules with some.
@@ -35,14 +35,14 @@ MODULES = {name[:place] for name in OF_SEVERAL for place, mark in enumerate(name
 
 
 class Reached(NamedTuple):
-    """What a program reaches. ``of_several``: something for several ranks. ``reads_rank``: the number of this one."""
+    """The kinds of things that a program reaches: something for several ranks, and the number of this one."""
 
     of_several: bool
     reads_rank: bool
 
 
 class _Links(NamedTuple):
-    """What the names in a part refer to: parts with their modules, and whether something for several ranks.
+    """The parts that the names in a part refer to, with their modules, and whether a name is for several ranks.
 
     ``roots``: the directories in which the packages of these names were looked for.
     """
@@ -53,7 +53,7 @@ class _Links(NamedTuple):
 
 
 class _Review:
-    """What is kept as long as no file changes."""
+    """The modules and links that are kept as long as no file changes."""
 
     def __init__(self) -> None:
         self._modules: dict[Path, tuple[int, ModuleParts] | None] = {}  # with the hashes of their texts
@@ -172,7 +172,7 @@ class _Reach:
 
 
 class _Names:
-    """What dotted names refer to."""
+    """The parts that dotted names refer to."""
 
     def __init__(self, reach: _Reach) -> None:
         self._reach = reach
