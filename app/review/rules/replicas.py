@@ -25,7 +25,8 @@ from .chosen_layers import check_chosen
 SEED = "torch.manual_seed"
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 # What gives all ranks the same parameters, or makes them one model.
-SYNCHRONISES = re.compile(r"broadcast|load(?!er)|init_?weights|prepare|initialize|Trainer|sync_p")
+SYNCHRONISES = re.compile(r"broadcast|load(?!er)|init_?weights|prepare|initialize|sync_p")
+TRAINER, OWN_TRAINER = re.compile(r"Trainer"), re.compile(r"^class \w*Trainer\b(?!\(\w*\.?Trainer\))", re.MULTILINE)
 WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
 SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
 GRADIENT = re.compile(r"\.grad\b")
@@ -41,6 +42,8 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
     """DW206: yield the seed of each rank from which models are made that nothing makes equal."""
     reduces = [reach for reach, _ in run.of("torch.distributed.all_reduce")]
     if not reduces or not script.mentions(GRADIENT) or script.mentions(SYNCHRONISES) or any(run.of(*WRAPS)):
+        return
+    if script.mentions(TRAINER) and not script.mentions(OWN_TRAINER):
         return
     first = next(run.of(SEED), None)
     if first is None:

@@ -8,6 +8,7 @@ from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
+from .handed_on import hands_on
 from .keys import BY_RANK, Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, HOOKS, METHODS
 from .names import GRADIENT, Named, Values
@@ -197,8 +198,16 @@ class CallEvaluator(ChoiceEvaluator):
         obj = callee.obj
         made_of = type(obj)
         if made_of is FunctionRef:
-            return self.call_function(obj, values, named, self.site(node), node.args)
+            if (handed := self.handed_on(obj, node, values, named)) is not None:
+                return handed
+            result = self.call_function(obj, values, named, self.site(node), node.args)
+            last = self.items[-1] if self.items else None
+            if self.function and isinstance(last, Called) and hands_on(node, self.function.node):
+                self.items[-1] = last._replace(hands_on=True)
+            return result
         if made_of is Bound:
+            if (handed := self.handed_on(obj.function, node, values, named)) is not None:
+                return handed
             result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
             held = obj.held and may_be_other(obj.held.key)
@@ -210,7 +219,7 @@ class CallEvaluator(ChoiceEvaluator):
         if made_of is Instance:
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
-                function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
+                function = self.method_of(*method)
                 result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
                 return self._past_wrapper(result) if is_past_wrapper(callee) else result
         for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():

@@ -56,8 +56,7 @@ class EffectEvaluator(RankEvaluator):
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
             target = node.args[0]
-            if isinstance(target, ast.Name) and target.id in self.env:
-                self.env[target.id] = Value(self.env[target.id].key, frozenset({"fsdp"}))
+            self.rebind_result(target, Value(values[0].key, frozenset({"fsdp"}), values[0].obj))
         if effect.drops and values:
             return Value(values[0].key, effect.result if values[0].facts & {"ddp", "prepared"} else NO_FACTS)
         if "prepared" in effect.result:
@@ -100,8 +99,10 @@ class EffectEvaluator(RankEvaluator):
             self.env[node.args[0].id] = inner
         if self.function and self.function.owner:
             self.shared.count_stores += 1
-            held = self.function.owner.attributes
-            held |= {name: inner for name, value in held.items() if value.key is model.key and value.obj is model.obj}
+            here = {name: self.env[name] for name in self.set_here if name in self.env}
+            for held, known in ((self.function.owner.attributes, self.function.owner.attributes), (self.env, here)):
+                same = [name for name, each in known.items() if each.key is model.key and each.obj is model.obj]
+                held |= dict.fromkeys(same, inner)
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
         """Return whether a new group has only some of the ranks as members."""
@@ -126,10 +127,12 @@ class EffectEvaluator(RankEvaluator):
 
     def fill(self, target: ast.expr, *by: str, facts: frozenset[str] = NO_FACTS) -> None:
         """After a collective its result is the same on every rank."""
-        if isinstance(target, ast.Subscript):
+        if isinstance(target, ast.Subscript) and not self._is_entry(target):
             target = target.value
         value = Value(self.keys.make("filled", *self.place(target), *by), facts)
         match target:
+            case ast.Subscript():
+                self.bind(target, value)
             case ast.Name(id=name):
                 self.env[name] = value
                 if name in self.parameters:
@@ -138,13 +141,24 @@ class EffectEvaluator(RankEvaluator):
                 owner = self.evaluate(inner)
                 if isinstance(owner.obj, Instance):
                     self.shared.count_stores += 1
+                    self.set_attribute_here(owner, name, value, owner.obj.cls.attribute(name))
                     owner.obj.cls.attributes[name] = value
-                self.env[f"{id(owner.key)}.{name}"] = value
+                else:
+                    self.env[f"{id(owner.key)}.{name}"] = value
+
+    def _is_entry(self, target: ast.Subscript) -> bool:
+        """Return whether something is the entry of a mapping under a name."""
+        named = isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str)
+        return named and self.evaluate(target.value).key.op == "mapping"
 
     def rebind_result(self, target: ast.expr, result: Value) -> None:
-        """A tensor that is named holds the result of a call from now on."""
+        """A tensor that is named, or held by an object, holds the result of a call from now on."""
         if isinstance(target, ast.Name) and target.id in self.env:
             self.env[target.id] = result
+        elif isinstance(target, ast.Attribute) and isinstance((owner := self.evaluate(target.value)).obj, Instance):
+            self.set_attribute_here(owner, target.attr, result, owner.obj.cls.attribute(target.attr))
+        elif isinstance(target, ast.Subscript) and self._is_entry(target):
+            self.bind(target, result)
 
     def rebind(self, target: ast.expr | None, owner: Value, values: list[Value], change: str) -> None:
         """A value changed in place depends on what was added to it."""
@@ -154,6 +168,9 @@ class EffectEvaluator(RankEvaluator):
             self.env[target.id] = Value(key, facts)
         elif isinstance(target, ast.Attribute) and owner.obj == () and change == "appended" and values:
             self._fill_attribute(target, owner, values[0])
+        elif isinstance(target, (ast.Attribute, ast.Subscript)) and values:
+            key = self.keys.make(change, owner.key, *(value.key for value in values))
+            self.rebind_result(target, Value(key, owner.facts.union(*(value.facts & CARRIED for value in values))))
 
     def _fill_attribute(self, target: ast.Attribute, empty: Value, added: Value) -> None:
         """An empty list that an object holds gets elements: as many on each rank, unless its data decide it."""

@@ -122,9 +122,12 @@ class ConditionEvaluator(StatementEvaluator):
             self.restore(side.env)
             return False
         for name in self.env.keys() - side.env.keys():
+            if name in self.set_here and (first := self.set_here[name].before):
+                self.env[name] = self.joined(agreed, first, self.env[name], side.site)
+                continue
             self.env[name] = self._of_some(name, self.env[name], self.keys.make("not", test), side.site)
         for name, first in side.env.items():
-            second = self.env.get(name)
+            second = self.env.get(name) or (self.set_here[name].before if name in self.set_here else None)
             if second is None:
                 self.env[name] = self._of_some(name, first, test, side.site)
             elif first is not second:

@@ -53,8 +53,12 @@ class Evaluation(SharedFunctions):
         return evaluator.items
 
     def run_function(self, function: FunctionRef) -> Summary:
-        """Evaluate a function of which no call is known."""
+        """Evaluate a function of which no call is known, as its decorators make it."""
         owner = None
+        named = function.module.env.get(getattr(function.node, "name", ""))
+        made = named.obj if named and not function.owner else None
+        if isinstance(made, FunctionRef) and made.wraps and made.wraps.node is function.node:
+            function = made
         if function.owner and isinstance(function.node, FUNCTIONS) and not is_static(function.node):
             self.prepare(function.owner)
             owner = Value(self.keys.make("instance", id(function.owner)), obj=Instance(function.owner))
@@ -122,7 +126,7 @@ class Evaluation(SharedFunctions):
                 evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
                 made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
-                made.stored = evaluator.stored
+                made.stored, made.sets, made.settled = evaluator.stored, evaluator.sets, evaluator.settled
                 made.complete = True
                 decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
                 made.wrapped = any(not is_harmless(each) for each in decorators)

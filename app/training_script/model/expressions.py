@@ -158,7 +158,7 @@ class ExpressionEvaluator(OrderEvaluator):
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             if found := self.variable(node.slice.value, owner):
                 return found
-            stored = self.env.get(f"{id(owner.key)}.{node.slice.value}")
+            stored = self.held_at(f"{id(owner.key)}.{node.slice.value}")
             if stored is not None:
                 return stored
             if isinstance(owner.obj, Record) and node.slice.value in owner.obj.fields:

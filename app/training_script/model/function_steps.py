@@ -60,13 +60,15 @@ class Attempt(NamedTuple):
 class Called(NamedTuple):
     """A call of a function of the program. ``perhaps``: its object may be one of another class, which is not known.
 
-    ``starts``: it is the function that started processes run, not the process that starts them.
+    ``starts``: it is the function that started processes run, not the process that starts them. ``hands_on``: a
+    function calls another one with all that it was called with, as decorators do.
     """
 
     summary: "Summary"
     site: Site
     perhaps: bool = False
     starts: bool = False
+    hands_on: bool = False
 
 
 class Noted(NamedTuple):
@@ -106,6 +108,8 @@ class Summary:
         self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self.stored: dict[str, Value] = {}  # attributes of its object that it has set
+        self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
+        self.sets: set[str] = set()  # the names of attributes that it or a function that it calls sets
         self.returned: list[Value] = []  # by each of its return statements
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
@@ -115,6 +119,7 @@ class Summary:
         self.items.clear()
         self.returned.clear()
         self.stored.clear()
+        self.settled.clear()
         self._node = None
 
     @property

@@ -11,13 +11,15 @@ from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS
 from .definitions import gives_loss_to_trainer, is_abstract
 from .function_steps import Branch, Called, Item, Leave
+from .handed_on import call_handed_on
 from .keys import BY_RANK, DIFFERS, rank_in
 from .names import CARRIED, Named, Values
 from .objects import ObjectEvaluator
 from .sequences import Site
-from .values import NO_FACTS, TURNS, Context, FunctionRef, Generated, Module, Record, Value
+from .values import NO_FACTS, TURNS, Context, FunctionRef, Generated, Library, Module, Record, Value
 
 BY_CONDITION = {"compare", "not", "and", "or", "constant"}
+MOST_HANDED_ON = 3  # functions, each of which calls the next one
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
 
 
@@ -34,6 +36,7 @@ class FunctionEvaluator(ObjectEvaluator):
         self.no_grad = any(last_name(each) in WITHOUT_GRADIENTS for each in node.decorator_list)
         self.hoist(node.body)
         self.block(node.body)
+        self.settle_attributes(node.name)
         items: list[Item] = self.items
         for decorator in node.decorator_list if not self.function.decorated else ():
             who = one_rank_decorator(last_name(decorator.func if isinstance(decorator, ast.Call) else decorator))
@@ -112,6 +115,7 @@ class FunctionEvaluator(ObjectEvaluator):
                 if last_name(decorator) in ("contextmanager", "asynccontextmanager"):
                     known = node in self.whole.evaluated
                     summary = self.whole.summary(function, values, named)
+                    self.take_attributes(summary, values[0] if values else None)
                     if not known:
                         self.whole.evaluated.pop(node, None)  # its steps are not those of the caller
                     facts = TURNS if summary.kinds else NO_FACTS
@@ -124,6 +128,7 @@ class FunctionEvaluator(ObjectEvaluator):
             values = self._filled_up(function, values)
         every_argument = "**" not in named and ast.Starred not in map(type, arguments)
         summary = self.whole.summary(function, values, named, called=every_argument)
+        self.take_attributes(summary, values[0] if values else None)
         self.items.append(Called(summary, site))
         if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
             for argument in (place - len(values) + len(arguments) for place in summary.filled):
@@ -146,6 +151,27 @@ class FunctionEvaluator(ObjectEvaluator):
         if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
             return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
         return self._rank_by_name(node, result) if isinstance(node, FUNCTIONS) else result
+
+    def handed_on(self, function: FunctionRef, node: ast.Call, values: Values, named: Named) -> Value | None:
+        """Return the result of a call of a library that a function hands on to, made where the function is called."""
+        passed: list[FunctionRef] = []
+        for _ in range(MOST_HANDED_ON):
+            inner = call_handed_on(function.node)
+            if inner is None:
+                return None
+            call, tests = inner
+            around = FunctionEvaluator(self.whole, function.module, {}, function.env, function)
+            if any(around.evaluate(each).key is not self.keys.false for each in tests):
+                return None
+            callee = around.evaluate(call.func)
+            passed.append(function)
+            if isinstance(callee.obj, Library):
+                self.whole.evaluated |= {each.node: each for each in passed}
+                return self._invoked(callee, node, values, named)
+            if not isinstance(callee.obj, FunctionRef):
+                return None
+            function = callee.obj
+        return None
 
     def _filled_up(self, function: FunctionRef, values: Values) -> Values:
         """Return arguments of which the last is a sequence that is not known, with an element for each parameter."""

@@ -21,6 +21,7 @@ from .program import Program
 from .sequences import Site
 from .values import (
     NO_FACTS,
+    Attribute,
     Bound,
     ClassRef,
     Either,
@@ -133,6 +134,9 @@ class NameEvaluator:
         self.globals: set[str] = set()
         self.parameters: list[str] = []
         self.stored: dict[str, Value] = {}  # attributes that a constructor has set
+        self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
+        self.sets: set[str] = set()  # the names of attributes that the function or one that it calls sets
+        self.set_here: dict[str, Attribute] = {}  # by their names in ``env``: what statements of the function have set
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
         self.known: dict[ast.expr, Value] | None = None  # the values of one call, where they are asked for
@@ -145,6 +149,9 @@ class NameEvaluator:
     ) -> Value:
         raise NotImplementedError
 
+    def handed_on(self, function: FunctionRef, node: ast.Call, values: Values, named: Named) -> Value | None:
+        raise NotImplementedError
+
     def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
         raise NotImplementedError
 
@@ -155,6 +162,9 @@ class NameEvaluator:
         raise NotImplementedError
 
     def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
+        raise NotImplementedError
+
+    def method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
         raise NotImplementedError
 
     def as_text(self, value: Value, node: ast.expr) -> None:
@@ -277,6 +287,8 @@ class NameEvaluator:
             return self.module_value(obj, name) or self.unknown(node)
         if made_of is Instance and name in obj.cls.module.parsed.signalled:
             return Value(self.keys.local(SIGNAL, obj.cls.module.path, name))
+        if made_of is Instance and self.set_here and (held := self.held_here(owner, name)):
+            return held
         if name in self.stored and self.is_made_here(owner):
             return self.stored[name]
         if made_of is Instance and (found := self.attribute_of_instance(obj, name)) is not None:
@@ -288,7 +300,7 @@ class NameEvaluator:
         if made_of is ClassRef and (held := obj.attribute(name)):
             return held
         place = f"{id(owner.key)}.{name}"
-        stored = self.env.get(place)
+        stored = self.held_at(place)
         if stored is not None:
             return stored
         if made_of is Record and name in obj.fields:
@@ -330,6 +342,15 @@ class NameEvaluator:
             "attribute", self.without_rank(owner.key, node), name, *((default.key,) if default else ())
         )
         return Value(key, facts, Method(owner, name))
+
+    def held_at(self, place: str) -> Value | None:
+        """Return what a statement has put into a place, here or in the module or function around."""
+        return self.env.get(place) or self.outer.get(place) or self.module.env.get(place)
+
+    def held_here(self, owner: Value, name: str) -> Value | None:
+        """Return what an attribute holds where a statement of this function has set it."""
+        place = f"{id(owner.key)}.{name}"
+        return self.env.get(place) if place in self.set_here else None
 
     def is_made_here(self, owner: Value) -> bool:
         """Return whether an object is the one that a constructor makes, in that constructor."""

@@ -63,6 +63,7 @@ class ObjectEvaluator(BranchEvaluator):
                 named,
                 called="**" not in named,
             )
+            self.take_attributes(summary, None)
             self.items.append(Called(summary, site))
             if sized := cls.find("__len__"):
                 given = (each.key for each in (*values, *named.values()))
@@ -108,7 +109,7 @@ class ObjectEvaluator(BranchEvaluator):
         cls = instance.cls
         if found := cls.find(name):
             owner = Value(self.keys.make("instance", id(cls)), obj=instance)
-            function = self._method_of(found[0], found[1])
+            function = self.method_of(found[0], found[1])
             if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
                 return self.call_function(function, [owner], {}, self.site(found[1]))
             return Value(
@@ -142,7 +143,7 @@ class ObjectEvaluator(BranchEvaluator):
         cls.attributes[name] = self.named(name, around.call_function(factory.obj, [], {}, around.site(node)))
         return cls.attributes[name]
 
-    def _method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
+    def method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
         """Return a method as its decorators make it."""
         function = FunctionRef(cls.module, node, cls.env, cls)
         if all(is_harmless(each) for each in node.decorator_list):

@@ -36,7 +36,7 @@ class ParsedModule:
     def __init__(self, tree: ast.Module, text: str | None = None) -> None:
         self.tree, self._text = tree, text
         self._stored: dict[ast.AST, frozenset[str]] = {}  # by methods
-        self._stored_later: dict[tuple[ast.ClassDef, str], bool] = {}
+        self._stored_by_others: dict[tuple[ast.ClassDef, str, str], bool] = {}
         self._called: dict[ast.AST, list[tuple[str, str]]] = {}
 
     def outlined(self, text: str) -> "ParsedModule":
@@ -107,13 +107,13 @@ class ParsedModule:
             self._called[node] = [*dict.fromkeys((last_name(func), _first_name(func)) for func in calls)]
         return self._called[node]
 
-    def is_stored_later(self, name: str, cls: ast.ClassDef) -> bool:
-        """Return whether a method of a class of the module, the constructor left out, sets an attribute."""
-        known = self._stored_later.get((cls, name))
+    def is_stored_by_others(self, name: str, cls: ast.ClassDef, than: str) -> bool:
+        """Return whether a method of a class of the module that has another name than one sets an attribute."""
+        known = self._stored_by_others.get((cls, name, than))
         if known is None:
-            methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != "__init__")
+            methods = (each for each in cls.body if isinstance(each, FUNCTIONS) and each.name != than)
             known = any(may_mention(method, name) and name in self._stored_in(method) for method in methods)
-            self._stored_later[cls, name] = known
+            self._stored_by_others[cls, name, than] = known
         return known
 
     def _stored_in(self, method: ast.AST) -> frozenset[str]:

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from .. import rank_names
 from ..syntax import dotted_name, last_name
+from .attributes import AttributeEvaluator
 from .function_steps import Called
 from .keys import LOCAL, Key
-from .names import Named, NameEvaluator, Values
+from .names import Named, Values
 from .values import Bound, FunctionRef, Value, is_elements
 
 GET_RANK = ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank")
@@ -17,7 +18,7 @@ OF_GROUP = "the number of a rank in a group"
 STARTS = {"spawn", "start_processes"}
 
 
-class RankEvaluator(NameEvaluator):
+class RankEvaluator(AttributeEvaluator):
     """Ranks in expressions of one function."""
 
     def rank_of_library(self, name: str, values: Values, named: Named) -> Value | None:

@@ -218,7 +218,7 @@ class _Way:
                 self._add(
                     Reach(
                         each.fact,
-                        (item.site, *each.calls),
+                        each.calls if item.hands_on else (item.site, *each.calls),
                         each.ranks & ranks,
                         self._unsure or each.unsure or item.perhaps,
                         (*self._conditions, *each.conditions),

@@ -278,6 +278,7 @@ class StatementEvaluator(ExpressionEvaluator):
             if "ddp" in owner.facts:
                 self.env[f"{id(owner.key)}.{name}"] = value  # it is set on DDP, not on the model inside
             cls = owner.obj.cls if isinstance(owner.obj, Instance) else owner.obj
+            self.set_attribute_here(owner, name, value, cls.attribute(name))
             if self.is_made_here(owner):
                 self.stored |= {name: value} if len(self.path) == 1 else {}
             known = cls.attributes.get(name)

@@ -78,7 +78,11 @@ class ClassRef:
 
     def is_set_later(self, name: str) -> bool:
         """Return whether a method other than the constructor sets an attribute."""
-        return self.module.parsed.is_stored_later(name, self.node)
+        return self.is_set_by_others(name, "__init__")
+
+    def is_set_by_others(self, name: str, than: str) -> bool:
+        """Return whether a method other than those of one name sets an attribute."""
+        return self.module.parsed.is_stored_by_others(name, self.node, than)
 
     @cached_property
     def fields(self) -> list[str]:
@@ -143,6 +147,14 @@ class Instance(NamedTuple):
     """An object of a class of the program."""
 
     cls: ClassRef
+
+
+class Attribute(NamedTuple):
+    """An attribute that a function sets. ``before``: what all objects of the class have held before."""
+
+    instance: Instance
+    name: str
+    before: "Value | None"
 
 
 class Bound(NamedTuple):

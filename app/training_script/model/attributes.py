@@ -1,0 +1,46 @@
+"""Attributes of objects as the statements of one function set them, apart from what all objects of a class hold."""
+
+from .function_steps import Summary
+from .names import NameEvaluator
+from .values import Attribute, Instance, Value
+
+
+class AttributeEvaluator(NameEvaluator):
+    """The attributes that one function sets. Branches and loops join them like its names."""
+
+    def set_attribute_here(self, owner: Value, name: str, value: Value, before: Value | None) -> None:
+        """Keep what an attribute holds from here on, with the names of the function."""
+        if not isinstance(owner.obj, Instance):
+            return
+        self.sets.add(name)
+        own = bool(self.parameters) and owner is self.env.get(self.parameters[0])
+        if own or not (owner.obj.cls.is_made_often or len(owner.obj.cls.made_at) > 1):
+            place = f"{id(owner.key)}.{name}"
+            self.set_here.setdefault(place, Attribute(owner.obj, name, before))
+            self.env[place] = value
+
+    def take_attributes(self, called: Summary, owner: Value | None) -> None:
+        """Take for attributes that a call has set what it leaves in its object, else what all of a class hold."""
+        self.sets |= called.sets
+        for place, (instance, name, _) in self.set_here.items():
+            if name not in called.sets or place not in self.env:
+                continue
+            known = called.settled.get(name) if owner and place == f"{id(owner.key)}.{name}" else None
+            if held := known or self.attribute_of_instance(instance, name):
+                self.env[place] = held
+
+    def settle_attributes(self, method: str) -> None:
+        """Keep what attributes hold where a method ends: those of its object, and those that no other method sets."""
+        if not self.set_here or not all(condition is self.keys.true for condition, _ in self.returned):
+            return
+        own = self.env.get(self.parameters[0]) if self.parameters else None
+        for place, (instance, name, before) in self.set_here.items():
+            held = self.env.get(place)
+            if held is None or own is None or place != f"{id(own.key)}.{name}":
+                continue
+            self.settled[name] = held
+            by_others = before is not None or any(
+                each.is_set_by_others(name, method) for each in instance.cls.ancestry()
+            )
+            if not by_others and name in instance.cls.attributes:
+                instance.cls.attributes[name] = held
