@@ -25,7 +25,7 @@ def test_a_module_is_parsed_once_until_its_file_changes(path: Path) -> None:
     path.write_text("world_size = 1\n")
     changed = modules.get(path)
     assert changed and [*changed.bound_by] == ["world_size"]
-    path.write_text("nothing = 1\n")
+    path.write_text("def nothing():\n    return 1\n")
     assert modules.get(path) is None
 
 

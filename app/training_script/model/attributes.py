@@ -4,6 +4,8 @@ from .function_steps import Summary
 from .names import NameEvaluator
 from .values import Attribute, Instance, Value
 
+MOST_PATH = 1  # conditions around a statement that sets an attribute apart from its class for the first time
+
 
 class AttributeEvaluator(NameEvaluator):
     """The attributes that one function sets. Branches and loops join them like its names."""
@@ -13,14 +15,23 @@ class AttributeEvaluator(NameEvaluator):
         if not isinstance(owner.obj, Instance):
             return
         self.sets.add(name)
+        if len(self.path) > MOST_PATH and f"{id(owner.key)}.{name}" not in self.set_here:
+            return  # the comparison of ranks would take each of the ways apart
         own = bool(self.parameters) and owner is self.env.get(self.parameters[0])
         if own or not (owner.obj.cls.is_made_often or len(owner.obj.cls.made_at) > 1):
             place = f"{id(owner.key)}.{name}"
-            self.set_here.setdefault(place, Attribute(owner.obj, name, before))
+            if place not in self.set_here:
+                if before is None:
+                    self.first_set.add(place)
+                if before is None or before is value or before.key is value.key:
+                    return  # as all objects of the class hold it
+                self.set_here[place] = Attribute(owner.obj, name, before)
             self.env[place] = value
 
     def take_attributes(self, called: Summary, owner: Value | None) -> None:
         """Take for attributes that a call has set what it leaves in its object, else what all of a class hold."""
+        if not called.sets:
+            return
         self.sets |= called.sets
         for place, (instance, name, _) in self.set_here.items():
             if name not in called.sets or place not in self.env:
@@ -34,13 +45,13 @@ class AttributeEvaluator(NameEvaluator):
         if not self.set_here or not all(condition is self.keys.true for condition, _ in self.returned):
             return
         own = self.env.get(self.parameters[0]) if self.parameters else None
-        for place, (instance, name, before) in self.set_here.items():
+        for place, (instance, name, _) in self.set_here.items():
             held = self.env.get(place)
             if held is None or own is None or place != f"{id(own.key)}.{name}":
                 continue
             self.settled[name] = held
-            by_others = before is not None or any(
-                each.is_set_by_others(name, method) for each in instance.cls.ancestry()
-            )
-            if not by_others and name in instance.cls.attributes:
+            known = instance.cls.attributes.get(name)
+            if place not in self.first_set or known is None or known is held:
+                continue
+            if not any(each.is_set_by_others(name, method) for each in instance.cls.ancestry()):
                 instance.cls.attributes[name] = held

@@ -137,6 +137,7 @@ class NameEvaluator:
         self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
         self.sets: set[str] = set()  # the names of attributes that the function or one that it calls sets
         self.set_here: dict[str, Attribute] = {}  # by their names in ``env``: what statements of the function have set
+        self.first_set: set[str] = set()  # of these, those that nothing had set before
         self.filled: set[int] = set()  # places of parameters that a collective fills
         self.unknown_calls = 0
         self.known: dict[ast.expr, Value] | None = None  # the values of one call, where they are asked for

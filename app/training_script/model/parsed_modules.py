@@ -25,6 +25,7 @@ from .written_files import WRITERS, written_names
 MOST_NODES, MOST_OUTLINE_NODES = 200_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a program needs the fewest functions
+LONGEST_SETTINGS = 8_000  # characters of a module without functions
 GLOBAL = re.compile(r"global[ \t\\]")
 STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
@@ -343,14 +344,20 @@ def _parsed(text: str) -> ParsedModule | None:
 
 
 def _text_about_ranks(path: Path) -> str | None:
-    """Return the text of a module that may concern ranks."""
+    """Return the text of a module that may concern ranks, or that holds settings."""
     text = read_module(path)
-    return text if text is not None and is_about_ranks(path, text) else None
+    if text is None or not (is_about_ranks(path, text) or _holds_settings(text)):
+        return None
+    return text
 
 
 def is_about_ranks(path: Path, text: str) -> bool:
     """Return whether the module in a file may concern ranks."""
     return mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*MENTIONED, *MODELS))
+
+
+def _holds_settings(text: str) -> bool:
+    return len(text) <= LONGEST_SETTINGS and "def " not in text
 
 
 def _digest(text: str) -> bytes:

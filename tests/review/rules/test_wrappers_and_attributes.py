@@ -1,7 +1,10 @@
 """Mistakes that reach their place through thin wrappers, decorators and attributes of objects, with look-alikes."""
 
+from pathlib import Path
+
 import pytest
-from helpers.review_snippets import lines
+from ddpwizard.app.review.file_review import review_file
+from helpers.review_snippets import KNOWLEDGE, lines
 
 START = """
 import functools, random, time
@@ -174,3 +177,15 @@ class {}:
 def test_models_of_own_seeds_in_a_class_of_the_program(name: str) -> None:
     assert lines(START + SEEDED.format(name, "1 + rank", name), "DW206") == ["torch.manual_seed(1 + rank)"]
     assert lines(START + SEEDED.format(name, "1", name), "DW206") == []
+
+
+@pytest.mark.parametrize(("shuffle", "found"), [(True, 1), (False, 0)])
+def test_a_module_without_functions_holds_settings(tmp_path: Path, shuffle: bool, found: int) -> None:
+    (tmp_path / "settings.py").write_text(f"shuffle = {shuffle}\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import settings\nimport torch.distributed as dist\n"
+        "from torch.utils.data import DataLoader, DistributedSampler\ndist.init_process_group('gloo')\n"
+        "loader = DataLoader(data, sampler=DistributedSampler(data), shuffle=settings.shuffle)\n"
+    )
+    assert len([each for each in review_file(script, KNOWLEDGE) if each.rule == "DW204"]) == found
