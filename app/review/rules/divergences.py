@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ....knowledge.schema import Severity
+from ...training_script.model.amounts import is_dealt_out
 from ...training_script.model.conditions import makes_on_demand
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
+from ...training_script.model.lengths import PAIR, length
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
@@ -143,6 +145,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         return "info"
     elsewhere = found.first.site.path != script.source.path
     perhaps = found.rounds == "count" and not found.sure
+    if found.rounds == "count" and found.by == BY_RANK and _is_share_of_unknown(script, found.decided):
+        return "info"  # all ranks may get as much
     by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found)
     if (elsewhere and (found.leaves or perhaps)) or by_both or _is_lost_in_loop(script, found, deciding):
         return "info"  # other conditions may keep the ranks together
@@ -154,6 +158,13 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     if not found.sure and (behind or deciding.site != found.first.site or not deciding.is_known):
         return "warning"
     return None
+
+
+def _is_share_of_unknown(script: Script, loop: Site) -> bool:
+    """Return whether a loop goes over every n-th of elements whose number is not known, n with the number of ranks."""
+    node = node_at(script.source.tree, loop.line, loop.column, ast.For)
+    key = script.evaluated.value(node.iter) if node else None
+    return key is not None and is_dealt_out(key) and length(key, PAIR[0]) is None
 
 
 def _keeps_one_out(script: Script, found: Divergence) -> bool:

@@ -25,7 +25,7 @@ def check(script: Script) -> list[Violation]:
 
 def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
     nodes = [*nodes_of_body(scope)]
-    set_at = {(dotted_name(target), node.lineno): node.value for node, target in _assigned(nodes)}
+    set_at = {(dotted_name(target), target.lineno): value for target, value in _assigned(nodes)}
     for node in nodes:
         if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
             continue
@@ -73,8 +73,25 @@ def _loops_around(script: Script, node: ast.AST) -> list[ast.AST | None]:
     return found or [None]
 
 
-def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[ast.Assign, ast.expr]]:
-    return ((node, target) for node in nodes if isinstance(node, ast.Assign) for target in node.targets)
+def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets of assignments, those in a tuple one by one, with the value that each gets."""
+    pending: list[tuple[ast.expr, ast.expr]] = []
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pending += [(target, value) for target in targets]
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+                pending.append((target, value))
+            case _:
+                pass
+    while pending:
+        target, value = pending.pop()
+        if isinstance(target, ast.Tuple | ast.List):
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            fits = len(parts) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in target.elts)
+            pending += zip(target.elts, parts if fits else [value] * len(target.elts), strict=True)
+        else:
+            yield (target.value if isinstance(target, ast.Starred) else target), value
 
 
 def _is_sum(script: Script, call: ast.Call) -> bool:

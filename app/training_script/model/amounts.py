@@ -32,8 +32,8 @@ def is_shared_out(key: Key) -> bool:
 
 def is_dealt_out(key: Key) -> bool:
     """Return whether a sequence is made of every n-th element of another, n with the number of ranks in it."""
-    slices = (part.args for part in parts(key) if part.op == "slice")
-    return any(any(part.op == "world" for part in parts(step)) for _, _, step in slices)
+    steps = (part.args[2] for part in parts(key) if part.op in ("slice", "range") and len(part.args) > 2)
+    return any(any(part.op == "world" for part in parts(step)) for step in steps)
 
 
 def is_dealt_stream(key: Key) -> bool:

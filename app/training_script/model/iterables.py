@@ -41,7 +41,7 @@ class IterableEvaluator(EffectEvaluator):
         key = iterable.key
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
-        if key.spread & LOCAL and differ(counted := self.keys.make("length", key), number):
+        if (key.spread & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
             return counted
         if key.op == "loader" and key.spread & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
             key = key.args[3]  # of the samples that an iterable dataset yields

@@ -13,7 +13,7 @@ class Member(NamedTuple):
     """A rank of a small job. ``arm``: the side that conditions take which are not known, None for neither.
 
     ``counter``: the number of the round, in the loops that count. ``counters``: those of several loops, by the file
-    and the line of each.
+    and the line of each. ``worker``: which of the ``workers`` of a loader reads.
     """
 
     rank: int
@@ -21,6 +21,8 @@ class Member(NamedTuple):
     arm: bool | None = None
     counter: int | None = None
     counters: "tuple[tuple[str, int, int], ...] | None" = None
+    worker: int = 0
+    workers: int = 1
 
 
 PAIR = Member(0), Member(1)
@@ -54,6 +56,8 @@ LISTS = {
 }  # which a product repeats; of a tensor it keeps the length
 JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
 LONGEST = 1 << 24
+WORKER = "a worker"  # what ``get_worker_info`` returns
+NUMBERS_OF_WORKERS = (1, 2, 4)
 
 
 def differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
@@ -64,8 +68,19 @@ def differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
 
 def is_even(count: Key) -> bool:
     """Return whether two ranks surely have the same number of rounds or elements."""
+    if any(part.op == WORKER for part in parts_of(count)):
+        return all(_is_even_for(count, workers) for workers in NUMBERS_OF_WORKERS)
     first, second = (number(count, rank) for rank in PAIR)
     return first is not None and first == second
+
+
+def _is_even_for(count: Key, workers: int) -> bool:
+    """Return whether the workers of a loader have the same number of rounds or elements together on two ranks."""
+    first, second = (
+        [number(count, rank._replace(worker=worker, workers=workers)) for worker in range(workers)] for rank in PAIR
+    )
+    known = [[each for each in counts if each is not None] for counts in (first, second)]
+    return len(known[0]) == len(known[1]) == workers and sum(known[0]) == sum(known[1])
 
 
 def number(key: Key, rank: Member) -> int | None:
@@ -90,8 +105,15 @@ def number(key: Key, rank: Member) -> int | None:
             return _computed(OPERATIONS[name], number(left, rank), number(right, rank))
         case (("min" | "max"), (left, right)):
             return _computed(min if key.op == "min" else max, number(left, rank), number(right, rank))
+        case "attribute", (Key(op=op), name) if op == WORKER and name in ("id", "num_workers"):
+            return rank.worker if name == "id" else rank.workers
+        case "attribute", (_, _, Key(op="constant", args=(str() as text,))):  # a variable of the environment
+            return int(text) if text.isascii() and text.isdigit() else None
         case "attribute", (_, _, default):  # an option of the program
             return number(default, rank)
+        case "one of", (first, *others):
+            value = number(first, rank)
+            return value if all(number(each, rank) == value for each in others) else None
         case "if", (test, then, other):
             return _of_sides(number, test, then, other, rank)
         case "item", (Key(op="mapping" | "sequence") as held, place):
@@ -105,6 +127,10 @@ def truth(key: Key, rank: Member) -> bool | None:
     match key.op, key.args:
         case "constant", (value,):
             return bool(value)
+        case op, _ if op == WORKER:
+            return rank.workers > 1
+        case "compare", ("Is" | "IsNot" as name, Key(op=op), Key(op="constant", args=(None,))) if op == WORKER:
+            return (rank.workers > 1) == (name == "IsNot")
         case "not", (inner,):
             held = truth(inner, rank)
             return None if held is None else not held

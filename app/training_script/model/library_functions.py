@@ -12,7 +12,7 @@ from .amounts import SHUFFLED, holds_data, lengthwise
 from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
 from .keys import BY_RANK, DIFFERS, LOCAL, RANKS, TOUCHED, Key, parts
-from .lengths import LISTS
+from .lengths import LISTS, WORKER
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -43,6 +43,7 @@ NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
 MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collections.OrderedDict"}
+WORKER_INFO = {"torch.utils.data.get_worker_info", "torch.utils.data._utils.worker.get_worker_info"}
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
 COUNTED = {"numpy.arange", "numpy.random.permutation"}  # arrays of which the length follows from what they are given
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
@@ -75,7 +76,13 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
                 if isinstance(variable, str)
                 else None
             )
-            return found or self.unknown(node)
+            default = values[1] if len(values) > 1 else named.get("default")
+            read = self.unknown(node)
+            if found or default is None or not default.key.is_constant:
+                return found or read
+            return Value(self.keys.make("attribute", read.key, variable, default.key))
+        if name in WORKER_INFO:
+            return Value(self.keys.make(WORKER, *self.place(node)))
         if name == "deepspeed.initialize":
             engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
             rest = [self.unknown(node) for _ in range(3)]

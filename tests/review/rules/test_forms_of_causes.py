@@ -1,0 +1,133 @@
+"""Forms of one cause that differ in names and structure, and the change that heals each."""
+
+from typing import NamedTuple
+
+import pytest
+from ddpwizard.app.review.types import ReviewFinding
+from helpers.review_snippets import IMPORTS, found
+
+START = """
+import argparse
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset, TensorDataset
+from torch.utils.data import get_worker_info
+"""
+INIT = START + 'dist.init_process_group("gloo")\nrank, world = dist.get_rank(), dist.get_world_size()\n'
+
+
+class Form(NamedTuple):
+    """A broken program, the rule that finds its cause in a line, and the replacement that heals it."""
+
+    rule: str
+    broken: str
+    line: str
+    replaced: str
+    by: str
+
+
+TRAINED_BY_STRIDE = """
+class Fit:
+    def __init__(self, count={count}):
+        {init}
+        self.rank = dist.get_rank()
+        self.model = DDP(nn.Linear(3, 1))
+        self.rows = torch.randn(count, 3)
+    def run(self, size=1):
+        for at in range(self.rank * size, len(self.rows), size * {world}):
+            self.model(self.rows[at : at + size]).sum().backward()
+"""
+RUN = "fit = Fit()\nfit.run()\n"
+FORMS = {
+    "a total that goes on in the next round, next to one that does not": Form(
+        "DW436",
+        INIT
+        + "count, total = 0, torch.zeros(1)\nfor epoch in range(3):\n    count = 0\n    for x in torch.randn(4, 2):\n"
+        "        total += x.sum()\n        count += 1\n    dist.all_reduce(total)\n",
+        "dist.all_reduce(total)",
+        "    count = 0\n",
+        "    count, total = 0, torch.zeros(1)\n",
+    ),
+    "a total that goes on, annotated": Form(
+        "DW436",
+        INIT + "total: torch.Tensor = torch.zeros(1)\nfor epoch in range(3):\n    for x in torch.randn(4, 2):\n"
+        "        total += x.sum()\n    dist.all_reduce(total)\n",
+        "dist.all_reduce(total)",
+        "    for x in",
+        "    total: torch.Tensor = torch.zeros(1)\n    for x in",
+    ),
+    "rounds by a variable of the environment with a default": Form(
+        "DW217",
+        START
+        + 'COUNT = int(os.getenv("COUNT", "101"))\nWORLD = int(os.environ["WORLD_SIZE"])\n'
+        + TRAINED_BY_STRIDE.format(count="COUNT", init='dist.init_process_group("gloo")', world="WORLD")
+        + RUN,
+        "for at in range(self.rank * size, len(self.rows), size * WORLD):",
+        '"101"',
+        '"100"',
+    ),
+    "rounds by a number that is written out": Form(
+        "DW217",
+        INIT + TRAINED_BY_STRIDE.format(count="33", init="pass", world="dist.get_world_size()") + RUN,
+        "for at in range(self.rank * size, len(self.rows), size * dist.get_world_size()):",
+        "count=33",
+        "count=32",
+    ),
+    "rounds of a rank that one process does not read": Form(
+        "DW217",
+        START
+        + 'WORLD = int(os.environ.get("WORLD_SIZE", 1))\n'
+        + TRAINED_BY_STRIDE.format(
+            count="65",
+            init='self.rank = 0\n        if WORLD > 1:\n            dist.init_process_group("gloo")',
+            world="WORLD",
+        )
+        + RUN,
+        "for at in range(self.rank * size, len(self.rows), size * WORLD):",
+        "count=65",
+        "count=64",
+    ),
+    "rounds of the workers of each rank": Form(
+        "DW217",
+        INIT
+        + """
+class Rows(IterableDataset):
+    def __init__(self, count):
+        self.count = count
+    def __iter__(self):
+        info = get_worker_info()
+        number, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        for at in range(rank * workers + number, self.count, world * workers):
+            yield torch.full((3,), float(at))
+model = DDP(nn.Linear(3, 1))
+for rows in DataLoader(Rows(37), batch_size=1, num_workers=2):
+    model(rows).sum().backward()
+""",
+        "for rows in DataLoader(Rows(37), batch_size=1, num_workers=2):",
+        "Rows(37)",
+        "Rows(64)",
+    ),
+}
+
+
+def shown(code: str, rule: str) -> list[ReviewFinding]:
+    """Return the errors and warnings of a rule in a program."""
+    return [each for each in found(code, rule) if each.severity != "info"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_form_is_found_and_its_twin_is_not(name: str) -> None:
+    form = FORMS[name]
+    lines = (IMPORTS + form.broken).split("\n")
+    assert [lines[each.line - 1].strip() for each in shown(form.broken, form.rule)] == [form.line]
+    assert form.replaced in form.broken
+    assert shown(form.broken.replace(form.replaced, form.by), form.rule) == []
+
+
+def test_shares_of_an_unknown_number_are_a_note() -> None:
+    """All ranks may get as many of them."""
+    code = INIT + (
+        "import json\nrows = json.load(open('rows.json'))\nmodel = DDP(nn.Linear(3, 1))\n"
+        "for row in rows[rank::world]:\n    model(torch.tensor(row)).sum().backward()\n"
+    )
+    assert [each.severity for each in found(code, "DW217")] == ["info"]
