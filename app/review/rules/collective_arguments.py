@@ -18,6 +18,7 @@ from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from .early_uses import early_use
+from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
 # Place of the argument that names the one rank, and its name.
@@ -64,7 +65,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
         root = argument(fact, *OF_ONE[name])
         if root is None or not is_read(root.key):
             continue
-        if len(_roots(run, reach, root.key)) > 1:
+        if len(_roots(run, reach, root.key)) > 1 or is_made_by_some(run, root.key):
             word = OF_ONE[name][1]
             yield from violation_at(
                 script,

@@ -17,6 +17,7 @@ from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
 from .replicas import LAYER
+from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
 LOADER_WITH_REST = 5  # parts of the key of a loader that gives the last samples, too
@@ -37,7 +38,7 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
     """DW427: yield the tensors that all ranks send in another size, and the models in DDP with such layers."""
     for reach, fact, given in sent(run, *SENT):
         sizes = [length(given.key, rank) for rank in PAIR]
-        if differ(given.key, length) or is_sized_by_data(given.key):
+        if differ(given.key, length) or is_sized_by_data(given.key) or _is_sized_by_some(run, given.key):
             known = None not in sizes
             how = f" (of two ranks one has {sizes[0]} elements, the other {sizes[1]})" if known else ""
             why = how or ": the data of each rank decide it"
@@ -114,6 +115,14 @@ def _counts_distinct(held: tuple[Key, ...]) -> bool:
 def _is_count(key: Key) -> bool:
     """Return whether a number is that of the different data of a rank."""
     return key.op == "length" and any(part.op == DISTINCT for part in parts(key))
+
+
+def _is_sized_by_some(run: Run, tensor: Key) -> bool:
+    """Return whether a tensor has a size that only some ranks compute."""
+    if tensor.op != "call" or not isinstance(tensor.args[0], str):
+        return False
+    place = SHAPED.get(tensor.args[0].removeprefix("torch."), len(tensor.args)) + 1
+    return any(is_made_by_some(run, part) for part in parts(tensor.args[place])) if place < len(tensor.args) else False
 
 
 def _layers(model: Value) -> Iterator[Key]:

@@ -248,7 +248,8 @@ class StatementEvaluator(ExpressionEvaluator):
                     held.obj.fields[at.value] = value  # a table of functions that decorators fill
                 if self.keep_under(owner, held, at):
                     return
-                if isinstance(owner, ast.Name) and owner.id in self.env and value.key.spread & DIFFERS:
+                by_some = self.path[-1].spread & BY_RANK and not value.key.is_constant
+                if isinstance(owner, ast.Name) and owner.id in self.env and (value.key.spread & DIFFERS or by_some):
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts:
@@ -285,8 +286,9 @@ class StatementEvaluator(ExpressionEvaluator):
             if known is not None and self.path[-1].spread & LOCAL and value.obj is None and not value.facts:
                 value = Value(self.keys.either(self.path[-1], value.key, known.key))
             path = self.path[-1]
-            if known is not None and known.key is self.keys.none and path.spread & BY_RANK and not path.spread & LOCAL:
-                value = replace(value, key=self.keys.either(path, value.key, known.key))  # None on the other ranks
+            first = known is not None and (known.key is self.keys.none or _is_number_before(known.key, value.key))
+            if known is not None and first and path.spread & BY_RANK and not path.spread & LOCAL:
+                value = replace(value, key=self.keys.either(path, value.key, known.key))  # as before on the other ranks
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
                     known = None
@@ -343,6 +345,11 @@ def _as_own(value: Value) -> Value:
         return value
     held = tuple(map(_as_own, value.obj)) if is_elements(value.obj) else value.obj
     return replace(value, facts=value.facts | OWN_GROUP, obj=held)
+
+
+def _is_number_before(known: Key, value: Key) -> bool:
+    """Return whether a number that is written out gets a value that is not."""
+    return known.is_constant and type(known.value) is int and not value.is_constant
 
 
 def _is_name(key: Key) -> bool:

@@ -107,6 +107,74 @@ for rows in DataLoader(Rows(37), batch_size=1, num_workers=2):
         "Rows(37)",
         "Rows(64)",
     ),
+    "a root that only the first rank computes, by two returns": Form(
+        "DW416",
+        INIT
+        + """
+def leader(losses):
+    if rank == 0:
+        return int(losses.argmin())
+    return 0
+weights, losses = torch.ones(4), torch.rand(world)
+chosen = leader(losses)
+dist.broadcast(weights, src=chosen)
+""",
+        "dist.broadcast(weights, src=chosen)",
+        "chosen = leader(losses)",
+        "chosen = [leader(losses)]\ndist.broadcast_object_list(chosen, src=0)\nchosen = chosen[0]",
+    ),
+    "a root that only the first rank keeps in an object": Form(
+        "DW416",
+        INIT
+        + """
+class Race:
+    def __init__(self):
+        self.winner = 0
+        self.weights = torch.ones(4)
+    def decide(self, times):
+        if rank == 0:
+            self.winner = times.argmin().item()
+    def follow(self):
+        dist.reduce(self.weights, dst=self.winner)
+race = Race()
+race.decide(torch.rand(world))
+race.follow()
+""",
+        "dist.reduce(self.weights, dst=self.winner)",
+        "        if rank == 0:\n            self",
+        "        if world:\n            self",
+    ),
+    "a root in a tensor that one rank fills": Form(
+        "DW416",
+        INIT
+        + """
+place = torch.zeros(1, dtype=torch.int64)
+if rank == 0:
+    place[0] = torch.rand(world).argmax()
+else:
+    print(place)
+dist.broadcast(torch.ones(2), int(place))
+""",
+        "dist.broadcast(torch.ones(2), int(place))",
+        "    print(place)",
+        "    dist.recv(place, src=0)",
+    ),
+    "a size that only the first rank computes": Form(
+        "DW427",
+        INIT
+        + """
+def longest(texts):
+    found = 1
+    if rank == 0:
+        found = max(len(text) for text in texts)
+    return found
+width = longest(open("texts.txt"))
+dist.broadcast(torch.zeros(width), src=0)
+""",
+        "dist.broadcast(torch.zeros(width), src=0)",
+        "    if rank == 0:",
+        "    if world:",
+    ),
 }
 
 
