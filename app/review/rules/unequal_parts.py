@@ -20,6 +20,7 @@ from .replicas import LAYER
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
+TRAINS = (".backward", ".step")
 LOADER_WITH_REST = 5  # parts of the key of a loader that gives the last samples, too
 # Methods that keep one row for each sample.
 OF_EACH = {"argmax", "softmax", "log_softmax", "sigmoid", "detach", "cpu", "float", "contiguous"}
@@ -235,21 +236,21 @@ def divides_by_ranks(script: Script, reduction: Noted) -> bool:
 
 def check_padded(script: Script, run: Run) -> Iterator[Violation]:
     """DW430: yield the DistributedSamplers that repeat samples of a test set over which all ranks sum something up."""
-    for reach, sampler in run.of(*SAMPLER_CLASSES):
-        if not reach.several or not _repeats(sampler, run):
-            continue
+    padded = [(reach, sampler) for reach, sampler in run.of(*SAMPLER_CLASSES) if reach.several]
+    padded = [(reach, sampler) for reach, sampler in padded if _repeats(sampler, run)]
+    trained = {loop.amount for each in run.reached if each.name in TRAINS for loop in each.loops} if padded else set()
+    for reach, sampler in padded:
         loaders = {
             loader.result.key
             for _, loader in run.of(*LOADER_CLASSES)
             if (given := argument(loader, 3, "sampler")) and given.key is sampler.result.key
         }
         sums = [
-            (reduction, {each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders)})
-            for _, reduction, given in sent(run, "all_reduce")
+            (reduction, any(_goes_over(each.grown, loaders, trained) for each in parts(given.key) if each.grown))
+            for _, reduction, given in sent(run, "all_reduce", "reduce")
         ]
-        counts = {each for _, summed in sums for each in summed if _counts_samples(each)}
-        for reduction, summed in sums:
-            if summed and not counts:  # of a ratio both count what is repeated
+        for reduction, is_of_test in sums:
+            if is_of_test:
                 yield from violation_at(
                     script,
                     reach,
@@ -262,7 +263,7 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
                 )
                 break
         for gather, collected, given in sent(run, "all_gather", "all_gather_into_tensor", "gather"):
-            listed = [each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders)]
+            listed = [each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders, trained)]
             if listed and not _cuts_off(script):
                 yield from violation_at(
                     script,
@@ -273,16 +274,6 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=collected.site.path, line=collected.site.line, message="gathered here")],
                 )
                 break
-
-
-def _counts_samples(summed: Key) -> bool:
-    """Return whether each round of a loop adds the number of its samples, or one, to a sum."""
-    grown = summed.grown
-    match (grown.after.op, grown.after.args) if grown else ("", ()):
-        case "binary", ("Add", over, added) if grown and over is grown.over:
-            return added.op in ("length", "size", "constant") or not added.spread & DIFFERS
-        case _:
-            return False
 
 
 def _cuts_off(script: Script) -> bool:
@@ -301,5 +292,6 @@ def _repeats(sampler: Noted, run: Run) -> bool:
     return in_order and drops is None and count is not None and bool(count % len(PAIR))
 
 
-def _goes_over(grown: Grown, loaders: set[Key]) -> bool:
-    return not loaders.isdisjoint(parts(grown.rounds))
+def _goes_over(grown: Grown, loaders: set[Key], trained: set[Key]) -> bool:
+    """Return whether rounds over one of these loaders make a value, and none of them trains."""
+    return grown.rounds not in trained and not loaders.isdisjoint(parts(grown.rounds))

@@ -65,16 +65,18 @@ class ObjectEvaluator(BranchEvaluator):
             )
             self.take_attributes(summary, None)
             self.items.append(Called(summary, site))
-            if sized := cls.find("__len__"):
-                given = (each.key for each in (*values, *named.values()))
-                instance = replace(instance, key=self.keys.make("instance", id(cls), *map(id, given)))
-                self.shared.classes[instance.key] = cls
-                self.shared.made[instance.key] = summary.stored
-                self.keys.sizes[instance.key] = self.length_of(instance, sized[1]).key
+            stored = summary.stored
         else:
-            for name, value in (*zip(cls.fields, values, strict=False), *named.items()):
-                if name in cls.fields:
-                    self._store(instance, name, self.named(name, value))
+            given = (*zip(cls.fields, values, strict=False), *named.items())
+            stored = {name: self.named(name, value) for name, value in given if name in cls.fields}
+            for name, value in stored.items():
+                self._store(instance, name, value)
+        if sized := cls.find("__len__"):
+            keys = (each.key for each in (*values, *named.values()))
+            instance = replace(instance, key=self.keys.make("instance", id(cls), *map(id, keys)))
+            self.shared.classes[instance.key] = cls
+            self.shared.made[instance.key] = stored
+            self.keys.sizes[instance.key] = self.length_of(instance, sized[1]).key
         if any(name.endswith(("Trainer", "SFTTrainer")) for name in cls.library_bases()):
             return replace(instance, facts=frozenset({"trainer"}))
         return instance

@@ -175,6 +175,33 @@ dist.broadcast(torch.zeros(width), src=0)
         "    if rank == 0:",
         "    if world:",
     ),
+    "a ratio over a test set of a fixed size that the ranks do not divide": Form(
+        "DW430",
+        INIT
+        + """
+HELD_OUT = 51
+class Held(Dataset):
+    def __len__(self):
+        return HELD_OUT
+    def __getitem__(self, place):
+        return torch.ones(3) * place, place % 2
+def parts(size):
+    held = Held()
+    picks = DistributedSampler(held, shuffle=False)
+    return DataLoader(held, batch_size=size, sampler=picks)
+def measure(net, batches):
+    seen = torch.zeros(2)
+    for x, y in batches:
+        seen[0] += (net(x).argmax(1) == y).sum()
+        seen[1] += y.numel()
+    dist.reduce(seen, dst=0)
+    return seen[0] / seen[1]
+print(measure(DDP(nn.Linear(3, 2)), parts(8)))
+""",
+        "picks = DistributedSampler(held, shuffle=False)",
+        "HELD_OUT = 51",
+        "HELD_OUT = 52",
+    ),
 }
 
 

@@ -392,6 +392,11 @@ FOUND = {
         SHARED_LIST.format("if rank == 0:\n    config.append(1)"),
         "dist.broadcast_object_list(config, src=0)",
     ),
+    "a ratio of two sums over repeated samples": (
+        "DW430",
+        TESTED.format("dist.all_reduce(count)\nright / count"),
+        "test = DataLoader(TensorDataset(rows, labels[:33]), sampler=DistributedSampler(rows, shuffle=False))",
+    ),
     "a sum over repeated samples": (
         "DW430",
         TESTED.format("right / 33").replace("    count += len(y)\n", ""),
@@ -536,7 +541,14 @@ SILENT = {
     "a loss that is finite on all ranks": ("DW406", SKIPPED.format("dist.all_reduce(bad)")),
     "metrics in one order": ("DW233", METRICS.format("sorted(self.names)")),
     "a list of one length": ("DW417", SHARED_LIST.format("config.append(1 if rank == 0 else None)")),
-    "a ratio of two sums": ("DW430", TESTED.format("dist.all_reduce(count)\nright / count")),
+    "a ratio of two sums over samples that the ranks divide": (
+        "DW430",
+        TESTED.format("dist.all_reduce(count)\nright / count").replace("33", "32"),
+    ),
+    "a sum of the losses of a training in one order": (
+        "DW430",
+        TESTED.format("dist.all_reduce(count)").replace("count +=", "model(x).sum().backward()\n    count +="),
+    ),
 }
 
 
