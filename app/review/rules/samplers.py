@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
 
@@ -124,7 +124,9 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
     """DW203: yield the samplers of a training loop of several epochs that always have the same epoch."""
     made = [(reach, fact) for reach, fact in run.of(*SAMPLER_CLASSES) if reach.several and _shuffles(fact, run)]
     yield from _repeated(script, run, {fact.result.key for _, fact in made})
-    if not made or not run.distributed or any(each.loops and _changes(fact) for each, fact in run.of(".set_epoch")):
+    in_order = _samplers_in_order(run)
+    changed = [each for each, fact in run.of(".set_epoch") if each.loops and _changes(fact) and not in_order(fact)]
+    if not made or not run.distributed or changed:
         return
     own = script.source.text.count("set_epoch") - sum(1 for _ in run.of(".set_epoch"))
     if own > 0:
@@ -150,6 +152,27 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
                     branch=loops[0][1][0].site.line if loops[0][1][0].site.path == script.source.path else None,
                     patch=partial(_set_epoch, script, fact, loops[0][1]) if script.is_here(reach) else None,
                 )
+
+
+def _samplers_in_order(run: Run) -> Callable[[Noted], bool]:
+    """Return what says whether the sampler of a call is one that does not shuffle, whatever epoch it has."""
+    fixed = {
+        fact.result.key
+        for _, fact in run.of(*SAMPLER_CLASSES)
+        if (shuffle := argument(fact, 3, "shuffle")) and shuffle.key is run.keys.false
+    }
+    loaders = {
+        loader.result.key
+        for _, loader in run.of(*LOADER_CLASSES)
+        if (given := argument(loader, 3, "sampler")) and given.key in fixed
+    }
+
+    def is_in_order(call: Noted) -> bool:
+        owner = call.owner.key if call.owner else None
+        of_loader = owner is not None and owner.op == "attribute" and owner.args[1] == "sampler"
+        return owner in fixed or (of_loader and owner is not None and owner.args[0] in loaders)
+
+    return is_in_order
 
 
 def _repeated(script: Script, run: Run, shuffling: set[Key]) -> Iterator[Violation]:

@@ -202,6 +202,30 @@ print(measure(DDP(nn.Linear(3, 2)), parts(8)))
         "HELD_OUT = 51",
         "HELD_OUT = 52",
     ),
+    "the epoch of the sampler that does not shuffle": Form(
+        "DW203",
+        INIT
+        + """
+class Data:
+    def __init__(self):
+        rows = torch.randn(64, 3)
+        self.fit, self.held = TensorDataset(rows[:48]), TensorDataset(rows[48:])
+        self.fit_sampler = DistributedSampler(self.fit)
+        self.held_sampler = DistributedSampler(self.held, shuffle=False)
+        self.fit_batches = DataLoader(self.fit, 4, sampler=self.fit_sampler)
+        self.held_batches = DataLoader(self.held, 4, sampler=self.held_sampler)
+data, model = Data(), DDP(nn.Linear(3, 2))
+for epoch in range(4):
+    data.held_sampler.set_epoch(epoch)
+    for (x,) in data.fit_batches:
+        model(x).sum().backward()
+    for (x,) in data.held_batches:
+        model.module(x)
+""",
+        "self.fit_sampler = DistributedSampler(self.fit)",
+        "data.held_sampler.set_epoch",
+        "data.fit_sampler.set_epoch",
+    ),
 }
 
 
