@@ -155,17 +155,15 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _samplers_in_order(run: Run) -> Callable[[Noted], bool]:
-    """Return what says whether the sampler of a call is one that does not shuffle, whatever epoch it has."""
-    fixed = {
-        fact.result.key
-        for _, fact in run.of(*SAMPLER_CLASSES)
-        if (shuffle := argument(fact, 3, "shuffle")) and shuffle.key is run.keys.false
-    }
-    loaders = {
-        loader.result.key
-        for _, loader in run.of(*LOADER_CLASSES)
-        if (given := argument(loader, 3, "sampler")) and given.key in fixed
-    }
+    """Return what says whether the sampler of a call is one that does not shuffle, whatever epoch it has.
+
+    A call that makes several samplers or loaders makes all of them so.
+    """
+    orders = [(fact.result.key, argument(fact, 3, "shuffle")) for _, fact in run.of(*SAMPLER_CLASSES)]
+    others = {key for key, shuffle in orders if shuffle is None or shuffle.key is not run.keys.false}
+    fixed = {key for key, _ in orders} - others
+    given = [(fact.result.key, argument(fact, 3, "sampler")) for _, fact in run.of(*LOADER_CLASSES)]
+    loaders = {key for key, _ in given} - {key for key, sampler in given if not sampler or sampler.key not in fixed}
 
     def is_in_order(call: Noted) -> bool:
         owner = call.owner.key if call.owner else None

@@ -5,12 +5,17 @@ from typing import Any
 
 from .followed import is_followed
 from .keys import DIFFERS, TOUCHED, Key
+from .lengths import PAIR, length
 from .values import Bound, Either, FunctionRef, Instance, Library, Method, Partial, Record, Value, is_elements
+
+SIZED = {"call", "item", "rows", "sequence", "range"}  # values whose number of elements may follow
 
 
 def kind(value: Value) -> tuple[Any, ...]:
     key, facts, obj = value.key, value.facts, value.obj
     known = key if key.op == "constant" or key.spread & DIFFERS or key.op == "world" else None
+    if known is None and key.op in SIZED:
+        known = length(key, PAIR[0])
     return known, key.spread & TOUCHED, facts, obj if obj is None else _identity(obj)
 
 

@@ -226,6 +226,27 @@ for epoch in range(4):
         "data.held_sampler.set_epoch",
         "data.fit_sampler.set_epoch",
     ),
+    "shares of two sets by one function, through stars": Form(
+        "DW427",
+        INIT
+        + """
+def drawn(seed, count):
+    rows = torch.randn(count, 6)
+    return rows, rows.argmax(dim=1)
+def shared(rows, names):
+    return rows[rank::world], names[rank::world]
+def joined(names):
+    places = [torch.empty_like(names) for _ in range(world)]
+    dist.all_gather(places, names)
+    return torch.cat(places)
+fit_rows, fit_names = shared(*drawn(1, 200))
+held = shared(*drawn(2, 77))
+print(joined(held[1]))
+""",
+        "dist.all_gather(places, names)",
+        "drawn(2, 77)",
+        "drawn(2, 78)",
+    ),
 }
 
 
@@ -250,3 +271,14 @@ def test_shares_of_an_unknown_number_are_a_note() -> None:
         "for row in rows[rank::world]:\n    model(torch.tensor(row)).sum().backward()\n"
     )
     assert [each.severity for each in found(code, "DW217")] == ["info"]
+
+
+def test_one_function_that_makes_samplers_in_order_and_others_has_its_epoch_set() -> None:
+    code = INIT + (
+        "def part(count, shuffle):\n    rows = TensorDataset(torch.randn(count, 3))\n"
+        "    return DataLoader(rows, 4, sampler=DistributedSampler(rows, shuffle=shuffle))\n"
+        "fit, held, model = part(48, True), part(16, False), DDP(nn.Linear(3, 2))\n"
+        "for epoch in range(4):\n    fit.sampler.set_epoch(epoch)\n    for (x,) in fit:\n"
+        "        model(x).sum().backward()\n    for (x,) in held:\n        model.module(x)\n"
+    )
+    assert found(code, "DW203") == []
