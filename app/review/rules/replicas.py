@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.model.amounts import NEW_TENSORS
 from ...training_script.model.collective_effects import OF_ONE_RANK
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
@@ -162,7 +163,10 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
 
 def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the states that some ranks load into an optimizer of all ranks: DDP sends parameters, and no momentum."""
-    if any(run.of("torch.distributed.broadcast", "torch.distributed.all_reduce")):
+    sent = [
+        argument(fact, 0, "tensor") for _, fact in run.of("torch.distributed.broadcast", "torch.distributed.all_reduce")
+    ]
+    if not all(given and _is_new(given.key) for given in sent):
         return
     made = {
         each.fact.result.key
@@ -185,6 +189,13 @@ def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
                 "differs, and so does each step",
                 0.8,
             )
+
+
+def _is_new(key: Key) -> bool:
+    """Return whether a tensor is made of numbers, rather than the state of something."""
+    while key.op in ("changed", "if"):
+        key = key.args[-1] if key.op == "if" else key.args[0]
+    return key.op == "call" and key.args[0] in NEW_TENSORS
 
 
 def _one_of(owner: Value | None, made: set[Key]) -> Key | None:

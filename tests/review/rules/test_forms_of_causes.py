@@ -247,6 +247,35 @@ print(joined(held[1]))
         "drawn(2, 77)",
         "drawn(2, 78)",
     ),
+    "an optimizer of the first rank, next to a counter that it sends": Form(
+        "DW225",
+        INIT
+        + """
+class Run:
+    def __init__(self):
+        self.net = nn.Linear(3, 1)
+        self.adam = torch.optim.AdamW(self.net.parameters())
+        self.done = torch.tensor([0])
+    def resume(self, path):
+        if rank == 0:
+            kept = torch.load(path, map_location="cpu")
+            self.net.load_state_dict(kept["net"])
+            self.adam.load_state_dict(kept["adam"])
+            self.done[0] = kept["done"]
+        dist.broadcast(self.done, src=0)
+        self.model = DDP(self.net)
+    def train(self):
+        for x in torch.randn(4, 2, 3):
+            self.model(x).sum().backward()
+            self.adam.step()
+run = Run()
+run.resume("last.pt")
+run.train()
+""",
+        'self.adam.load_state_dict(kept["adam"])',
+        "        dist.broadcast(self.done, src=0)",
+        "        for held in self.adam.state.values():\n            dist.broadcast(held['exp_avg'], src=0)",
+    ),
 }
 
 
