@@ -174,6 +174,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW305": fsdp_order.check_whole_state,
     "DW306": saved_shards.check,
     "DW307": fsdp_order.check_parts,
+    "DW406": sync_switches.check_choice,
     "DW407": gathered_shapes.check,
     "DW409": process_group.check_end,
     "DW411": swallowed_errors.check,

@@ -276,6 +276,52 @@ run.train()
         "        dist.broadcast(self.done, src=0)",
         "        for held in self.adam.state.values():\n            dist.broadcast(held['exp_avg'], src=0)",
     ),
+    "gradients that are reduced by the words of a rank": Form(
+        "DW406",
+        INIT
+        + """
+from contextlib import nullcontext
+def fit(model, batches, adam):
+    words = rounds = 0
+    for tokens, mask in batches:
+        words += int(mask.sum())
+        rounds += 1
+        full = words > 20
+        with nullcontext() if full else model.no_sync():
+            model(tokens).sum().backward()
+        if full:
+            adam.step()
+            words = rounds = 0
+data = TensorDataset(torch.randn(64, 3), torch.ones(64, 3))
+net = DDP(nn.Linear(3, 2))
+fit(net, DataLoader(data, 4, sampler=DistributedSampler(data)), torch.optim.Adam(net.parameters()))
+""",
+        "with nullcontext() if full else model.no_sync():",
+        "full = words > 20",
+        "full = rounds == 4",
+    ),
+    "gradients that are reduced by the length of the rank's texts": Form(
+        "DW406",
+        INIT
+        + """
+def texts(lengths):
+    for number, length in enumerate(lengths):
+        if number % world == rank:
+            yield torch.zeros(length, 3)
+model, held = DDP(nn.Linear(3, 2)), 0
+for text in texts(torch.randint(1, 9, (32,)).tolist()):
+    held += len(text)
+    if held < 30:
+        with model.no_sync():
+            model(text).sum().backward()
+    else:
+        model(text).sum().backward()
+        held = 0
+""",
+        "with model.no_sync():",
+        "torch.zeros(length, 3)",
+        "torch.zeros(4, 3) + length",
+    ),
 }
 
 
