@@ -33,6 +33,7 @@ from .rules import (
     group_choices,
     growing_exchanges,
     joined_loops,
+    kept_handles,
     kept_states,
     late_changes,
     layers_of_some,
@@ -180,7 +181,9 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW411": swallowed_errors.check,
     "DW412": repeated_side_effects.check,
     "DW414": process_values.check_hash,
-    "DW415": _both(collective_arguments.check_result, collective_arguments.check_saving, reused_buffers.check),
+    "DW415": _both(
+        collective_arguments.check_result, collective_arguments.check_saving, reused_buffers.check, kept_handles.check
+    ),
     "DW416": collective_arguments.check_root,
     "DW417": collective_lists.check,
     "DW418": collective_arguments.check_elements,

@@ -25,7 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         nodes = [node for stmt in round_ for node in walk(stmt)]
         if any(isinstance(node, ast.Attribute) and node.attr in ("wait", "wait_all", "is_completed") for node in nodes):
             continue
-        change = next((node for node in nodes if _changes(node, name)), None)
+        change = next((node for node in nodes if changes(node, name)), None)
         if isinstance(change, ast.expr | ast.stmt):
             yield from violation_at(
                 script,
@@ -57,7 +57,7 @@ def _is_kept(script: Script, call: ast.Call) -> bool:
     return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "append"
 
 
-def _changes(node: ast.AST, name: str) -> bool:
+def changes(node: ast.AST, name: str) -> bool:
     """Return whether something changes a tensor in place."""
     match node:
         case ast.Call(func=ast.Attribute(value=owner, attr=method)):

@@ -322,6 +322,49 @@ for text in texts(torch.randint(1, 9, (32,)).tolist()):
         "torch.zeros(length, 3)",
         "torch.zeros(4, 3) + length",
     ),
+    "gradients that are divided before the handles of their sums are waited for": Form(
+        "DW415",
+        INIT
+        + """
+def average(model):
+    jobs = []
+    for p in model.parameters():
+        jobs.append(dist.all_reduce(p.grad, async_op=True))
+    for p in model.parameters():
+        p.grad /= world
+    for each in jobs:
+        each.wait()
+net = nn.Linear(3, 1)
+net(torch.ones(2, 3)).sum().backward()
+average(net)
+""",
+        "p.grad /= world",
+        "    for p in model.parameters():\n        p.grad /= world\n    for each in jobs:\n        each.wait()\n",
+        "    for each in jobs:\n        each.wait()\n    for p in model.parameters():\n        p.grad /= world\n",
+    ),
+    "buckets of an object that are scaled before their handles": Form(
+        "DW415",
+        INIT
+        + """
+class Buckets:
+    def __init__(self, tensors):
+        self.tensors, self.begun = tensors, []
+    def begin(self):
+        for bucket in self.tensors:
+            handle = dist.all_reduce(bucket, async_op=True)
+            self.begun.append((bucket, handle))
+    def end(self):
+        for bucket, handle in reversed(self.begun):
+            bucket.mul_(1 / world)
+            handle.wait()
+buckets = Buckets([torch.ones(3)])
+buckets.begin()
+buckets.end()
+""",
+        "bucket.mul_(1 / world)",
+        "            bucket.mul_(1 / world)\n            handle.wait()\n",
+        "            handle.wait()\n            bucket.mul_(1 / world)\n",
+    ),
 }
 
 
