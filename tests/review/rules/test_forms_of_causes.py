@@ -365,6 +365,46 @@ buckets.end()
         "            bucket.mul_(1 / world)\n            handle.wait()\n",
         "            handle.wait()\n            bucket.mul_(1 / world)\n",
     ),
+    "a lambda in a list for one rank": Form(
+        "DW470",
+        INIT + "box = [lambda x: x + 1] if rank == 0 else [None]\ndist.broadcast_object_list(box, src=0)\n",
+        "dist.broadcast_object_list(box, src=0)",
+        "[lambda x: x + 1]",
+        "[abs]",
+    ),
+    "a function of a function in a mapping": Form(
+        "DW470",
+        INIT
+        + """
+def twice(x):
+    return 2 * x
+def main():
+    def thrice(x):
+        return 3 * x
+    found = [None] * world
+    dist.all_gather_object(found, {"rank": rank, "scale": thrice})
+main()
+""",
+        'dist.all_gather_object(found, {"rank": rank, "scale": thrice})',
+        '"scale": thrice',
+        '"scale": twice',
+    ),
+    "a lock next to a number": Form(
+        "DW470",
+        INIT
+        + "import threading\nstate = {'lock': threading.Lock(), 'steps': 4}\n"
+        + "dist.gather_object(state, [None] * world if rank == 0 else None, dst=0)\n",
+        "dist.gather_object(state, [None] * world if rank == 0 else None, dst=0)",
+        "gather_object(state,",
+        "gather_object(state['steps'],",
+    ),
+    "a generator": Form(
+        "DW470",
+        INIT + "found = [None] * world\ndist.all_gather_object(found, (x * x for x in range(4)))\n",
+        "dist.all_gather_object(found, (x * x for x in range(4)))",
+        "(x * x for x in range(4))",
+        "[x * x for x in range(4)]",
+    ),
 }
 
 

@@ -1,0 +1,79 @@
+"""DW470: objects that collectives have to pickle and that pickle refuses."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.keys import Key
+from ...training_script.model.reach import Run, argument
+from ...training_script.nodes import node_at, nodes_below
+from ...training_script.syntax import FUNCTIONS, call_argument
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+# Collectives that pickle what they are given, with its place.
+PICKLING = {
+    "torch.distributed.broadcast_object_list": (0, "object_list"),
+    "torch.distributed.all_gather_object": (1, "obj"),
+    "torch.distributed.gather_object": (0, "obj"),
+    "torch.distributed.scatter_object_list": (1, "scatter_object_input_list"),
+    "torch.distributed.send_object_list": (0, "object_list"),
+}
+OF_PROCESS = {
+    **dict.fromkeys(
+        (f"threading.{name}" for name in ("Lock", "RLock", "Condition", "Event", "Thread")), "{} of threads"
+    ),
+    "open": "an open file",
+    "io.open": "an open file",
+    "socket.socket": "a socket",
+}
+MOST_INNER = 5  # containers in each other
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the collectives of objects with a function, a class or a resource of one process in them."""
+    for reach, fact in run.of(*PICKLING):
+        given, node = argument(fact, *PICKLING[fact.name]), call_argument(fact.node, *reversed(PICKLING[fact.name]))
+        if given is None:
+            continue
+        found = "a generator" if isinstance(node, ast.GeneratorExp) else _refused(script, given.key, MOST_INNER)
+        if found:
+            yield from violation_at(
+                script,
+                reach,
+                f"{fact.name.rpartition('.')[2]} pickles what it sends, and pickle refuses {found} in it",
+                0.9,
+            )
+
+
+def _refused(script: Script, key: Key, inner: int) -> str:
+    """Return what pickle refuses in a value, an empty text if nothing is known to be refused."""
+    if not inner:
+        return ""
+    match key.op, key.args:
+        case "lambda", _:
+            return "a lambda"
+        case "function", (path, line) if path == script.source.path:
+            return "a function that is defined in another one" if _is_inside(script, line) else ""
+        case "at", (path, line, column) if path == script.source.path:
+            made = node_at(script.source.tree, line, column, ast.Call)
+            name = script.names.qualified(made.func) if isinstance(made, ast.Call) else ""
+            return OF_PROCESS.get(name, "").format(f"a {name.rpartition('.')[2]}")
+        case "item", (Key(op="mapping" | "sequence") as held, _):
+            values = held.args[1::2] if held.op == "mapping" else held.args
+            found = [_refused(script, each, inner - 1) for each in values]
+            return found[0] if found and all(found) else ""
+        case "mapping", pairs:
+            held = pairs[1::2]
+        case (("sequence" | "one of"), held):
+            pass
+        case "if", (_, *held):
+            pass
+        case _:
+            return ""
+    return next((text for each in held if (text := _refused(script, each, inner - 1))), "")
+
+
+def _is_inside(script: Script, line: int) -> bool:
+    """Return whether the function that begins in a line is defined in another function."""
+    made = (node for node in nodes_below(script.source.tree) if isinstance(node, FUNCTIONS) and node.lineno == line)
+    return any(script.names.enclosing_function(each) is not None for each in made)
