@@ -19,6 +19,7 @@ from ..patches.call_arguments import sample_own_part
 from ..patches.insert_set_epoch import FIX as SET_EPOCH
 from ..patches.insert_set_epoch import NO_SAMPLER, insert_set_epoch
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..types import RelatedPlace
 from ..violations import violation_at
 from . import missing_set_epoch, replicas
 
@@ -125,7 +126,8 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
     made = [(reach, fact) for reach, fact in run.of(*SAMPLER_CLASSES) if reach.several and _shuffles(fact, run)]
     yield from _repeated(script, run, {fact.result.key for _, fact in made})
     in_order = _samplers_in_order(run)
-    changed = [each for each, fact in run.of(".set_epoch") if each.loops and _changes(fact) and not in_order(fact)]
+    calls = [(each, fact) for each, fact in run.of(".set_epoch") if each.loops and _changes(fact)]
+    changed = [each for each, fact in calls if not in_order(fact)]
     if not made or not run.distributed or changed:
         return
     own = script.source.text.count("set_epoch") - sum(1 for _ in run.of(".set_epoch"))
@@ -143,7 +145,17 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
         if trained and _is_nearest(reach, [other for other, each in made if each.site == fact.site], trained):
             known = known if known is not None else {found.line for found in missing_set_epoch.check(script)}
             site = script.place(reach)
-            if site and site.line not in known:
+            if calls:
+                line = reach.fact.site.line
+                yield from violation_at(
+                    script,
+                    calls[0][0],
+                    f"this is the epoch of a sampler that does not shuffle; that of the one which does (line {line}) is "
+                    "never set: every epoch has the same order",
+                    0.85,
+                    related=[RelatedPlace(path=reach.fact.site.path, line=line, message="this one shuffles")],
+                )
+            elif site and site.line not in known:
                 yield from violation_at(
                     script,
                     reach,

@@ -222,7 +222,7 @@ for epoch in range(4):
     for (x,) in data.held_batches:
         model.module(x)
 """,
-        "self.fit_sampler = DistributedSampler(self.fit)",
+        "data.held_sampler.set_epoch(epoch)",
         "data.held_sampler.set_epoch",
         "data.fit_sampler.set_epoch",
     ),
