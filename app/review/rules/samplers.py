@@ -150,8 +150,8 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
                 yield from violation_at(
                     script,
                     calls[0][0],
-                    f"this is the epoch of a sampler that does not shuffle; that of the one which does (line {line}) is "
-                    "never set: every epoch has the same order",
+                    "this is the epoch of a sampler that does not shuffle; that of the one which does "
+                    f"(line {line}) is never set: every epoch has the same order",
                     0.85,
                     related=[RelatedPlace(path=reach.fact.site.path, line=line, message="this one shuffles")],
                 )
