@@ -82,7 +82,7 @@ def _leads_to(name: str, tensor: str) -> bool:
 def _loops(script: Script, kept: Kept) -> Iterator[tuple[ast.For, str]]:
     """Yield the loops that get the tensors again, with the name of the tensor in each."""
     launch = script.source.parents.get(script.source.statement_of(kept.call))
-    launched = launch if isinstance(launch, ast.For) and isinstance(launch.target, ast.Name) else None
+    launched = launch if isinstance(launch, ast.For) else None
     root, _, rest = kept.tensor.partition(".")
     for loop in nodes_below(script.source.tree):
         if not isinstance(loop, ast.For) or not _shares_names(script, kept, loop):
@@ -92,10 +92,10 @@ def _loops(script: Script, kept: Kept) -> Iterator[tuple[ast.For, str]]:
             parts = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
             if kept.place < len(parts) and isinstance(part := parts[kept.place], ast.Name):
                 yield loop, part.id + kept.rest
-        elif launched and launched.target.id == root and loop is not launched and loop.lineno > launched.lineno:
+        elif launched and dotted_name(launched.target) == root and loop.lineno > launched.lineno:
             again = ast.unparse(loop.iter) == ast.unparse(launched.iter) and isinstance(loop.target, ast.Name)
             if again and script.source.block_of(loop) is script.source.block_of(launched):
-                yield loop, ".".join(filter(None, (loop.target.id, rest)))
+                yield loop, ".".join(filter(None, (dotted_name(loop.target), rest)))
 
 
 def _shares_names(script: Script, kept: Kept, loop: ast.For) -> bool:

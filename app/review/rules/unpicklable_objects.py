@@ -32,7 +32,8 @@ MOST_INNER = 5  # containers in each other
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives of objects with a function, a class or a resource of one process in them."""
     for reach, fact in run.of(*PICKLING):
-        given, node = argument(fact, *PICKLING[fact.name]), call_argument(fact.node, *reversed(PICKLING[fact.name]))
+        place, name = PICKLING[fact.name]
+        given, node = argument(fact, place, name), call_argument(fact.node, name, place)
         if given is None:
             continue
         found = "a generator" if isinstance(node, ast.GeneratorExp) else _refused(script, given.key, MOST_INNER)
