@@ -22,6 +22,7 @@ from .rule_context import Check, Patch, Script, Violation
 from .rules import (
     device_by_global_rank,
     divergences,
+    locked_collectives,
     missing_set_epoch,
     process_values,
     rank_options,
@@ -241,6 +242,8 @@ class _Trials:
             return f"was tried and is not offered: {error.message}", ""
         if unbound := result.names.unresolved() - self.unbound:
             return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
+        if len(locked := locked_collectives.in_text(result)) > len(locked_collectives.in_text(self.script)):
+            return f"was tried and is not offered: it would communicate under the lock of line {locked[-1]}", ""
         left = _keys(result, _detect(result, through_calls=rule in OF_PROGRAM))
         result.forget()
         key = _key(self.script, rule, found)

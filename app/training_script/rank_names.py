@@ -63,6 +63,7 @@ ONE_RANK_DECORATOR = re.compile(
     r"rank_?zero|rank_?0|(?:main|master)_(?:process|only|rank)|on_(?:main|last|local_main)|(?:only|primary)_(?:rank|main|master|only)",
     re.IGNORECASE,
 )
+TURN_CONTEXTS = ("main_process_first", "local_main_process_first")  # the others wait until one rank is through
 FIRST_IN = re.compile(r"(?:main_process|main_rank|rank_?zero|rank_?0|zero|master|main)_first$", re.IGNORECASE)
 
 

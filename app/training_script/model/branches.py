@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..nodes import walk
-from ..rank_names import one_rank_decorator
+from ..rank_names import TURN_CONTEXTS, one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
 from .context_steps import count_leaves, has_notes, with_body
@@ -18,7 +18,6 @@ from .sequences import Site
 from .values import Context, Either, FunctionRef, Instance, Value, is_elements
 
 WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
-RANK_FIRST = ("main_process_first", "local_main_process_first")  # the others wait until one rank is through
 LOCK = re.compile(r"(?:\w*_)?\w*lock", re.IGNORECASE)  # ranks take turns behind a lock
 
 
@@ -46,7 +45,7 @@ class BranchEvaluator(RoundsEvaluator):
                 self.no_grad = True
             if name in ("join", "Join"):
                 self.free = True
-            in_turns = bool(LOCK.fullmatch(name)) or "turns" in value.facts or name in RANK_FIRST
+            in_turns = bool(LOCK.fullmatch(name)) or "turns" in value.facts or name in TURN_CONTEXTS
             passes_over = passes_over or name == "suppress" or in_turns
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, given or self.unknown(context, value))

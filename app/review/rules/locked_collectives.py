@@ -1,0 +1,46 @@
+"""DW471: collectives while a lock is held that the other ranks wait for, or while ranks take turns."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.collectives import collective_name
+from ...training_script.held_locks import HeldLock, has_locks, lock_around
+from ...training_script.model.reach import Reach, Run
+from ...training_script.model.sequences import Event
+from ...training_script.nodes import node_at, nodes_below
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the collectives that a rank calls while it holds a lock that all ranks take."""
+    if not run.distributed or not has_locks(script.source.text):
+        return
+    for reach in run.reached:
+        if isinstance(reach.fact, Event) and reach.several and (lock := _held(script, reach)):
+            line = lock.taken.lineno
+            message = (
+                f"{reach.name} is called under the lock of line {line}: the rank that holds it waits for ranks that "
+                "wait for the lock"
+            )
+            yield from violation_at(script, reach, message, 0.85, branch=line)
+
+
+def in_text(script: Script) -> list[int]:
+    """Return the lines of the locks that may be held at collectives of a file, one for each collective."""
+    if not has_locks(script.source.text):
+        return []
+    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    locks = (lock_around(script.names, call) for call in calls if collective_name(call, script.names))
+    return [lock.taken.lineno for lock in locks if lock]
+
+
+def _held(script: Script, reach: Reach) -> HeldLock | None:
+    """Return the lock that all ranks take where a collective is reached, or the call in the file that leads to it."""
+    for site in (*reach.calls, reach.fact.site):
+        here = site.path == script.source.path
+        node = node_at(script.source.tree, site.line, site.column, ast.Call) if here else None
+        lock = lock_around(script.names, node) if node else None
+        if lock and lock.of_ranks and not (lock.file and script.depends_on_rank(lock.file)):
+            return lock
+    return None
