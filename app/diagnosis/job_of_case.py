@@ -49,6 +49,12 @@ def jobs_for_fix(
     return [*own, *(report for report in with_cause if report not in own)]
 
 
+def jobs_of_file(reports: Iterable[JobReport], path: str) -> list[JobReport]:
+    """Return the jobs that run a file, as their script or as a module on the stacks of their ranks."""
+    wanted = _file_keys([path])
+    return [each for each in reports if wanted & _file_keys([script_of_job(each.job), *each.observed.sources])]
+
+
 def _is_of(job: Job, files: CaseFiles) -> bool:
     if not _file_keys(map(str, log_files(job))).isdisjoint(_file_keys(files.logs)):
         return True

@@ -30,6 +30,7 @@ from ..triage.types import JobReport
 from .apply import apply_fix
 from .build import build_fixes
 from .facts import CaseFacts, FixContext
+from .finding_fix import fix_of_finding
 from .planner_link import planner_fields
 from .proof import ProofResult, is_proved_by_probe, prove_by_run, prove_probe
 from .proof_plan import ProofPlan, is_started_by_fix, plan_command_proof, plan_job_proof
@@ -48,6 +49,7 @@ class FixFlow:
 
     ``job`` is a job that only gives facts: the one that the user chose, whatever its verdict, or that the session
     recorded. All files are those of this job; without any, those that the session names.
+    ``finding``: the one of ``findings`` whose own fix comes first.
     ``evidence`` and ``timeline`` are those of the case. A probe above the level ``granted`` proves nothing here.
     """
 
@@ -60,6 +62,7 @@ class FixFlow:
         snapshot: Snapshot | None = None,
         report: JobReport | None = None,
         findings: Sequence[ReviewFinding] = (),
+        finding: ReviewFinding | None = None,
         evidence: Sequence[Evidence] = (),
         timeline: Timeline | None = None,
         job: JobReport | None = None,
@@ -68,12 +71,16 @@ class FixFlow:
         self.cause, self.report = cause, report
         self._evidence, self._timeline, self._job = list(evidence), timeline, report or job
         self._knowledge, self._session, self._snapshot = knowledge, session, snapshot
-        self._findings = list(findings)
+        self._findings, self._finding = list(findings), finding
         self._granted: Intrusiveness = granted
 
     def build(self) -> list[Fix]:
         """Return the fixes for this case, those first that fit what was seen. Reads scripts, writes nothing."""
-        return build_fixes(self.cause, self._context(), self._knowledge)
+        fixes = build_fixes(self.cause, self._context(), self._knowledge)
+        if self._finding is None:
+            return fixes
+        first = fix_of_finding(self._finding, self._knowledge)
+        return [first, *(fix for fix in fixes if not fix.patches or fix.patches != first.patches)]
 
     def planner_fields(self) -> dict[str, str]:
         """Return the fields of the planner's form that the case determines, if the cause is a matter of memory."""

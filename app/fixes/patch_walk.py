@@ -14,15 +14,14 @@ from ..errors import UserError
 from ..review.file_review import review_or_skip, review_source
 from ..review.files import FoundFile, files_to_review
 from ..review.output_formats import place_text
-from ..review.patches.apply_edits import OverlappingEdits, apply_edits
 from ..review.review import apply_chosen
 from ..review.rule_descriptions import rules_with_texts
 from ..review.settings import settings_for
 from ..review.types import Patched, ReviewedFile, ReviewFinding, SkippedFile
 from ..system.paths import relative_to_cwd
-from ..text.diff import unified_diff
 from ..training_script.source import read_source
 from .apply import apply_fix
+from .finding_fix import patched_text
 from .records import AppliedFix
 from .types import FilePatch, Fix
 
@@ -104,7 +103,7 @@ class PatchWalk:
     def _patched(self, path: str, chosen: Sequence[ReviewFinding]) -> Patched:
         _, text, encoding = read_source(Path(path))
         for finding in chosen:
-            if not _still_applies(finding, text):
+            if patched_text(finding, text) is None:
                 raise UserError(f"{relative_to_cwd(path)} changed since it was reviewed", "review it again")
         settings = self._files[path].settings
         after, done = apply_chosen(text, chosen, lambda new: review_source(new, path, settings, self._knowledge)[0])
@@ -152,14 +151,3 @@ def fix_of_review(changes: Mapping[str, Patched]) -> Fix:
         safety="unsafe",
         patches=[FilePatch(path=path, before=each.before, after=each.after) for path, each in changes.items()],
     )
-
-
-def _still_applies(finding: ReviewFinding, text: str) -> bool:
-    """Return whether the patch of a finding makes the same change in ``text`` as in the text that was reviewed."""
-    if finding.fix is None:
-        return False
-    try:
-        after = apply_edits(text, finding.fix.edits)
-    except OverlappingEdits:
-        return False
-    return unified_diff(text, after, relative_to_cwd(finding.path)) == finding.fix.diff

@@ -54,7 +54,7 @@ class ReviewScreen(WizardScreen):
         Binding("s", "stop", "stop", id="review.stop", tooltip="Stop here, and write the accepted patches"),
         Binding("m", "migrate", "migrate", id="review.migrate", tooltip="Migrate the script to DDP, FSDP2 or resume"),
         Binding("u", "undo", "undo", id="review.undo", tooltip="Revert the patches that were written"),
-        Binding("f", "fix", "fix", id="review.fix", tooltip="Show all fixes for the cause of the marked finding"),
+        Binding("f", "fix", "fix", id="review.fix", tooltip="Show the fix of the marked finding, and others"),
         Binding("d", "diagnosis", "diagnosis", id="review.diagnosis", tooltip="Show the causes that this supports"),
         Binding("tab", "complete", "complete", show=False, id="review.complete", tooltip="Complete the path"),
     ]
@@ -256,8 +256,7 @@ class ReviewScreen(WizardScreen):
     async def action_fix(self) -> None:
         finding = self._marked()
         if self._walk and finding and finding.rule in self.state.knowledge.rules:
-            cause = self.state.knowledge.rules[finding.rule].cause
-            await self.wizard.open("fix", cause=cause, findings=self._walk.findings)
+            await self.wizard.open("fix", cause=finding.cause, findings=self._walk.findings, finding=finding)
         else:
             self.show_status("No finding is marked: type the path of a script and press enter.")
 

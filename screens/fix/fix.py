@@ -96,9 +96,15 @@ class FixScreen(WizardScreen):
             super().__init__()
             self.error = error
 
-    def __init__(self, cause: str, report: JobReport | None = None, findings: Sequence[ReviewFinding] = ()) -> None:
+    def __init__(
+        self,
+        cause: str,
+        report: JobReport | None = None,
+        findings: Sequence[ReviewFinding] = (),
+        finding: ReviewFinding | None = None,
+    ) -> None:
         super().__init__()
-        self._cause, self._report, self._findings = cause, report, findings
+        self._cause, self._report, self._findings, self._finding = cause, report, findings, finding
         self._fixes: list[Fix] = []
         self._at = 0
         self._part = ""
@@ -124,7 +130,7 @@ class FixScreen(WizardScreen):
         return self.state.knowledge.causes[self._cause]
 
     def _flow(self) -> "FixFlow":
-        return self.state.fix_flow(self._cause, self._report, self._findings)
+        return self.state.fix_flow(self._cause, self._report, self._findings, self._finding)
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="safety")
@@ -138,7 +144,7 @@ class FixScreen(WizardScreen):
         self.state.record_navigation("fix", self._cause)
         self.show_header(self._entry.title)
         self.set_interval(TICK_S, self._show_proof)
-        jobs = self.state.jobs_for_fix(self._cause) if self._report is None else [self._report]
+        jobs = self.state.jobs_for_fix(self._cause, self._finding) if self._report is None else [self._report]
         if len(jobs) > 1:
             rows = [Choice(each.job.id, safe_content(job_title(each))) for each in jobs]
             dialog = PickDialog("Which job is the fix for?", [*rows, Choice(NO_JOB, "None of these jobs")])

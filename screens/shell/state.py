@@ -162,16 +162,25 @@ class WizardState:
         events = session.events if session else []
         return any(event.kind == "proof" and proof_outcome(event) == "proved" for event in events)
 
-    def jobs_for_fix(self, cause: str) -> list[JobReport]:
-        """Return the running jobs that a fix of a cause may be for; of several the user has to choose one."""
-        from ...app.diagnosis.job_of_case import CaseFiles, jobs_for_fix
+    def jobs_for_fix(self, cause: str, finding: "ReviewFinding | None" = None) -> list[JobReport]:
+        """Return the running jobs that a fix of a cause may be for; of several the user has to choose one.
 
+        The fix of a finding is only for jobs that run its file.
+        """
+        from ...app.diagnosis.job_of_case import CaseFiles, jobs_for_fix, jobs_of_file
+
+        if finding:
+            return jobs_of_file(self.reports or [], finding.path)
         scripts = [self.case.script] if self.case.script else []
         files = CaseFiles(logs_of_session(self.case.session), scripts, self.timeline)
         return jobs_for_fix(cause, self.reports or [], self.case.job, files)
 
     def fix_flow(
-        self, cause: str, report: JobReport | None = None, findings: "Sequence[ReviewFinding]" = ()
+        self,
+        cause: str,
+        report: JobReport | None = None,
+        findings: "Sequence[ReviewFinding]" = (),
+        finding: "ReviewFinding | None" = None,
     ) -> "FixFlow":
         """Return the fixes of a cause for one job and no other: ``report``, else the one that the session recorded.
 
@@ -192,6 +201,7 @@ class WizardState:
             snapshot=self.snapshot,
             report=report if report and report.verdict.cause == cause else None,
             findings=findings,
+            finding=finding,
             evidence=[item for item in case.evidence if item.source == "probe"] if is_other else case.evidence,
             timeline=None if is_other else self.timeline,
             job=report or self._recorded_jobs.get(cause),

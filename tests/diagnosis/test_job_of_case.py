@@ -9,7 +9,7 @@ import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.diagnosis.job_evidence import add_triage
-from ddpwizard.app.diagnosis.job_of_case import CaseFiles, jobs_for_fix, jobs_of_case
+from ddpwizard.app.diagnosis.job_of_case import CaseFiles, jobs_for_fix, jobs_of_case, jobs_of_file
 from ddpwizard.app.logs.read import find_sources, source_of_text
 from ddpwizard.app.session import Session
 from ddpwizard.app.triage.types import JobReport
@@ -115,6 +115,16 @@ def test_of_several_jobs_the_one_of_the_case_comes_first(two: list[JobReport], t
     assert jobs_for_fix("uneven-inputs", [*two, other], two[1].job.id) == two[1:]
     assert jobs_for_fix(CAUSE, [*two, other], other.job.id) == [other, *two], "to be chosen by the user"
     assert jobs_for_fix(CAUSE, two, "torchrun-77") == [], "the job of the case has ended"
+
+
+def test_a_finding_is_fixed_for_the_jobs_that_run_its_file(two: list[JobReport], tmp_path: Path):
+    assert jobs_of_file(two, str(tmp_path / "a" / "train.py")) == two[:1]
+    other = tmp_path / "tools.py"
+    other.write_text("x = 1\n")
+    assert jobs_of_file(two, str(other)) == []
+    sources = {str(other): other.read_text()}
+    importing = replace(two[1], observed=replace(two[1].observed, sources=sources))
+    assert jobs_of_file([two[0], importing], str(other)) == [importing]
 
 
 def test_a_fix_is_built_from_the_files_of_one_job(tmp_path: Path):

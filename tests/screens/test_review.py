@@ -128,3 +128,32 @@ async def test_stop_without_an_accepted_patch_writes_nothing(project: Path) -> N
         await pilot.press("s")
         await shows(pilot, "Nothing applied: no patch was accepted.")
         assert changed(project) == []
+
+
+@walk
+async def test_enter_opens_the_fix_of_the_marked_finding(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=(100, 30)) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4  a.py:3")
+        await pilot.press("enter")
+        await shows(pilot, "Fix 1 of", "--- a/a.py", "+dist.barrier()")
+        assert "b.py" not in frame(pilot)
+        await pilot.press("escape", "down", "down", "down")
+        await shows(pilot, "4 of 4  d.py:3")
+        await pilot.press("enter")
+        await shows(pilot, "Fix 1 of", "--- a/d.py", "+dist.barrier()")
+        assert "a.py" not in frame(pilot)
+        await pilot.press("escape", "up")
+        await shows(pilot, "3 of 4  c.py:3")
+        await pilot.press("enter")
+        await shows(pilot, "Fix 1 of", "c.py:3", "No patch: the condition has an else branch")
+
+
+@walk
+async def test_a_changed_file_is_not_patched_as_it_was_reviewed(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=(100, 30)) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4  a.py:3")
+        (project / "a.py").write_text("import time\n" + BARRIER.replace("barrier()", "barrier(None)"))
+        await pilot.press("enter")
+        await shows(pilot, "Fix 1 of", "the file has changed since it was reviewed")
