@@ -24,11 +24,15 @@ FIND_LIMIT_S = 15.0
 FINDING_TEXT = {
     "job.culprit-line-under-rank-test": "this condition lets only some ranks reach the call",
     "job.collectives-in-another-order": "the two branches of this condition call collectives in a different order",
+    "job.loop-left-by-condition": "a rank may have left the loop by this condition, which each rank decides for itself",
     "job.error-caught-on-the-way": "a rank may have skipped the call after an error that the script caught",
     "job.killed-for-memory": "the kernel's OOM killer ended it: out of memory",
     "job.waiting-at-init": "the ranks that are alive wait for others to join",
 }
-AT_BRANCH = ("job.culprit-line-under-rank-test", "job.collectives-in-another-order")  # seen at the verdict's branch
+AT_BRANCH = (  # seen at the branch of the verdict
+    *("job.culprit-line-under-rank-test", "job.collectives-in-another-order"),
+    "job.loop-left-by-condition",
+)
 SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 
 

@@ -23,6 +23,7 @@ from .context import (
 )
 from .divergence import (
     Branch,
+    data_ends,
     deciding_condition,
     exited_loop,
     first_divergence,
@@ -186,7 +187,10 @@ def _diverged_by_data(context: JobContext, rest: list[RankState], majority: list
             bound = rank_dependent_bound(exited, inside, context.world_size, context.sources)
             branch = bound or (Branch(ended_by, rank_numbers(exited), False) if ended_by else None)
             cause, finding = "uneven-inputs", "job.loop-ended-early"
-            if not is_data_loop(loop, inside[0], context.sources):
+            if not bound and ended_by and ended_by != loop and data_ends(loop, inside[0], context.sources) is False:
+                cause, finding = "per-rank-decision", "job.loop-left-by-condition"
+                text = f"{text} Each rank leaves it by the condition at {phrases.short_place(ended_by)} on its own."
+            elif not is_data_loop(loop, inside[0], context.sources):
                 cause, finding = "collective-desync", "job.loop-counts-differ"
                 if bound:
                     cause, finding = "rank-conditional-collective", "job.culprit-line-under-rank-test"

@@ -15,6 +15,7 @@ SEEN_BY_STACKS = {  # causes that the stacks show directly: they outweigh the hi
 SPECIFIC = {  # causes that explain a plain desync
     "rank-conditional-collective",
     "uneven-inputs",
+    "per-rank-decision",
     "p2p-deadlock",
     "group-order-cycle",
     "data-dependent-forward",

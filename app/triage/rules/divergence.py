@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...training_script.control_flow import Guard, break_conditions, decorator_conditions, early_exit_conditions
+from ...training_script.equal_rounds import has_equal_rounds
 from ...training_script.frame import StackFrame
 from ...training_script.frame_scope import RankContext
 from ...training_script.line_queries import Loop, ScriptFiles
@@ -47,7 +48,7 @@ def deciding_condition(
     found = [
         branch
         for branch in _branches(ones, others, world_size, sources)
-        if branch.sure or not any(_data_ends(branch.where, state, sources) for state in inner)
+        if branch.sure or not any(data_ends(branch.where, state, sources) for state in inner)
     ]
     if not found:
         return None
@@ -107,6 +108,9 @@ def exited_loop(gone: RankState, inside: RankState, sources: ScriptFiles) -> tup
     loops = source.loops(within.line)
     for index, loop in enumerate(loops):
         if after.line > (loop.end_lineno or loop.lineno):
+            left_too = any(after.line > (outer.end_lineno or outer.lineno) for outer in loops[index + 1 :])
+            if left_too and not break_conditions(loop) and has_equal_rounds(source, loop):
+                continue
             return _ended(within.path, loop)
         if after.line < loop.lineno and any(outer.lineno < after.line for outer in loops[index + 1 :]):
             return _ended(within.path, loop)  # it is in the next iteration of an outer loop
@@ -143,10 +147,10 @@ def is_data_loop(place: str, inside: RankState, sources: ScriptFiles) -> bool:
 
     A collective of DDP or FSDP belongs to a training step, whatever the loop counts.
     """
-    return bool(inside.via) or _data_ends(place, inside, sources) is not False
+    return bool(inside.via) or data_ends(place, inside, sources) is not False
 
 
-def _data_ends(place: str, inside: RankState, sources: ScriptFiles) -> bool | None:
+def data_ends(place: str, inside: RankState, sources: ScriptFiles) -> bool | None:
     """Return whether data ends the loop at ``path:line`` around ``inside``; None if no loop around it is there."""
     for frame, scope in zip(inside.frames, sources.scopes(inside.frames), strict=True):
         for loop in sources[frame.path].loops(frame.line):

@@ -251,3 +251,48 @@ def main():
     def test_equal_calls_of_all_ranks_leave_the_network(self, before: str) -> None:
         verdict = self.verdict(before)
         assert verdict.cause is None and "or the network fails" in verdict.why
+
+
+STOPPING = """
+from torch.utils.data import DataLoader, DistributedSampler
+def main():
+    loader = DataLoader(data, batch_size=4, SAMPLER)
+    for epoch in range(epochs):
+        for x in loader:
+            loss(x).backward()  # IN
+        if bad > patience:  # STOP
+            break
+    dist.barrier()  # AFTER
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "cause", "left"),
+    [
+        ("sampler=DistributedSampler(data)", "per-rank-decision", "range(epochs)"),
+        ("sampler=mine", "uneven-inputs", "in loader"),
+        ("shuffle=True", "uneven-inputs", "in loader"),
+    ],
+)
+def test_loop_left_by_a_condition_around_equal_batches(sampler: str, cause: str, left: str) -> None:
+    text = STOPPING.replace("SAMPLER", sampler)
+    inside, stop, after, loop = lines_with(text, "# IN", "STOP", "AFTER", left)
+    verdict = verdict_of(text, at("barrier", after), at("backward", inside))
+    assert (verdict.cause, verdict.culprits) == (cause, [0])
+    assert f"train.py:{loop}" in verdict.why
+    assert verdict.branch == (f"{SCRIPT}:{stop}" if cause == "per-rank-decision" else None)
+
+
+def test_loop_left_by_one_condition_among_numbers() -> None:
+    text = """
+def main():
+    for step in range(1000):
+        loss(x).backward()  # IN
+        if seconds() > budget:  # STOP
+            break
+    dist.barrier()  # AFTER
+"""
+    inside, stop, after = lines_with(text, "# IN", "STOP", "AFTER")
+    verdict = verdict_of(text, at("barrier", after), at("backward", inside))
+    assert (verdict.cause, verdict.branch) == ("per-rank-decision", f"{SCRIPT}:{stop}")
+    assert verdict.findings[-1] == "job.loop-left-by-condition"
