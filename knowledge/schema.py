@@ -203,7 +203,10 @@ class Message(StrictStruct, frozen=True):
 
 
 class Rule(StrictStruct, frozen=True):
-    """A review rule; its code is in ``app/review/rules``. Its finding id is ``review.<rule>``."""
+    """A review rule; its code is in ``app/review/rules``. Its finding id is ``review.<rule>``.
+
+    ``parts_ranks``: ranks then call different collectives, or one of them fewer, and wait for each other.
+    """
 
     title: str
     cause: str
@@ -213,6 +216,7 @@ class Rule(StrictStruct, frozen=True):
     fix: str
     safety: Safety
     why_unsafe: str = ""
+    parts_ranks: bool = False
 
 
 class Term(StrictStruct, frozen=True):

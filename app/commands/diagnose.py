@@ -176,6 +176,7 @@ def _inspect(knowledge: Knowledge, files: "CaseFiles", options: Options) -> tupl
     import asyncio
 
     from ..diagnosis.job_of_case import jobs_of_case
+    from ..diagnosis.reviewed_job import explain_by_review
     from ..probes.context import ProbeContext
     from ..probes.run_probes import judge_snapshot, permitted_probes, run_probes
     from ..triage.job_text import other_jobs_note
@@ -191,7 +192,8 @@ def _inspect(knowledge: Knowledge, files: "CaseFiles", options: Options) -> tupl
             print_progress(note)
         snapshot = await run_probes(permitted_probes(knowledge, granted), context, knowledge, granted=granted)
         seen = [item for check in judge_snapshot(snapshot) if (item := check.evidence())]
-        seen += [item for report in of_case for item in evidence_of_report(report, knowledge.findings())]
+        explained = [explain_by_review(report, knowledge) for report in of_case]
+        seen += [item for report in explained for item in evidence_of_report(report, knowledge.findings())]
         return seen, snapshot
 
     return asyncio.run(inspect())

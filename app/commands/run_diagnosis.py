@@ -61,6 +61,7 @@ class RunDiagnosis:
         except asyncio.TimeoutError:
             return Report("unknown", [f"the diagnosis took more than {LIMIT_S:.0f} s and was cancelled"])
         self.problems = []
+        reports = self._attempt("the review of the script", lambda: self._explained(reports), reports)
         lines = self._attempt("the text of the verdict", lambda: self._lines(reports), [r.verdict.why for r in reports])
         state = reports[0].verdict.state if reports else "unknown"
         if state in TROUBLE:
@@ -118,6 +119,11 @@ class RunDiagnosis:
         return [
             line for fix in fixes for line in (f"    Fix: {fix.title}", *(f"      {each}" for each in fix.commands))
         ]
+
+    def _explained(self, reports: "list[JobReport]") -> "list[JobReport]":
+        from ..diagnosis.reviewed_job import explain_by_review
+
+        return [explain_by_review(each, self.knowledge) for each in reports]
 
     def _lines(self, reports: Sequence["JobReport"]) -> list[str]:
         from .triage import report_lines

@@ -12,6 +12,7 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
+from ..diagnosis.reviewed_job import explain_by_review, place_of_parting
 from ..errors import InspectionError, UserError
 from ..exit_codes import ExitCode
 from ..jobs import other_processes
@@ -91,6 +92,7 @@ def command(
         return _exit_code(reports)
     if pid is not None and all(row.state == "unreadable" for report in reports for row in report.ranks):
         raise InspectionError(f"pid {pid}: {reports[0].verdict.why}", "pass a Python process that you may read")
+    reports = [explain_by_review(report, knowledge) for report in reports]
     hints = other_processes.jobs_of_other_users(procfs.all_processes()) if pid is None and not used else []
     if options.json:
         body = {"jobs": [report_as_json(report, knowledge) for report in reports], "hints": hints}
@@ -201,7 +203,9 @@ def _patched(report: JobReport, knowledge: Knowledge) -> str:
         found = review_file(Path(path), knowledge) if path else []
     except UserError:
         return ""
-    return path if any(each.fix and each.fix.diff and each.cause == report.verdict.cause for each in found) else ""
+    wanted = report.verdict
+    of_verdict = [each for each in found if each.cause == wanted.cause or place_of_parting(each) == wanted.branch]
+    return path if any(each.fix and each.fix.diff for each in of_verdict) else ""
 
 
 def _table(groups: list[rank_groups.RankGroup]) -> list[str]:

@@ -21,7 +21,10 @@ DEMO_LIMIT_S = 60.0
 
 def show_triage(state: WizardState, prompt: Prompt) -> None:
     """Show the jobs of this machine, and take the verdict on the one that the case is about into it."""
-    reports = state.reports or []
+    from ...app.diagnosis.reviewed_job import explain_by_review
+
+    state.reports = [explain_by_review(each, state.knowledge) for each in state.reports or []]
+    reports = state.reports
     for report in reports:
         show_job(prompt, report)
     if reports:

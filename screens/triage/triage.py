@@ -65,9 +65,9 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
     class Reviewed(Message):
         """The culprit's script was reviewed."""
 
-        def __init__(self, findings: list[ReviewFinding]) -> None:
+        def __init__(self, job: str, findings: list[ReviewFinding]) -> None:
             super().__init__()
-            self.findings = findings
+            self.job, self.findings = job, findings
 
     def __init__(self, reports: Sequence[JobReport] = (), pid: int | None = None) -> None:
         super().__init__()
@@ -75,6 +75,8 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._shown = 0
         self._groups: list[RankGroup] = []
         self._findings: list[ReviewFinding] = []
+        self._reviews: dict[str, list[ReviewFinding]] = {}  # of the running files of a job whose cause is open
+        self._partings: dict[str, ReviewFinding | None] = {}  # the finding that tells the cause of a job
         self._ended: set[str] = set()
         self._in_case: object = None  # the verdict that the case has
         self._put: dict[str, Content] = {}  # content of each part
@@ -116,7 +118,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         """Show these jobs; one that has ended stays with its last report."""
         before = {report.job.id: report for report in self._reports}
         self._watched |= {report.job.id: follow_job(self._watched.get(report.job.id), report) for report in found}
-        now = {report.job.id: self._watched[report.job.id].report for report in found}
+        now = {report.job.id: self._explained(self._watched[report.job.id].report) for report in found}
         news = [changes_since(before[id_], report) for id_, report in now.items() if id_ in before]
         gone = {id_ for id_ in before if id_ not in now}
         news += [end_text(before[id_]) for id_ in gone - self._ended]
@@ -154,15 +156,33 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
 
     async def _review(self, report: JobReport) -> None:
         from ...app.diagnosis.job_evidence import review_job_script
+        from ...app.diagnosis.reviewed_job import is_open, review_running_files
 
-        self.post_message(self.Reviewed(await asyncio.to_thread(review_job_script, report, self.state.knowledge)))
+        review = review_running_files if is_open(report) else review_job_script
+        findings = await asyncio.to_thread(review, report, self.state.knowledge)
+        self.post_message(self.Reviewed(report.job.id, findings))
+
+    def _explained(self, report: JobReport) -> JobReport:
+        """Return a report with the cause that the review of its files has told, if the ranks do not show any."""
+        from ...app.diagnosis.reviewed_job import explain_by_review, parting_finding
+
+        findings = self._reviews.get(report.job.id, [])
+        self._partings[report.job.id] = parting_finding(report, findings, self.state.knowledge) if findings else None
+        return explain_by_review(report, self.state.knowledge, findings)
 
     @on(Reviewed)
     def _reviewed(self, event: Reviewed) -> None:
         from ...app.diagnosis.job_evidence import add_review
+        from ...app.diagnosis.reviewed_job import is_open
 
         self._findings = event.findings
         add_review(self.state.case, event.findings)
+        report = self.report
+        if report and report.job.id == event.job and is_open(report):
+            self._reviews[event.job] = event.findings
+            self._reports[self._shown] = self._explained(report)
+            self._update_case()
+            self._show()
 
     # -- showing
 
@@ -274,7 +294,10 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         if report is None or not report.verdict.cause:
             self.show_status(NO_CAUSE)
             return
-        await self.wizard.open("fix", cause=report.verdict.cause, report=report, findings=self._findings)
+        finding = self._partings.get(report.job.id)
+        await self.wizard.open(
+            "fix", cause=report.verdict.cause, report=report, findings=self._findings, finding=finding
+        )
 
     async def action_why(self) -> None:
         await self.wizard.open("diagnosis")

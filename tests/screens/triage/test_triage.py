@@ -19,8 +19,11 @@ from ddpwizard.screens.triage import auto_refresh
 from ddpwizard.screens.triage.rank import RankScreen, RanksScreen
 from ddpwizard.screens.triage.triage import TriageScreen
 from ddpwizard.screens.widgets.choices import Choices
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.parted_jobs import SKIPPED, standing
 from helpers.recorded_state import RecordedState, large, report, surrounded
 from helpers.screen_pilot import frame, painted_rows, rows, shows, until, walk
+from helpers.synthetic_job import lines_with
 from textual.pilot import Pilot
 
 SIZE = (80, 24)
@@ -576,3 +579,17 @@ class TestMany:
             painted.clear()
             await pilot.press(*["down"] * 8)
             assert max(painted) < choices.size.height
+
+
+@walk
+async def test_review_of_the_running_files_names_the_cause_that_the_ranks_do_not_show() -> None:
+    job = standing(SKIPPED)
+    state = LiveState(lambda sample: [job])
+    state.knowledge = built_in_knowledge()
+    (place,) = lines_with(SKIPPED, "PARTS")
+    async with WizardApp(state, "triage").run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "The review finds where ranks may part", "Cause: Ranks call different collectives")
+        await pilot.press("r")
+        await shows(pilot, "The review finds where ranks may part")
+        await pilot.press("f")
+        await shows(pilot, "Fix 1 of", f"train.py:{place}", "DW411")

@@ -1,0 +1,108 @@
+"""What the review of a job's files tells about ranks that have left their common sequence of collectives."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from ...knowledge.schema import NATS, Knowledge
+from ..errors import UserError
+from ..evidence import rule_finding_id
+from ..jobs.script_path import script_of_job
+from ..review.types import ReviewFinding
+from ..training_script.line_queries import ScriptFiles
+from ..triage.phrases import short_place
+from ..triage.types import JobReport
+from .evidence_weights import RULE_WEIGHTS
+
+# The verdicts of the stacks that do not tell how the ranks parted.
+OPEN_CAUSES = (None, "collective-desync")
+PARTED = {"job.same-collective", "job.ranks-in-different-collectives", "job.loop-counts-differ"}
+ELSEWHERE_CONFIDENCE = 0.8  # of a finding in a function in which no rank is any more
+MOST_CONFIDENCE = 0.8
+MOST_FILES = 6
+
+
+def is_open(report: JobReport) -> bool:
+    """Return whether the ranks of a job wait for each other in vain, and the stacks do not tell why."""
+    verdict = report.verdict
+    parted = verdict.state == "hung" and not PARTED.isdisjoint(verdict.findings)
+    return parted and verdict.cause in OPEN_CAUSES and not verdict.branch
+
+
+def review_running_files(report: JobReport, knowledge: Knowledge) -> list[ReviewFinding]:
+    """Return the findings in the files of a job, as its ranks run them: its script and what is on their stacks."""
+    from ..review.file_review import findings_in
+
+    sources = report.observed.sources
+    paths = dict.fromkeys([script_of_job(report.job), *sources])
+    found: list[ReviewFinding] = []
+    for path in [path for path in paths if path in sources][:MOST_FILES]:
+        with suppress(UserError):
+            found += findings_in(sources[path], path, knowledge)
+    return found
+
+
+def parting_finding(report: JobReport, findings: Iterable[ReviewFinding], knowledge: Knowledge) -> ReviewFinding | None:
+    """Return the finding that explains how the ranks of a job parted, or None; one in a function they are in is first.
+
+    Every rule counts after which ranks wait for each other (``parts_ranks``).
+    """
+    if not is_open(report):
+        return None
+    files = ScriptFiles(report.observed.sources)
+    rules = knowledge.rules
+    known = [
+        each for each in findings if each.severity != "info" and each.rule in rules and rules[each.rule].parts_ranks
+    ]
+    here = [each for each in known if _is_on_stack(each, report, files)]
+    elsewhere = [each for each in known if each.severity == "error" and each.confidence >= ELSEWHERE_CONFIDENCE]
+    return max(here or elsewhere, key=lambda each: (each.severity == "error", each.confidence), default=None)
+
+
+def explain_by_review(
+    report: JobReport, knowledge: Knowledge, findings: Sequence[ReviewFinding] | None = None
+) -> JobReport:
+    """Return the report with the cause that the review knows, where the stacks leave it open.
+
+    The files that its ranks run are reviewed, unless their ``findings`` are known.
+    """
+    if findings is None:
+        findings = review_running_files(report, knowledge) if is_open(report) else ()
+    finding = parting_finding(report, findings, knowledge)
+    if finding is None:
+        return report
+    verdict, place = report.verdict, place_of_parting(finding)
+    explained = msgspec.structs.replace(
+        verdict,
+        cause=_cause_of(finding, knowledge),
+        branch=place,
+        why=f"{verdict.why} The review finds where ranks may part, {short_place(place)}: {finding.message}.",
+        confidence=max(verdict.confidence, min(finding.confidence, MOST_CONFIDENCE)),
+    )
+    return msgspec.structs.replace(report, verdict=explained)
+
+
+def place_of_parting(finding: ReviewFinding) -> str:
+    """Return ``path:line`` of the condition of a finding, or of the finding itself if it has none."""
+    return f"{finding.path}:{finding.branch or finding.line}"
+
+
+def _cause_of(finding: ReviewFinding, knowledge: Knowledge) -> str:
+    """Return the cause for which a finding counts most: entries may weigh the findings of other causes' rules."""
+    id_ = rule_finding_id(finding.rule)
+    weights = {finding.cause: NATS[RULE_WEIGHTS[finding.severity]]}
+    weights |= {id_of: NATS[cause.findings[id_]] for id_of, cause in knowledge.causes.items() if id_ in cause.findings}
+    return max(weights, key=lambda each: weights[each])
+
+
+def _is_on_stack(finding: ReviewFinding, report: JobReport, files: ScriptFiles) -> bool:
+    """Return whether a rank is in the function, or in the file outside of any, in which the finding is."""
+    functions = {
+        files[frame.path].function_at(frame.line)
+        for seen in report.observed.seen
+        for sample in seen.samples[-1:]
+        for frame in sample.stack
+        if frame.path == finding.path
+    }
+    return bool(functions) and files[finding.path].function_at(finding.branch or finding.line) in functions

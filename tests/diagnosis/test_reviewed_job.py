@@ -1,0 +1,68 @@
+"""A job whose ranks wait in vain, where the review of its files tells how they parted."""
+
+import pytest
+from ddpwizard.app.diagnosis.case import Case
+from ddpwizard.app.diagnosis.job_evidence import add_triage
+from ddpwizard.app.diagnosis.reviewed_job import explain_by_review, is_open, parting_finding, review_running_files
+from ddpwizard.app.fixes.flow import FixFlow
+from ddpwizard.app.session import Session
+from ddpwizard.app.triage.verdict import judge_job
+from helpers.built_in_knowledge import built_in_knowledge
+from helpers.parted_jobs import ALIKE, BY_CLOCK, BY_RANK, LEFT, SKIPPED, standing
+from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
+
+KNOWLEDGE = built_in_knowledge()
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "rule", "cause"),
+    [
+        (SKIPPED, "", "DW411", "collective-desync"),
+        (BY_CLOCK, "train", "DW406", "per-rank-decision"),
+    ],
+)
+def test_cause_is_that_of_the_finding(text: str, function: str, rule: str, cause: str) -> None:
+    report = standing(text, function)
+    assert is_open(report)
+    assert report.verdict.cause is None
+    finding = parting_finding(report, review_running_files(report, KNOWLEDGE), KNOWLEDGE)
+    assert finding
+    assert finding.rule == rule
+    verdict = explain_by_review(report, KNOWLEDGE).verdict
+    assert (verdict.cause, verdict.branch) == (cause, f"{SCRIPT}:{lines_with(text, 'PARTS')[0]}")
+    assert finding.message in verdict.why
+    assert verdict.confidence >= report.verdict.confidence
+
+
+def test_what_the_ranks_show_is_not_replaced() -> None:
+    (line,) = lines_with(BY_RANK, "WAIT")
+    (inside,) = lines_with(BY_RANK, "PARTS")
+    waits = [stack("barrier", ("<module>", inside)), stack("backward", ("<module>", line))]
+    report = judge_job(observation(job(2), {100 + at: still(each) for at, each in enumerate(waits)}, {SCRIPT: BY_RANK}))
+    assert report.verdict.cause == "rank-conditional-collective"
+    assert explain_by_review(report, KNOWLEDGE) is report
+
+
+@pytest.mark.parametrize(("text", "function"), [(ALIKE, ""), (LEFT, "train")])
+def test_cause_stays_open_without_a_finding_where_the_ranks_are(text: str, function: str) -> None:
+    report = standing(text, function)
+    assert is_open(report)
+    assert explain_by_review(report, KNOWLEDGE) is report
+
+
+def test_longer_time_out_is_not_the_first_fix() -> None:
+    report = explain_by_review(standing(SKIPPED), KNOWLEDGE)
+    case = Case(KNOWLEDGE, Session.new())
+    add_triage(case, [report])
+    causes = case.diagnosis().causes
+    assert causes[0].id == "collective-desync"
+    flow = FixFlow(
+        KNOWLEDGE.causes[causes[0].id],
+        KNOWLEDGE,
+        case.session,
+        report=report,
+        finding=parting_finding(standing(SKIPPED), review_running_files(report, KNOWLEDGE), KNOWLEDGE),
+    )
+    first = flow.build()[0]
+    assert "timeout" not in first.diff()
+    assert first.places[0].line == lines_with(SKIPPED, "PARTS")[0]
