@@ -1,4 +1,4 @@
-"""What the review of a job's files tells about ranks that have left their common sequence of collectives."""
+"""The cause of a hang by the review of the running files, where the stacks of the ranks leave it open."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from ..triage.phrases import short_place
 from ..triage.types import JobReport
 from .evidence_weights import RULE_WEIGHTS
 
-# The verdicts of the stacks that do not tell how the ranks parted.
+# The verdicts of the stacks that do not show how the ranks parted.
 OPEN_CAUSES = (None, "collective-desync")
 PARTED = {"job.same-collective", "job.ranks-in-different-collectives", "job.loop-counts-differ"}
 ELSEWHERE_CONFIDENCE = 0.8  # of a finding in a function in which no rank is any more

@@ -76,7 +76,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._groups: list[RankGroup] = []
         self._findings: list[ReviewFinding] = []
         self._reviews: dict[str, list[ReviewFinding]] = {}  # of the running files of a job whose cause is open
-        self._partings: dict[str, ReviewFinding | None] = {}  # the finding that tells the cause of a job
+        self._partings: dict[str, ReviewFinding | None] = {}  # the finding that gives the cause of a job
         self._ended: set[str] = set()
         self._in_case: object = None  # the verdict that the case has
         self._put: dict[str, Content] = {}  # content of each part
@@ -163,7 +163,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self.post_message(self.Reviewed(report.job.id, findings))
 
     def _explained(self, report: JobReport) -> JobReport:
-        """Return a report with the cause that the review of its files has told, if the ranks do not show any."""
+        """Return a report with the cause that the review of its files gives, if the ranks do not show any."""
         from ...app.diagnosis.reviewed_job import explain_by_review, parting_finding
 
         findings = self._reviews.get(report.job.id, [])

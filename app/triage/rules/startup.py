@@ -8,6 +8,7 @@ from .. import phrases
 from ..rank_activity.frames import function_name
 from ..types import Verdict
 from .context import INIT, PATIENCE_S, JobContext, hang_verdict, make_verdict, rank_numbers, waiting_sentence
+from .init_arguments import contradicting_arguments, init_arguments
 
 LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 UNANSWERED = ", which does not answer yet"
@@ -115,6 +116,11 @@ def in_rendezvous(context: JobContext) -> Verdict | None:
     if context.age_s < PATIENCE_S:
         return make_verdict("starting", "The ranks are joining the process group.", 0.6)
     elsewhere = len(context.unreadable)
+    given = init_arguments(context)
+    if contradiction := contradicting_arguments(context, wait, given):
+        return contradiction
     what = f" for {elsewhere} that should join from other hosts" if elsewhere else ", although all ranks are here"
-    text = f"{wait}{what}. Check MASTER_ADDR and MASTER_PORT ({context.job.master or 'not set'}) next."
+    address = next((each.address for each in given if each.address), None)
+    master = f"MASTER_ADDR and MASTER_PORT ({context.job.master or 'not set'})"
+    text = f"{wait}{what}. Check {f'init_method ({address})' if address else master} next."
     return hang_verdict(None, [], text, 0.5, ["job.waiting-at-init"], waiting=context.waiting)
