@@ -5,6 +5,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
+from ...training_script.model.library_effects import MOVES
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
@@ -13,12 +14,14 @@ from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
 
 LOADS = {"torch.load": "f", "numpy.load": "file", "safetensors.torch.load_file": "filename"}
+MOVED_TO = (*MOVES, "shutil.copy", "shutil.copyfile", "shutil.copy2")
 WRITES = ("numpy.save", "numpy.savez", "numpy.savez_compressed")
 
 
 def check_read(script: Script, run: Run) -> Iterator[Violation]:
     """DW505: yield the uses of what one rank writes, makes or deletes just before, without a wait in between."""
     yield from _reads(script, run)
+    yield from _taken_away(script, run)
     yield from _writes_below(script, run)
 
 
@@ -43,6 +46,23 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
                     0.8,
                     patch=partial(wait_for_writer, script, reach),
                 )
+
+
+def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield where a rank deletes or moves a file that other ranks may still be reading."""
+    reads: list[tuple[Reach, Key]] = []
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if isinstance(fact, Event):
+            reads = []
+        elif isinstance(fact, Noted) and (path := read_path(fact)):
+            if reach.several and not any(each.test.spread & LOCAL for each in reach.conditions):
+                reads.append((reach, path.key))
+        elif isinstance(fact, Noted) and (path := _taken_path(fact)) and not (reach.unsure or reach.attempted):
+            late = [at for at, key in reads if key is path.key and together(at, reach) and at.ranks & ~reach.ranks]
+            if late and same_on_ranks(path.key):
+                message = "this file is deleted or moved without waiting for the ranks that read it"
+                yield from violation_at(script, reach, f"{message} (line {late[-1].fact.site.line})", 0.75)
 
 
 def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
@@ -80,11 +100,20 @@ def written_path(fact: Noted) -> Value | None:
     """Return the path of a file that a call writes."""
     if fact.name in (".write_text", ".write_bytes"):
         return fact.owner
+    if fact.name in MOVED_TO:
+        return argument(fact, 1, "dst")
     if fact.name == "torch.save":
         return argument(fact, 1, "f")
     if fact.name in WRITES:
         return argument(fact, 0, "file")
     return argument(fact, 0, "file") if fact.name == "open" and _mode(fact)[:1] in ("w", "x") else None
+
+
+def _taken_path(fact: Noted) -> Value | None:
+    """Return the path of a file that a call deletes or moves away."""
+    if fact.name == ".unlink":
+        return fact.owner
+    return argument(fact, 0, "path", "src") if fact.name in ("os.remove", "os.unlink", *MOVES) else None
 
 
 def read_path(fact: Noted) -> Value | None:

@@ -1,4 +1,4 @@
-"""What ranks that wait in ``init_process_group`` pass to it: the number of ranks, their own, and the address."""
+"""The arguments of ``init_process_group`` that the waiting ranks pass: numbers of ranks, their own, addresses."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
