@@ -3,7 +3,9 @@
 import asyncio
 import gzip
 import shlex
+import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from ..system import procfs
 from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.redact import redact_text
-from ..text.terminal import align_columns, print_line, print_progress
+from ..text.terminal import align_columns, print_line, print_progress, wrap_message
 from ..text.units import probability_text
 from ..triage import other_hosts, phrases, rank_groups
 from ..triage.process_json import process_rows
@@ -98,8 +100,9 @@ def command(
         body = {"jobs": [report_as_json(report, knowledge) for report in reports], "hints": hints}
         print_json(public_document("triage", knowledge, body))
         return _exit_code(reports)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for index, report in enumerate(reports):
-        text = redact_text("\n".join(([""] if index else []) + report_lines(report, knowledge)))
+        text = redact_text("\n".join(([""] if index else []) + report_lines(report, knowledge, width)))
         for line in text.split("\n"):
             print_line(line)
     if not reports:
@@ -154,42 +157,51 @@ def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
     return {"id": report.job.id, **public, "processes": process_rows(report), "diagnosis": diagnosis}
 
 
-def report_lines(report: JobReport, knowledge: Knowledge) -> list[str]:
-    """Return a job as text: the verdict, then the ranks, then the source."""
+def report_lines(report: JobReport, knowledge: Knowledge, width: int = 0) -> list[str]:
+    """Return a job as text: the verdict, then the ranks, then the source; sentences wrapped to a width, if given."""
+
+    def wrapped(texts: Iterable[str]) -> list[str]:
+        indented = [f"  {text}" for text in texts]
+        return wrap_message(indented, width) if width else indented
+
     verdict = report.verdict
-    lines = [rank_groups.job_title(report), f"  {verdict.why}"]
-    state = phrases.JOB_STATE_TEXT[verdict.state][1].capitalize()
-    sure = f"{probability_text(verdict.confidence)} sure"
-    if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:
-        name = _lower(knowledge.causes[verdict.cause].title if verdict.cause in knowledge.causes else verdict.cause)
-        lines.append(f"  {state}. Most likely: {name}. Which of these ranks is at fault is {sure}.")
-    elif verdict.cause:
-        cause = knowledge.causes.get(verdict.cause)
-        name = _lower(cause.title) if cause else verdict.cause
-        by = f" (line {verdict.branch.rpartition(':')[2]})" if verdict.branch else ""
-        lines.append(f"  {state}, {sure}. Cause: {name}{by}.")
-    elif verdict.state == "hung" and verdict.culprits:
-        lines.append(f"  {state}. Which ranks are at fault is {sure}.")
-    else:
-        lines.append(f"  {state}" + (f", {sure}." if verdict.state in ("hung", "progressing") else "."))
+    lines = [rank_groups.job_title(report), *wrapped([verdict.why, _verdict_line(report, knowledge)])]
     groups = rank_groups.rank_groups(report)
     if groups:
         lines += ["", *_table(groups)]
-    lines += [f"  {note}" for note in rank_groups.long_notes(groups)]
-    lines += [f"  {line}" for line in rank_groups.blocking_children(report)]
+    lines += wrapped([*rank_groups.long_notes(groups), *rank_groups.blocking_children(report)])
     code = rank_groups.source_excerpt(report)
     if code:
         lines += ["", *(_code_line(line) for line in code)]
     if further := other_hosts.other_hosts_lines(report):
         lines += ["", *(f"  {line}" for line in further)]
     if verdict.state in TROUBLE and verdict.cause is None and not report.observed.records and report.job.processes:
-        lines += ["", f"  Not inspected: {flight_recorder_dumps.how_to_enable(report.job)}."]
-    lines += [f"  Not inspected: {problem}" for problem in report.observed.problems]
+        lines += ["", *wrapped([f"Not inspected: {flight_recorder_dumps.how_to_enable(report.job)}."])]
+    lines += wrapped(f"Not inspected: {problem}" for problem in report.observed.problems)
     if verdict.cause and verdict.cause in knowledge.causes:
         lines += ["", f"  ddpwizard explain {verdict.cause} shows more."]
         if script := _patched(report, knowledge):
             lines.append(f"  ddpwizard review {shlex.quote(script)} --diff shows a patch.")
+        elif report.job.processes:
+            lines.append("  ddpwizard shows the fixes for this job: choose it, then press f.")
     return lines
+
+
+def _verdict_line(report: JobReport, knowledge: Knowledge) -> str:
+    """Return the state of a job, how sure it is, and the cause."""
+    verdict = report.verdict
+    state = phrases.JOB_STATE_TEXT[verdict.state][1].capitalize()
+    sure = f"{probability_text(verdict.confidence)} sure"
+    cause = knowledge.causes.get(verdict.cause or "")
+    name = _lower(cause.title) if cause else verdict.cause
+    if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:
+        return f"{state}. Most likely: {name}. Which of these ranks is at fault is {sure}."
+    if verdict.cause:
+        by = f" (line {verdict.branch.rpartition(':')[2]})" if verdict.branch else ""
+        return f"{state}, {sure}. Cause: {name}{by}."
+    if verdict.state == "hung" and verdict.culprits:
+        return f"{state}. Which ranks are at fault is {sure}."
+    return f"{state}, {sure}." if verdict.state in ("hung", "progressing") else f"{state}."
 
 
 def _lower(title: str) -> str:
