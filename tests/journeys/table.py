@@ -116,7 +116,7 @@ JOURNEYS: tuple[Journey, ...] = (
     Journey(
         name="gan",
         job=named("gan"),
-        causes=("uneven-inputs",),
+        causes=("per-rank-decision",),
         at=BRANCH,
         edits=(
             Edit(
@@ -133,7 +133,7 @@ JOURNEYS: tuple[Journey, ...] = (
     Journey(
         name="tabular",
         job=named("tabular"),
-        causes=("uneven-inputs",),
+        causes=("per-rank-decision",),
         at=BRANCH,
         edits=(
             Edit(
