@@ -26,14 +26,14 @@ def fix_of_finding(finding: ReviewFinding, knowledge: Knowledge) -> Fix:
         before = ""
     has_patch = finding.fix is not None and bool(finding.fix.edits)
     after = patched_text(finding, before) if has_patch else None
-    reason = CHANGED if has_patch else finding.fix.why_unsafe if finding.fix else ""
+    reason = "" if after is not None else CHANGED if has_patch else finding.fix.why_unsafe if finding.fix else ""
     shown = dict(enumerate(NEWLINE.split(before), 1)).get(finding.line, "").strip()
     fix = Fix(
         id=f"{finding.rule.lower()}-{path.stem}-{finding.line}",
         cause=finding.cause,
         title=rule.fix[:1].upper() + rule.fix[1:],
         safety="display",
-        text="\n\n".join(filter(None, [finding.message, reason and after is None and f"No patch: {reason}."])),
+        text=f"{finding.message}\n\nNo patch: {reason}." if reason else finding.message,
         places=[Place(path=finding.path, line=finding.line, text=shown, label=finding.rule)],
     )
     if finding.fix is None or after is None:

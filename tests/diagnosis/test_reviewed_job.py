@@ -52,14 +52,15 @@ def test_cause_stays_open_without_a_finding_where_the_ranks_are(text: str, funct
 
 def test_longer_time_out_is_not_the_first_fix() -> None:
     report = explain_by_review(standing(SKIPPED), KNOWLEDGE)
-    case = Case(KNOWLEDGE, Session.new())
+    session = Session.new()
+    case = Case(KNOWLEDGE, session)
     add_triage(case, [report])
     causes = case.diagnosis().causes
     assert causes[0].id == "collective-desync"
     flow = FixFlow(
         KNOWLEDGE.causes[causes[0].id],
         KNOWLEDGE,
-        case.session,
+        session,
         report=report,
         finding=parting_finding(standing(SKIPPED), review_running_files(report, KNOWLEDGE), KNOWLEDGE),
     )

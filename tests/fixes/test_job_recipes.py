@@ -172,6 +172,14 @@ class TestAgreeOnExit:
             first(report(tmp_path / "train.py", text, "uneven-inputs", [("fit", 11)], branch=9)).id != "stop-together"
         )
 
+    @pytest.mark.parametrize("cause", ["uneven-inputs", "per-rank-decision"])
+    def test_ranks_do_not_wait_for_each_other_under_a_lock(self, tmp_path: Path, cause: str):
+        locked = "        with file_lock:\n            if loss < 0.1:\n                break\n"
+        text = EARLY_STOP.format(backend="gloo", test="x").replace("        if x:\n            break\n", locked)
+        found = report(tmp_path / "train.py", text, cause, [("fit", 11)], branch=9)
+        fixes = build_fixes(KNOWLEDGE.causes[cause], FixContext(report=found), KNOWLEDGE)
+        assert all("all_reduce" not in fix.diff() for fix in fixes)
+
 
 class TestPairExchange:
     def test_both_calls_become_one_exchange(self, tmp_path: Path):

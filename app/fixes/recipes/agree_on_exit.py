@@ -3,6 +3,8 @@
 import ast
 
 from ...review.patches.agree_on_condition import FLAGS, Flag, agreement, as_number
+from ...training_script.held_locks import has_locks, lock_around
+from ...training_script.name_resolution import Names
 from ...training_script.syntax import call_argument
 from ..facts import CaseFacts
 from ..user_code import UserFile
@@ -19,7 +21,7 @@ def agree_on_exit(facts: CaseFacts) -> RecipeResult:
     exit_ = _exit_at(file, branch.line)
     names = _module_names(file)
     flag = next((name for name in FLAGS if name not in _names_in(file)), "")
-    if exit_ is None or names is None or not flag:
+    if exit_ is None or names is None or not flag or _is_locked(file, exit_):
         return RecipeResult(places=[branch] if exit_ else [])
     dist, torch = names
     source = file.source
@@ -44,6 +46,11 @@ def _exit_at(file: UserFile, line: int) -> ast.If | None:
             above = parents.get(above)
         return node if isinstance(above, ast.For | ast.While) else None
     return None
+
+
+def _is_locked(file: UserFile, stmt: ast.If) -> bool:
+    """Return whether ranks may come to a statement one after another, so that none may wait there for all."""
+    return has_locks(file.source.text) and lock_around(Names(file.source), stmt) is not None
 
 
 def _module_names(file: UserFile) -> tuple[str, str] | None:

@@ -19,8 +19,8 @@ setup(int(os.getenv("WORLD_SIZE")))  # CALL
 """
 
 
-def verdict(given: str, ranks: int = 2, **environ: str) -> Verdict:
-    text = TEXT.replace("GIVEN", given)
+def verdict(given: str, /, **environ: str) -> Verdict:
+    ranks, text = 2, TEXT.replace("GIVEN", given)
     wait, call = lines_with(text, "WAIT", "# CALL")
     started = job(ranks)
     processes = [
