@@ -17,9 +17,13 @@ from .evidence_weights import RULE_WEIGHTS
 
 # The verdicts of the stacks that do not show how the ranks parted.
 OPEN_CAUSES = (None, "collective-desync")
-PARTED = {"job.same-collective", "job.ranks-in-different-collectives", "job.loop-counts-differ"}
+PARTED = {
+    *("job.same-collective", "job.ranks-in-different-collectives", "job.loop-counts-differ"),
+    *("job.recorder-op-mismatch", "job.recorder-size-mismatch", "job.recorder-rank-behind"),
+    *("job.log-names-mismatch", "job.log-rank-behind", "job.ras-counts-differ"),
+}
 ELSEWHERE_CONFIDENCE = 0.8  # of a finding in a function in which no rank is any more
-MOST_CONFIDENCE = 0.8
+MOST_CONFIDENCE = 0.8  # in a cause by review alone; how sure the culprits are stays as it is
 MOST_FILES = 6
 
 
@@ -78,7 +82,9 @@ def explain_by_review(
         cause=_cause_of(finding, knowledge),
         branch=place,
         why=f"{verdict.why} The review finds where ranks may part, {short_place(place)}: {finding.message}.",
-        confidence=max(verdict.confidence, min(finding.confidence, MOST_CONFIDENCE)),
+        confidence=verdict.confidence
+        if verdict.culprits
+        else max(verdict.confidence, min(finding.confidence, MOST_CONFIDENCE)),
     )
     return msgspec.structs.replace(report, verdict=explained)
 

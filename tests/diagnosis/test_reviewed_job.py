@@ -10,6 +10,7 @@ from ddpwizard.app.triage.verdict import judge_job
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.parted_jobs import ALIKE, BY_CLOCK, BY_RANK, LEFT, SKIPPED, standing
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
+from msgspec.structs import replace
 
 KNOWLEDGE = built_in_knowledge()
 
@@ -32,6 +33,15 @@ def test_cause_is_that_of_the_finding(text: str, function: str, rule: str, cause
     assert (verdict.cause, verdict.branch) == (cause, f"{SCRIPT}:{lines_with(text, 'PARTS')[0]}")
     assert finding.message in verdict.why
     assert verdict.confidence >= report.verdict.confidence
+
+
+@pytest.mark.parametrize("finding", ["job.recorder-size-mismatch", "job.log-names-mismatch", "job.ras-counts-differ"])
+def test_records_that_differ_are_explained_too(finding: str) -> None:
+    report = standing(SKIPPED)
+    verdict = replace(report.verdict, cause="collective-desync", findings=[finding], culprits=[0, 1], confidence=0.45)
+    explained = explain_by_review(replace(report, verdict=verdict), KNOWLEDGE).verdict
+    assert explained.branch == f"{SCRIPT}:{lines_with(SKIPPED, 'PARTS')[0]}"
+    assert (explained.culprits, explained.confidence) == ([0, 1], 0.45)
 
 
 def test_what_the_ranks_show_is_not_replaced() -> None:
