@@ -6,6 +6,7 @@ Read from one file: what a function of it takes or releases is followed, what an
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from .name_resolution import Names
@@ -58,8 +59,9 @@ def lock_around(names: Names, node: ast.AST, depth: int = DEPTH) -> HeldLock | N
     return next((each for each in around if each.of_ranks), around[0] if around else None)
 
 
+@lru_cache(maxsize=2)
 def has_locks(text: str) -> bool:
-    """Return whether a text may take a lock."""
+    """Return whether a text may take a lock; each run of a script asks."""
     return bool(WORDS.search(text))
 
 

@@ -82,6 +82,6 @@ RUN_BY_REVIEW = {
     *("effective-batch-lr", "env-contract-broken", "exit-hang", "fsdp-optimizer-order", "gradient-scaler-amp"),
     *("group-order-cycle", "iterable-not-sharded", "local-rank-device", "missing-sampler", "missing-set-epoch"),
     *("module-prefix-state-dict", "p2p-deadlock", "rank-conditional-collective", "rank-dependent-init"),
-    *("rank-died-survivors-wait", "uneven-inputs", "unused-parameters", "wrap-before-device"),
+    *("rank-died-survivors-wait", "script-error", "uneven-inputs", "unused-parameters", "wrap-before-device"),
     *("worker-rng-duplicate", "wrapper-forward-bypassed"),
 }

@@ -54,6 +54,17 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
+    "result_not_taken": Program(
+        "take-result",
+        """
+import torch.distributed.nn.functional as collectives
+
+total = torch.full((1,), rank + 1.0)
+if distributed:
+    collectives.all_reduce(total)
+assert total.item() == world_size * (world_size + 1) / 2, total
+""",
+    ),
     "break_by_data": Program(
         "agree-on-condition",
         LOADER

@@ -24,6 +24,8 @@ def work_under_condition(script: Script, leaving: ast.If) -> Patch:
         return no_patch(FIX, "it does more than leave: put the work under the condition, and let every rank go on")
     rest: Sequence[ast.stmt] = body[body.index(leaving) + 1 :]
     together = [stmt for stmt in rest if events_in(script, stmt)]
+    if not together:
+        return no_patch(FIX, "the collective is called in another function: put the work there under the condition")
     work = [stmt for stmt in rest if stmt not in together]
     if any(not _is_collective(script, stmt) for stmt in together):
         return no_patch(FIX, "more than a collective needs every rank behind it: put the work under the condition")

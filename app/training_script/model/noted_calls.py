@@ -15,6 +15,11 @@ from .signatures import CALLS
 from .values import Bound, FunctionRef, Library, Method, Value
 
 STORE = "store."  # before the name of a method of the key-value store
+GRAD_SCALERS = {
+    *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"),
+    *("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"),
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
+}
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
     *("numpy.load", "safetensors.torch.load_file"),
@@ -43,9 +48,7 @@ NOTED_FUNCTIONS = {
     *GRAPH_LOADERS,
     *("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler"),
     *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
-    *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"),
-    *("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"),
-    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
+    *GRAD_SCALERS,
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     *(

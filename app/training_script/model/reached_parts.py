@@ -19,18 +19,20 @@ from .library_calls import FUNCTIONS, UNREAD
 from .library_collectives import METRICS
 from .library_functions import SUBGROUPS
 from .module_parts import Dotted, ModuleParts, Part
-from .noted_calls import OF_GROUP
+from .noted_calls import GRAD_SCALERS, OF_GROUP
 from .parsed_modules import PARSED_MODULES, ParsedModule, is_about_ranks
 from .rank_values import GET_RANK, OF_NODE
 from .several_ranks import SET_UP
 
 MOST_MODULES = 100  # of one program; a larger one is taken for one of several ranks
+MOST_BINDINGS = 100  # of one name, which else is followed to each from each part that mentions it
 CALLED_BY_PYTHON = ("__", "forward")  # the beginning of methods that need not be named to be called
 OF_ONE = {"loader", "checkpoint"}  # what one process makes as well
 # Functions and classes of libraries that communicate, or that only several ranks call.
 OF_SEVERAL = {name for name, effect in FUNCTIONS.items() if effect.event or effect.result - OF_ONE}
 OF_SEVERAL |= SET_UP | SUBGROUPS | {*OF_GROUP, *GET_RANK, *OF_NODE}
 OF_SEVERAL |= {f"torch.distributed.{name}" for name in POINT_TO_POINT}
+OF_SEVERAL |= GRAD_SCALERS  # their order of calls is also wrong in one process
 MODULES = {name[:place] for name in OF_SEVERAL for place, mark in enumerate(name) if mark == "."}
 
 
@@ -187,7 +189,11 @@ class _Names:
             return
         self._seen.add((module, name))
         first, *attributes = name
-        for part in module.binding.get(first, ()):
+        bound = module.binding.get(first, ())
+        if len(bound) > MOST_BINDINGS:
+            self.of_several = True
+            return
+        for part in bound:
             methods = part.methods.get(attributes[0], ()) if attributes else ()
             self.parts |= dict.fromkeys((part, *methods), module)
         for each in module.imports.get(first, ()):
