@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, is_read
+from ...training_script.model.keys import Key, is_read, parts
 from ...training_script.model.lengths import PAIR, Member, differ, length
 from ...training_script.model.reach import ALL, Run, alternatives, argument
+from ...training_script.model.sequences import Site
+from ...training_script.model.values import Value
 from ..patches.call_arguments import list_on_root
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -21,6 +24,15 @@ LISTS = {
 }
 SCATTERED = {"scatter": (1, "scatter_list"), "scatter_object_list": (1, "scatter_object_input_list")}
 GATHERED = {"all_gather": (0, "tensor_list"), "all_gather_object": (0, "object_list")}
+# Lists of tensors for, or from, each member of the group, which fail with more of them.
+OF_MEMBERS = [
+    ("all_gather", 0, "tensor_list"),
+    ("gather", 1, "gather_list"),
+    ("scatter", 1, "scatter_list"),
+    ("reduce_scatter", 1, "input_list"),
+    ("all_to_all", 0, "output_tensor_list"),
+    ("all_to_all", 1, "input_tensor_list"),
+]
 SIZES = (2, 3, 4, 8)  # of jobs for which a length is computed
 ASKS_SIZE = re.compile(r"get_world_size\(|WORLD_SIZE")
 # What starts or requires a number of ranks that is written out.
@@ -60,6 +72,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _check_roots(script, run)
     yield from _fixed_lengths(script, run)
     yield from _empty(script, run)
+    yield from _of_all_ranks(script, run)
     for reach, fact, name in of_all(run, {"broadcast_object_list": FROM_ONE["broadcast_object_list"]}):
         given = argument(fact, 0, "object_list")
         if given and reach.ranks == ALL and differ(given.key, length):
@@ -103,6 +116,43 @@ def _empty(script: Script, run: Run) -> Iterator[Violation]:
                 f"the list that {name} fills is empty: it needs a place for each rank, as in [None] * world_size",
                 0.9,
             )
+
+
+def _of_all_ranks(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the lists with an element for each of all ranks that are passed with a smaller group."""
+    known: set[Site] = set()
+    for name, place, word in OF_MEMBERS:
+        for reach, fact in run.of(PREFIX + name):
+            given, group = argument(fact, place, word), argument(fact, GROUP_PLACE[name], "group")
+            if given is None or group is None or fact.site in known:
+                continue
+            if _is_of_all(given.key) and _is_smaller(run, group):
+                known.add(fact.site)
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"the list that {name} gets has an element for each of all ranks, and the group has fewer members: "
+                    "dist.get_world_size(group) is their number",
+                    0.85,
+                )
+
+
+def _is_of_all(held: Key) -> bool:
+    """Return whether a list has as many elements as the job has ranks, by the number of all of them."""
+    sizes = {part.args for part in parts(held) if part.op == "world"}
+    return sizes == {("global",)} and all(length(held, Member(0, size)) == size for size in SIZES)
+
+
+def _is_smaller(run: Run, group: Value) -> bool:
+    """Return whether a group surely has other members than all ranks, or is one of several that share them out."""
+    if "members" not in group.facts:
+        return False
+    made = next((fact for _, fact in run.of(PREFIX + "new_group") if fact.result.key is group.key), None)
+    ranks = argument(made, 0, "ranks") if made else None
+    if ranks is None or "own" in group.facts:
+        return "own" in group.facts
+    found = [length(ranks.key, Member(0, size)) for size in SIZES]
+    return all(count is not None and count != size for count, size in zip(found, SIZES, strict=True))
 
 
 def _is_written_out(held: Key) -> bool:

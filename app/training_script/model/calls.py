@@ -219,6 +219,8 @@ class CallEvaluator(ChoiceEvaluator):
         if made_of is Instance:
             method = obj.cls.find("__call__") or obj.cls.find("forward")
             if method:
+                if "fsdp" in callee.facts:  # fully_shard changes the object, which keeps its class
+                    self.effect(METHODS["fsdp"]["__call__"], node, values, named, callee)
                 function = self.method_of(*method)
                 result = self.call_function(function, [callee, *values], named, self.site(node), node.args)
                 return self._past_wrapper(result) if is_past_wrapper(callee) else result

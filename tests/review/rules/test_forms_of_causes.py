@@ -14,6 +14,11 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from torch.utils.data import get_worker_info
 """
 INIT = START + 'dist.init_process_group("gloo")\nrank, world = dist.get_rank(), dist.get_world_size()\n'
+SHARDED = (
+    INIT + "from torch.distributed.fsdp import fully_shard\nclass Net(nn.Module):\n    def __init__(self):\n"
+    "        super().__init__()\n        self.layer = nn.Linear(3, 3)\n    def forward(self, x):\n"
+    "        return self.layer(x)\nnet = Net()\nfully_shard(net.layer)\nfully_shard(net)\n"
+)
 
 
 class Form(NamedTuple):
@@ -404,6 +409,69 @@ main()
         "dist.all_gather_object(found, (x * x for x in range(4)))",
         "(x * x for x in range(4))",
         "[x * x for x in range(4)]",
+    ),
+    "one rank samples from a model of its own class that fully_shard shards": Form(
+        "DW402",
+        SHARDED + "def sample(model, start):\n    for _ in range(3):\n        start = model(start)\n    return start\n"
+        "if rank == 0:\n    print(f'got {sample(net, torch.ones(1, 3))}')\ndist.barrier()\n",
+        "print(f'got {sample(net, torch.ones(1, 3))}')",
+        "if rank == 0:\n    print(f'got {sample(net, torch.ones(1, 3))}')",
+        "made = sample(net, torch.ones(1, 3))\nif rank == 0:\n    print(f'got {made}')",
+    ),
+    "one rank evaluates a sharded model that an object holds, not a whole one": Form(
+        "DW402",
+        SHARDED + "whole = Net()\nclass Run:\n    def __init__(self, model):\n        self.model = model\n"
+        "    def validate(self):\n        if dist.get_rank() > 0:\n            return\n"
+        "        self.model(torch.ones(2, 3))\nRun(net).validate()\ndist.barrier()\n",
+        "self.model(torch.ones(2, 3))",
+        "Run(net)",
+        "Run(whole)",
+    ),
+    "a list for all ranks, and the group of a node": Form(
+        "DW417",
+        INIT
+        + """
+def groups(size):
+    mine = None
+    for first in range(0, world, size):
+        members = list(range(first, first + size))
+        made = dist.new_group(members)
+        if rank in members:
+            mine = made
+    return mine
+def gathered(x, group=None):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x, group=group)
+    return parts
+gathered(torch.ones(3), groups(int(os.environ["NODE"])))
+""",
+        "dist.all_gather(parts, x, group=group)",
+        "dist.get_world_size())]",
+        "dist.get_world_size(group))]",
+    ),
+    "a list for all ranks, and the group of a half": Form(
+        "DW417",
+        INIT
+        + """
+half = dist.new_group(list(range(world // 2)))
+if rank < world // 2:
+    dist.reduce_scatter(torch.empty(3), [torch.ones(3)] * world, group=half)
+""",
+        "dist.reduce_scatter(torch.empty(3), [torch.ones(3)] * world, group=half)",
+        "range(world // 2)))",
+        "range(world)))",
+    ),
+    "a list for all ranks, and one of equal groups": Form(
+        "DW417",
+        INIT
+        + """
+mine, _ = dist.new_subgroups(2)
+parts = [torch.empty(3) for _ in range(world)]
+dist.all_to_all(parts, [torch.ones(3)] * mine.size(), group=mine)
+""",
+        "dist.all_to_all(parts, [torch.ones(3)] * mine.size(), group=mine)",
+        "for _ in range(world)]",
+        "for _ in range(2)]",
     ),
 }
 
