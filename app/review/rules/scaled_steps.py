@@ -9,6 +9,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.sequences import Site
 from ...training_script.model.values import Library
 from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import dotted_name, last_name
@@ -19,6 +20,7 @@ from ..violations import at_node, violation_at
 
 ONE_RATE = "keep-learning-rate"
 ALL_REDUCE = "torch.distributed.all_reduce"
+DIVIDES = re.compile(r"(?:_foreach_)?(?:div|mul|true_divide)_?")  # functions of torch
 SUMMED_LOSS = re.compile(r"""reduction\s*=\s*["']sum|\.sum\(\)""")
 
 
@@ -34,7 +36,8 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
     if script.mentions(SUMMED_LOSS) or any(map(_is_scaled, losses)):
         return
     names = {dotted_name(fact.node.args[0]).partition(".")[0] for _, fact in sums if fact.node.args}
-    if any(_may_average(script, node, names) for node in nodes_below(script.source.tree)):
+    sites = [fact.site for _, fact in sums]
+    if any(_may_average(script, node, names, sites) for node in nodes_below(script.source.tree)):
         return
     for reach, fact in sums[:1]:
         given = argument(fact, 0, "tensor")
@@ -156,26 +159,52 @@ def _other_operations(script: Script, run: Run, held: set[Key]) -> Iterator[Viol
             )
 
 
-def _may_average(script: Script, node: ast.AST, gradients: set[str]) -> bool:
+def _may_average(script: Script, node: ast.AST, gradients: set[str], sums: list[Site]) -> bool:
     """Return whether an expression divides gradients or the loss: by any number, or anything by the number of ranks.
 
-    What a collective has summed up otherwise is divided for a report.
+    What a collective has summed up elsewhere than at ``sums`` is divided for a report.
     """
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right) | ast.AugAssign(target=left, op=ast.Div(), value=right):
             pass
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=name), args=[left, right, *_]):
+            if not DIVIDES.fullmatch(name):
+                return False
         case ast.Call(func=ast.Attribute(value=left, attr="div_" | "div" | "mul_" | "mul"), args=[right, *_]):
             pass
         case _:
             return False
+    if isinstance(left, ast.Constant):
+        left = _multiplied(script, node) or left
     name = dotted_name(left)
     divisor = script.evaluated.value(right)
     if divisor is not None and divisor.is_constant and divisor.value == 1:
         return False
     if name.partition(".")[0] in gradients or "grad" in name:
         return True
-    of_report = (key := script.evaluated.value(left)) is not None and any(part.op in SAME for part in parts(key))
+    key = script.evaluated.value(left)
+    received = [part for part in parts(key) if part.op in SAME] if key else []
+    of_report = received and not any(_is_made_at(part, site) for part in received for site in sums)
     return script.is_world_size(right) and not of_report
+
+
+def _is_made_at(result: Key, site: Site) -> bool:
+    """Return whether what a collective fills is an argument of the call at a place."""
+    path, line = result.args[:2] if result.op == "filled" else ("", 0)
+    return path == site.path and line in range(site.line, site.end_line + 1)
+
+
+def _multiplied(script: Script, factor: ast.AST) -> ast.expr | None:
+    """Return what is multiplied by a factor."""
+    match script.source.parents.get(factor):
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return right if left is factor else left
+        case ast.AugAssign(target=target, op=ast.Mult()):
+            return target
+        case ast.Call(func=ast.Attribute(value=held, attr="mul" | "mul_")):
+            return held
+        case _:
+            return None
 
 
 def check_rate(script: Script, run: Run) -> Iterator[Violation]:

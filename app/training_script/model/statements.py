@@ -364,11 +364,7 @@ def _is_module(value: Value) -> bool:
 
 
 def _as_load(target: ast.expr) -> ast.expr:
-    match target:
-        case ast.Name(id=name):
-            return ast.copy_location(ast.Name(id=name, ctx=ast.Load()), target)
-        case ast.Attribute(value=value, attr=name):
-            return ast.copy_location(ast.Attribute(value=value, attr=name, ctx=ast.Load()), target)
-        case ast.Subscript(value=value, slice=index):
-            return ast.copy_location(ast.Subscript(value=value, slice=index, ctx=ast.Load()), target)
+    """Return the target of an augmented assignment as an expression that is read."""
+    if isinstance(target, ast.Attribute):
+        return ast.copy_location(ast.Attribute(value=target.value, attr=target.attr, ctx=ast.Load()), target)
     return target

@@ -19,6 +19,14 @@ SHARDED = (
     "        super().__init__()\n        self.layer = nn.Linear(3, 3)\n    def forward(self, x):\n"
     "        return self.layer(x)\nnet = Net()\nfully_shard(net.layer)\nfully_shard(net)\n"
 )
+SUMMED = (
+    INIT + "def share(x):\n    x = x.detach().clone()\n    dist.all_reduce(x)\n    {}\n    return x\n"
+    "net = nn.Linear(3, 1)\nstepper = torch.optim.SGD(net.parameters(), 0.1)\nfor _ in range(4):\n"
+    "    loss = net(torch.randn(2, 3) + rank).mean()\n    loss.backward()\n"
+    "    whole = torch.cat([p.grad.flatten() for p in net.parameters()])\n    dist.all_reduce(whole)\n"
+    "    for p, part in zip(net.parameters(), whole.split([3, 1])):\n        p.grad.copy_(part.view_as(p))\n"
+    "    stepper.step()\n    print(share(loss))\n"
+)
 
 
 class Form(NamedTuple):
@@ -472,6 +480,40 @@ dist.all_to_all(parts, [torch.ones(3)] * mine.size(), group=mine)
         "dist.all_to_all(parts, [torch.ones(3)] * mine.size(), group=mine)",
         "for _ in range(world)]",
         "for _ in range(2)]",
+    ),
+    "gradients that are summed up, next to a report that is divided in place": Form(
+        "DW432",
+        SUMMED.format("x /= dist.get_world_size()"),
+        "dist.all_reduce(whole)",
+        "all_reduce(whole)",
+        "all_reduce(whole)\n    whole /= world",
+    ),
+    "gradients that are summed up, next to a report times a fraction": Form(
+        "DW432",
+        SUMMED.format("x.mul_(1 / world)"),
+        "dist.all_reduce(whole)",
+        "all_reduce(whole)",
+        "all_reduce(whole)\n    whole *= 1 / world",
+    ),
+    "gradients that are summed up one by one, next to a report that is divided": Form(
+        "DW432",
+        INIT
+        + """
+net, seen = nn.Linear(3, 1), torch.zeros(1)
+stepper = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(4):
+    loss = net(torch.randn(2, 3) + rank).mean()
+    loss.backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+    stepper.step()
+    seen.fill_(loss.item())
+    dist.all_reduce(seen)
+    seen /= world
+""",
+        "dist.all_reduce(p.grad)",
+        "all_reduce(p.grad)",
+        "all_reduce(p.grad)\n        held = p.grad\n        held /= world",
     ),
 }
 
