@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.keys import RANKS, Key, Keys
-from ...training_script.model.noted_calls import OF_SOME_RANKS
+from ...training_script.model.noted_calls import NONE_OF_SOME, OF_SOME_RANKS
 from ...training_script.model.reach import Run, possible_ranks
 from ...training_script.syntax import dotted_name
 from ..rule_context import Script, Violation
@@ -32,6 +32,21 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         message = f"only {who} set `{name}` (line {line.value}): the others end here with {error}"
         place = RelatedPlace(path=path.value, line=line.value, message="the condition under which it is set")
         yield from violation_at(script, reach, message, 0.8, branch=_branch(script, place), related=[place])
+    yield from _of_none(script, run)
+
+
+def _of_none(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the first use of each object that a rank comes to with None in its place."""
+    known: set[tuple[str, str]] = set()
+    for reach, fact in run.of(NONE_OF_SOME):
+        name, attribute = dotted_name(fact.node.func).rpartition(".")[::2]
+        without = possible_ranks(reach, run.keys) & ranks_without(fact.values[0].key, run.keys)
+        if not without or not reach.several or reach.attempted or (fact.site.path, name) in known:
+            continue
+        known.add((fact.site.path, name))
+        which = "every rank but 0" if not without & 1 << 0 and without.bit_count() == len(RANKS) - 1 else "some ranks"
+        message = f"`{name}` is None on {which}: they end here with an AttributeError, as None has no `{attribute}`"
+        yield from violation_at(script, reach, message, 0.8)
 
 
 def ranks_without(test: Key, keys: Keys) -> int:

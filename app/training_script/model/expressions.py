@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..nodes import child_nodes
-from ..syntax import last_name
+from ..syntax import dotted_name, last_name
 from .amounts import is_of_data
 from .budget import OverBudget
 from .choices import arms_of
@@ -21,7 +21,7 @@ from .library_functions import across
 from .module_api import DDP_API
 from .names import CARRIED, MOST_NESTED
 from .names_of_ranks import OfSome
-from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
+from .noted_calls import MEETING_POINT, NONE_OF_SOME, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
 from .values import (
@@ -120,6 +120,14 @@ class ExpressionEvaluator(OrderEvaluator):
         if read := of_some.read_at(node, self.site(node), self.path[-1], self.keys):
             self.items.append(read)
 
+    def _note_none(self, node: ast.Attribute, owner: Value) -> None:
+        """Note an attribute of what a condition on the rank makes an object on some ranks and None on others."""
+        none = self._is_none(owner.key)
+        if name := dotted_name(node.value) if none.spread & BY_RANK else "":
+            held = OfSome(name, owner, owner, self.keys.make("not", none), self.site(node))
+            if read := held.read_at(node, self.site(node), self.path[-1], self.keys):
+                self.items.append(read._replace(name=NONE_OF_SOME))
+
     def _from_star(self, name: str) -> Value | None:
         """Return what a library has under a name, if all names of it are imported."""
         for each in self.module.stars:
@@ -130,6 +138,8 @@ class ExpressionEvaluator(OrderEvaluator):
 
     def _Attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
+        if owner.key.op == "if" and owner.key.spread & BY_RANK and isinstance(node.ctx, ast.Load):
+            self._note_none(node, owner)
         if isinstance(owner.obj, Either):
             return self.chosen(owner.obj, node, lambda arm: self.attribute(arm, node.attr, node))
         wrapped = "ddp" in owner.facts and "fsdp" not in owner.facts

@@ -69,6 +69,7 @@ OF_GROUP = ("torch.distributed.get_rank", "torch.distributed.get_world_size")  #
 RANK_IN_GROUP = "the rank in a group"
 REPORT = "a report"  # of one rank
 OF_SOME_RANKS = "a name that some ranks lack"
+NONE_OF_SOME = "an attribute of an object that is None on some ranks"
 REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}
 REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
 TO_FILE = "a write to a file"  # that the program has opened to write

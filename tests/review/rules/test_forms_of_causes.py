@@ -515,6 +515,65 @@ for _ in range(4):
         "all_reduce(p.grad)",
         "all_reduce(p.grad)\n        held = p.grad\n        held /= world",
     ),
+    "a writer of rank 0 in an object, used once without a question": Form(
+        "DW437",
+        INIT
+        + """
+class Log:
+    def __init__(self, path):
+        self.file = open(path, "a")
+    def line(self, text):
+        self.file.write(text)
+class Fit:
+    def __init__(self, name):
+        self.first = rank == 0
+        self.log = Log(name) if self.first else None
+    def epoch(self, number):
+        if self.first:
+            self.log.line("begin")
+        if self.log is not None:
+            self.log.line("middle")
+        self.log.line("end")
+        if not self.log:
+            return
+        self.log.line("behind")
+fit = Fit("log.txt")
+for number in range(3):
+    fit.epoch(number)
+""",
+        'self.log.line("end")',
+        'self.log.line("end")',
+        'self.log and self.log.line("end")',
+    ),
+    "an object of the other ranks, in a function that all call": Form(
+        "DW437",
+        INIT
+        + """
+cache = None
+if rank > 0:
+    cache = open("cache.txt")
+def text():
+    return cache.read()
+print(text())
+""",
+        "return cache.read()",
+        "print(text())",
+        "if rank > 0:\n    print(text())",
+    ),
+    "a state that rank 0 reads and does not send": Form(
+        "DW437",
+        INIT
+        + """
+state = torch.load("last.pt") if rank == 0 else None
+box = [state]
+dist.broadcast_object_list(box, src=0)
+for name, held in state.items():
+    print(name, held)
+""",
+        "for name, held in state.items():",
+        "in state.items()",
+        "in box[0].items()",
+    ),
 }
 
 
