@@ -19,6 +19,7 @@ SHARDED = (
     "        super().__init__()\n        self.layer = nn.Linear(3, 3)\n    def forward(self, x):\n"
     "        return self.layer(x)\nnet = Net()\nfully_shard(net.layer)\nfully_shard(net)\n"
 )
+COUNTED = INIT + "import time\nstore = dist.TCPStore('127.0.0.1', 29801, world, rank == 0)\n"
 SUMMED = (
     INIT + "def share(x):\n    x = x.detach().clone()\n    dist.all_reduce(x)\n    {}\n    return x\n"
     "net = nn.Linear(3, 1)\nstepper = torch.optim.SGD(net.parameters(), 0.1)\nfor _ in range(4):\n"
@@ -574,6 +575,52 @@ for name, held in state.items():
         "in state.items()",
         "in box[0].items()",
     ),
+    "a counter of all ranks to which the first one does not add": Form(
+        "DW428",
+        COUNTED
+        + """
+def meet(name):
+    if rank > 0:
+        store.add(name, 1)
+    while int(store.get(name)) < world:
+        time.sleep(0.1)
+store.set("ready", "0")
+for _ in range(2):
+    meet("ready")
+""",
+        "while int(store.get(name)) < world:",
+        "< world:",
+        "< world - 1:",
+    ),
+    "a counter of two for each rank to which each adds one": Form(
+        "DW428",
+        COUNTED
+        + """
+store.add("done", 1)
+if rank == 0:
+    while True:
+        if store.add("done", 0) >= 2 * dist.get_world_size():
+            break
+        time.sleep(1)
+""",
+        'if store.add("done", 0) >= 2 * dist.get_world_size():',
+        'store.add("done", 1)',
+        'store.add("done", 2)',
+    ),
+    "a counter of rounds that one rank leaves out": Form(
+        "DW428",
+        COUNTED
+        + """
+for epoch in range(3):
+    if rank != world - 1:
+        store.add(f"epoch{epoch}", 1)
+    while world > store.add(f"epoch{epoch}", 0):
+        pass
+""",
+        'while world > store.add(f"epoch{epoch}", 0):',
+        "    if rank != world - 1:\n",
+        "    if rank < world:\n",
+    ),
 }
 
 
@@ -609,3 +656,7 @@ def test_one_function_that_makes_samplers_in_order_and_others_has_its_epoch_set(
         "        model(x).sum().backward()\n    for (x,) in held:\n        model.module(x)\n"
     )
     assert found(code, "DW203") == []
+
+
+def test_a_counter_with_a_number_that_is_written_out_is_of_a_job_of_that_size() -> None:
+    assert found(COUNTED + 'store.add("n", 1)\nwhile store.add("n", 0) < 8:\n    time.sleep(1)\n', "DW428") == []
