@@ -15,7 +15,7 @@ from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS, is_followed
 from .function_steps import Branch, Pause, Read, Rounds
 from .iterables import OF_TEXTS, UNORDERED_FACT, is_of_batches
-from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by, is_place
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
@@ -174,6 +174,8 @@ class ExpressionEvaluator(OrderEvaluator):
             if isinstance(owner.obj, Record) and node.slice.value in owner.obj.fields:
                 return owner.obj.fields[node.slice.value]
         index = self.evaluate(node.slice)
+        if is_place(index.key) and (stored := self.held_at(f"{id(owner.key)}.{index.key.value}")) is not None:
+            return stored
         if owner.facts >= OF_TEXTS and index.key.spread & BY_RANK and "unordered" in owner.facts:
             self.note_order(node, owner)
         if is_mask(node.slice) or index.key.op == "compare":

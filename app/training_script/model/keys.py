@@ -377,6 +377,11 @@ class View:
         return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
 
 
+def is_place(key: Key) -> bool:
+    """Return whether a value is a whole number that is written out, as for the place of an element."""
+    return key.is_constant and type(key.value) is int
+
+
 def is_read(key: Key) -> bool:
     """Return whether the program shows where each rank in a value is read from, rather than a name suggests it."""
     return all(part.args[1] not in ("", UNTIL_KNOWN) for part in parts(key) if part.op == "rank")

@@ -17,7 +17,7 @@ from .expressions import ExpressionEvaluator
 from .followed import is_followed
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key, is_place
 from .names import CARRIED, OWN_GROUP, UNWRAPPED
 from .noted_calls import MEETING_POINT, NEW_PART, PART_OF_SOME
 from .values import ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
@@ -252,6 +252,8 @@ class StatementEvaluator(ExpressionEvaluator):
                 if isinstance(owner, ast.Name) and owner.id in self.env and (value.key.spread & DIFFERS or by_some):
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
+                elif is_place(at) and held.key.spread & DIFFERS and not value.key.spread & DIFFERS:
+                    self.env[f"{id(held.key)}.{at.value}"] = value  # alike on all ranks, unlike the other elements
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts:
                     self.env[owner.id] = replace(held, facts=held.facts | (value.facts & CARRIED))
             case _:
