@@ -9,7 +9,7 @@ from ...training_script.model.amounts import is_dealt_out
 from ...training_script.model.conditions import makes_on_demand
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
-from ...training_script.model.lengths import PAIR, length
+from ...training_script.model.lengths import PAIR, differ, length
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
@@ -46,16 +46,23 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
         rule, site = rule_of(deciding.found), deciding.site
         if site and (each.by & LOCAL or each.rounds or deciding.chooses_what_runs):
             # What ranks decide by their data, or by how they leave a loop, is to be repaired there.
-            site = (_where_chosen(script, each.decided) if each.rounds == "count" else None) or each.decided
+            site = (_where_decided(script, each.decided) if each.rounds == "count" else None) or each.decided
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))
             yield rule, _violation(script, rule, deciding.found, site, deciding)
 
 
-def _where_chosen(script: Script, loop: Site) -> Site | None:
-    """Return where a branch that only some ranks take assigns a bound of a loop."""
+def _where_decided(script: Script, loop: Site) -> Site | None:
+    """Return where a branch that only some ranks take assigns a bound of a loop, or a function deals its elements."""
     node = node_at(script.source.tree, loop.line, loop.column, ast.For)
     key = script.evaluated.value(node.iter) if node else None
+    if node and key:
+        around = script.names.enclosing_function(node)
+        shares = [part for part in parts(key) if _is_unequal_share(part)]
+        for each in nodes_below(script.source.tree) if shares else ():
+            inside = isinstance(each, ast.Subscript) and script.names.enclosing_function(each)
+            if inside and inside is not around and script.evaluated.value(each) in shares:
+                return Site(script.source.path, each.lineno, each.col_offset + 1, each.end_lineno or each.lineno)
     chosen = [part for part in parts(key) if part.op == "if" and part.args[0].spread & BY_RANK] if key else []
     for stmt in nodes_below(script.source.tree) if chosen else ():
         if not isinstance(stmt, ast.Assign) or not isinstance(script.source.parents.get(stmt), ast.If):
@@ -164,7 +171,14 @@ def _is_share_of_unknown(script: Script, loop: Site) -> bool:
     """Return whether a loop goes over every n-th of elements whose number is not known, n with the number of ranks."""
     node = node_at(script.source.tree, loop.line, loop.column, ast.For)
     key = script.evaluated.value(node.iter) if node else None
-    return key is not None and is_dealt_out(key) and length(key, PAIR[0]) is None
+    if key is None or not is_dealt_out(key) or length(key, PAIR[0]) is not None:
+        return False
+    return not any(_is_unequal_share(part) for part in parts(key))  # each of its elements may make several
+
+
+def _is_unequal_share(key: Key) -> bool:
+    """Return whether a sequence is every n-th of elements whose number is known, and longer on one rank."""
+    return key.op == "item" and key.args[1].op == "slice" and is_dealt_out(key.args[1]) and differ(key, length)
 
 
 def _keeps_one_out(script: Script, found: Divergence) -> bool:

@@ -30,6 +30,27 @@ def is_shared_out(key: Key) -> bool:
     return count.op == "binary" and count.args[0] == "Mult" and step in count.args[1:]
 
 
+def is_whole_share(key: Key) -> bool:
+    """Return whether a sequence is the rank's part of another, as long as the whole quotient by the number of ranks."""
+    while key.op == "enumerate":
+        key = key.args[0]
+    if key.op != "item" or key.args[1].op != "slice":
+        return False
+    held, (start, stop, step) = key.args[0], key.args[1].args
+    if not step.is_constant or step.value not in (None, 1):
+        return False
+    for part in parts(start):
+        match part.op, part.args:
+            case "binary", ("FloorDiv", Key(op="length", args=(counted,)), Key(op="world")) if counted is held:
+                first, size = _terms(start), {(id(part),): 1}
+                ranks = [each for each in parts(start) if each.op == "rank"]
+                by_rank = any(first == {tuple(sorted((id(each), id(part)))): 1} for each in ranks)
+                return by_rank and _sum(_terms(stop), first, -1) == size
+            case _:
+                pass
+    return False
+
+
 def is_dealt_out(key: Key) -> bool:
     """Return whether a sequence is made of every n-th element of another, n with the number of ranks in it."""
     steps = (part.args[2] for part in parts(key) if part.op in ("slice", "range") and len(part.args) > 2)

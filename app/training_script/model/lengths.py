@@ -4,8 +4,8 @@ import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .amounts import is_of_batch
-from .keys import COMPARE, Grown, Key
+from .amounts import is_of_batch, is_whole_share
+from .keys import COMPARE, DIFFERS, Grown, Key
 from .keys import parts as parts_of
 
 
@@ -54,6 +54,7 @@ LISTS = {
     "appended",
     "extended",
 }  # which a product repeats; of a tensor it keeps the length
+CONDITIONS = {"compare", "not", "and", "or", "constant"}
 JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
 LONGEST = 1 << 24
 WORKER = "a worker"  # what ``get_worker_info`` returns
@@ -70,6 +71,8 @@ def is_even(count: Key) -> bool:
     """Return whether two ranks surely have the same number of rounds or elements."""
     if any(part.op == WORKER for part in parts_of(count)):
         return all(_is_even_for(count, workers) for workers in NUMBERS_OF_WORKERS)
+    if count.op == "length" and all(is_whole_share(each) or not each.spread & DIFFERS for each in count.args):
+        return True
     first, second = (number(count, rank) for rank in PAIR)
     return first is not None and first == second
 
@@ -165,7 +168,9 @@ def length(key: Key, rank: Member) -> int | None:
         case "range", bounds:
             return _of_range([number(each, rank) for each in bounds])
         case "item", (held, Key(op="slice", args=bounds)):
-            return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
+            known = [_bound(each, rank) for each in bounds]
+            whole = length(held, rank)
+            return _of_slice(whole, known) if whole is not None else _of_cut(known)
         case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
             return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
         case "item", (_, Key(op="item" | "call") as chosen):  # by a list of places
@@ -325,6 +330,13 @@ def _of_slice(held: int | None, bounds: list[tuple[int | None, bool]]) -> int | 
     return len(range(held)[slice(*(value for value, _ in bounds))])
 
 
+def _of_cut(bounds: list[tuple[int | None, bool]]) -> int | None:
+    """Return the number of elements to which a sequence of unknown length is cut, if it has so many."""
+    (first, _), (last, _), (step, known) = bounds
+    whole = bounds[0][1] and first in (None, 0) and known and step in (None, 1)
+    return last if whole and last is not None and last >= 0 else None
+
+
 def _of_batches(samples: int | None, size: int | None, *, drops: bool) -> int | None:
     if samples is None or not size:
         return None
@@ -332,11 +344,15 @@ def _of_batches(samples: int | None, size: int | None, *, drops: bool) -> int | 
 
 
 def _of_built(parts: list[Key], rank: Member) -> int | None:
-    """Return the number of elements that one loop makes, all or every n-th by their number."""
+    """Return the number of elements that loops make, or one makes of every n-th by its number."""
     if not parts:
         return 1
     held, *tests = parts
     whole = length(held, rank)
+    if any(each.op not in CONDITIONS for each in tests):  # other loops in each round of this one
+        for each in tests:
+            whole = _computed(operator.mul, whole, length(each, rank) if each.op not in CONDITIONS else None)
+        return whole
     for test in tests:
         if test.is_constant and test.value is True:
             continue
