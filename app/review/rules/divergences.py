@@ -18,6 +18,7 @@ from ..prepared_models import prepares_several
 from ..related_places import related_places
 from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
+from .deciding_values import where_made
 from .divergence_patches import divergence_patch
 
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
@@ -47,6 +48,7 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
         if site and (each.by & LOCAL or each.rounds or deciding.chooses_what_runs):
             # What ranks decide by their data, or by how they leave a loop, is to be repaired there.
             site = (_where_decided(script, each.decided) if each.rounds == "count" else None) or each.decided
+            site = (where_made(script, each.decided) if each.by & LOCAL else None) or site
         if site and (rule, site.line) not in reported:
             reported.add((rule, site.line))
             yield rule, _violation(script, rule, deciding.found, site, deciding)
@@ -106,7 +108,8 @@ def _message(script: Script, found: Divergence, site: Site, deciding: DecidingBr
     where = "" if site == event.site else f" ({_shown(event.site, script)})"
     if found.by & LOCAL:
         what = "how often" if found.rounds else "whether"
-        decides = f"line {line} decides by data of one rank {what} {event.kind}{where} is reached"
+        by = "data of one rank" if line == site.line else "what this line gives each rank of its own"
+        decides = f"line {line} decides by {by} {what} {event.kind}{where} is reached"
         return f"{decides}: ranks may go on differently"
     if found.rounds == "count":
         runs = f"the ranks run the loop of line {line} a different number of times"

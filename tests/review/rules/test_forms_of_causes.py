@@ -621,6 +621,38 @@ for epoch in range(3):
         "    if rank != world - 1:\n",
         "    if rank < world:\n",
     ),
+    "a sum that reduce gives to one rank, compared on all": Form(
+        "DW405",
+        INIT + "model, rows = DDP(nn.Linear(3, 1)), torch.randn(8, 3)\n"
+        "def error():\n    value = model.module(rows).square().mean().detach()\n    dist.reduce(value, 0)\n"
+        "    value /= world\n    return float(value)\n"
+        "while error() > 0.1:\n    model(rows).sum().backward()\n",
+        "dist.reduce(value, 0)",
+        "dist.reduce(value, 0)",
+        "dist.all_reduce(value)",
+    ),
+    "what a function answers about the loss of a rank": Form(
+        "DW406",
+        INIT + "model = DDP(nn.Linear(3, 1))\nloader = DataLoader(torch.randn(64, 3), 4)\n"
+        "def is_bad(loss):\n    return torch.isnan(loss)\n"
+        "for rows in loader:\n    loss = model(rows * (rank + 1)).sum()\n    if is_bad(loss):\n        continue\n"
+        "    loss.backward()\n",
+        "return torch.isnan(loss)",
+        "    return torch.isnan(loss)",
+        "    bad = torch.isnan(loss).int()\n    dist.all_reduce(bad, dist.ReduceOp.MAX)\n    return bad.item()",
+    ),
+    "what a function answers about a value that the ranks do not combine": Form(
+        "DW405",
+        INIT + "model = DDP(nn.Linear(3, 1))\nrows = TensorDataset(torch.randn(64, 3))\n"
+        "loader = DataLoader(rows, 4, sampler=DistributedSampler(rows))\n"
+        "def is_done(error):\n    return error < 0.1\n"
+        "for epoch in range(4):\n    error = torch.zeros(1)\n    for (x,) in loader:\n"
+        "        model(x).sum().backward()\n        error += model.module(x).detach().sum()\n"
+        "    if is_done(error):\n        break\n",
+        "if is_done(error):",
+        "    if is_done(error)",
+        "    dist.all_reduce(error)\n    if is_done(error)",
+    ),
 }
 
 
