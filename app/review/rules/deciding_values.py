@@ -1,4 +1,4 @@
-"""Where the value is made by which each rank decides for itself: the place to make it one of all ranks."""
+"""The place of the value by which each rank decides for itself, where that is to be made one of all ranks."""
 
 import ast
 
@@ -24,7 +24,9 @@ def _reduction_to_one(script: Script, decided: Site) -> Site | None:
     What an object keeps of earlier results is better kept, and decided by, on one rank.
     """
     branch = script.branches.get(decided)
-    local = [part for part in parts(branch.test) if part.spread & LOCAL] if branch else []
+    loop = node_at(script.source.tree, decided.line, decided.column, ast.While)
+    test = branch.test if branch else script.evaluated.value(loop.test) if loop else None
+    local = [part for part in parts(test) if part.spread & LOCAL] if test else []
     sources = [each for each in local if not any(isinstance(arg, Key) and arg.spread & LOCAL for arg in each.args)]
     if (
         not sources

@@ -11,7 +11,7 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
-from .unequal_parts import is_divided_by_count
+from .counted_divisors import is_divided_by_count
 
 LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
 CRITERIA = ("torch.nn.CrossEntropyLoss", "torch.nn.NLLLoss")

@@ -3,19 +3,20 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.amounts import DISTINCT, is_of_batch, is_of_data
+from ...training_script.model.amounts import DISTINCT, is_of_batch
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
 from ...training_script.model.lengths import KEEPING, PAIR, SHAPED, differ, length, number, samples
 from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value
-from ...training_script.nodes import node_at, nodes_below
-from ...training_script.syntax import call_argument, last_name
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
+from .counted_divisors import held_number, is_divided_by_count
 from .replicas import LAYER
 from .values_of_some import is_made_by_some
 
@@ -166,7 +167,7 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
             )
 
-        elif is_divided_by_count(script, given.key) and divides_by_ranks(script, fact):
+        elif is_divided_by_count(script, held_number(given.key)) and divides_by_ranks(script, fact):
             yield from violation_at(
                 script,
                 reach,
@@ -174,23 +175,6 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 "sum and the number, then divide",
                 0.7,
             )
-
-
-def is_divided_by_count(script: Script, value: Key) -> bool:
-    """Return whether a sum is divided by another one, of data that each rank has of its own."""
-    if value.op != "binary" or value.args[0] != "Div":
-        return False
-    return all(_is_sum(script, each) for each in value.args[1:]) and is_of_data(value.args[2])
-
-
-def _is_sum(script: Script, value: Key) -> bool:
-    """Return whether a value is what ``sum`` gives for a tensor, at least one."""
-    while value.op == "max" or value.args[:1] == ("torch.clamp",):
-        value = next((arg for arg in value.args if isinstance(arg, Key) and not arg.is_constant), value.args[-1])
-    if value.op != "at" or value.args[0] != script.source.path:
-        return False
-    made = node_at(script.source.tree, *value.args[1:], ast.Call)
-    return isinstance(made, ast.Call) and last_name(made.func) in ("sum", "count_nonzero") and not made.args
 
 
 def _is_unequal(grown: Grown) -> bool:

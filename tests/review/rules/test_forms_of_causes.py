@@ -633,9 +633,10 @@ for epoch in range(3):
     ),
     "what a function answers about the loss of a rank": Form(
         "DW406",
-        INIT + "model = DDP(nn.Linear(3, 1))\nloader = DataLoader(torch.randn(64, 3), 4)\n"
+        INIT + "model = DDP(nn.Linear(3, 1))\nrows = torch.randn(64, 3)\n"
+        "loader = DataLoader(rows, 4, sampler=DistributedSampler(rows))\n"
         "def is_bad(loss):\n    return torch.isnan(loss)\n"
-        "for rows in loader:\n    loss = model(rows * (rank + 1)).sum()\n    if is_bad(loss):\n        continue\n"
+        "for rows in loader:\n    loss = model(rows).sum()\n    if is_bad(loss):\n        continue\n"
         "    loss.backward()\n",
         "return torch.isnan(loss)",
         "    return torch.isnan(loss)",
@@ -652,6 +653,27 @@ for epoch in range(3):
         "if is_done(error):",
         "    if is_done(error)",
         "    dist.all_reduce(error)\n    if is_done(error)",
+    ),
+    "a quotient by the words that each rank has counted in its batches": Form(
+        "DW429",
+        INIT + "model, text = DDP(nn.Linear(3, 5)), torch.randint(0, 5, (64, 3))\n"
+        "def test():\n    loss, words = 0.0, 0\n    for part in text.chunk(world)[rank].split(8):\n"
+        "        loss += model.module(part.float()).sum().item()\n        words += part.ne(0).sum().item()\n"
+        "    mean = torch.tensor([loss / max(words, 1)])\n    dist.all_reduce(mean)\n    return mean / world\n"
+        "print(test())\n",
+        "dist.all_reduce(mean)",
+        "words += part.ne(0).sum().item()",
+        "words += len(part)",
+    ),
+    "a quotient of two elements of a tensor": Form(
+        "DW429",
+        INIT + "model, data, seen = DDP(nn.Linear(3, 5)), TensorDataset(torch.randn(64, 3)), torch.zeros(2)\n"
+        "for (rows,) in DataLoader(data, 4, sampler=DistributedSampler(data)):\n"
+        "    seen[0] += model.module(rows).square().sum()\n    seen[1] += torch.count_nonzero(rows)\n"
+        "error = seen[0] / seen[1]\ndist.all_reduce(error, op=dist.ReduceOp.AVG)\nprint(error)\n",
+        "dist.all_reduce(error, op=dist.ReduceOp.AVG)",
+        "error = seen[0] / seen[1]\ndist.all_reduce(error, op=dist.ReduceOp.AVG)\n",
+        "dist.all_reduce(seen)\nerror = seen[0] / seen[1]\n",
     ),
 }
 
