@@ -1,5 +1,7 @@
 """The full names by which scripts import classes of torch."""
 
+import re
+
 DDP_CLASSES = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 LOADER_CLASSES = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 # Loaders of PyTorch Geometric that draw around the nodes or edges of one graph, with the argument that names these.
@@ -8,6 +10,9 @@ GRAPH_LOADERS = {f"torch_geometric.loader.{name}": (2, "input_nodes") for name i
 }
 SAMPLER_CLASSES = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
 OPTIMIZERS, SCHEDULERS = "torch.optim.", "torch.optim.lr_scheduler."  # what their names begin with
+LAYER = re.compile(
+    r"(?:Lazy)?(?:Linear|Conv\dd|ConvTranspose\dd|Embedding|Bilinear|LSTM|GRU|(?:Batch|Layer|Group)Norm\d?d?)"
+)
 
 
 def is_optimizer(name: str) -> bool:

@@ -15,12 +15,12 @@ from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import ClassRef, Instance, Library, Value
 from ...training_script.syntax import dotted_name, last_name
-from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, is_optimizer
+from ...training_script.torch_classes import DDP_CLASSES, LAYER, OPTIMIZERS, SAMPLER_CLASSES, is_optimizer
 from ..patches.call_arguments import find_unused, one_seed, split_by_one_seed
 from ..patches.shared_values import average_argument, broadcast_after_load
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
-from . import unused_outputs
+from . import layers_by_round, unused_outputs
 from .chosen_layers import check_chosen
 
 SEED = "torch.manual_seed"
@@ -33,9 +33,6 @@ SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_spli
 GRADIENT = re.compile(r"\.grad\b")
 ASKS_FOR_NAMES = re.compile(
     r"\b(?:getattr|children|modules|named_modules|_modules|__dict__|vars|parameters_to_vector)\b"
-)
-LAYER = re.compile(
-    r"(?:Lazy)?(?:Linear|Conv\dd|ConvTranspose\dd|Embedding|Bilinear|LSTM|GRU|(?:Batch|Layer|Group)Norm\d?d?)"
 )
 
 
@@ -117,6 +114,7 @@ def check_unused(script: Script, run: Run) -> Iterator[Violation]:
     """DW216: yield the models in DDP with a layer that nothing in the program reads."""
     yield from check_chosen(script, run)
     yield from unused_outputs.check(script, run)
+    yield from layers_by_round.check(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         model = argument(fact, 0, "module")
         unused = "find_unused_parameters" in fact.named or "static_graph" in fact.named or "**" in fact.named

@@ -12,12 +12,11 @@ from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument
-from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, SAMPLER_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, LAYER, LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
 from .counted_divisors import held_number, is_divided_by_count
-from .replicas import LAYER
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."

@@ -51,6 +51,22 @@ class Fit:
         for at in range(self.rank * size, len(self.rows), size * {world}):
             self.model(self.rows[at : at + size]).sum().backward()
 """
+AUXILIARY = """
+class Net(nn.Module):
+    def __init__(self, warm=2):
+        super().__init__()
+        self.body, self.score = nn.Linear(3, 3), nn.Linear(3, 1)
+        self.more = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        self.warm = warm
+    def forward(self, x, {given}):
+        x = self.body(x)
+        {way}
+model = DDP(Net())
+"""
+TWO_WAYS = """if epoch >= self.warm:
+            return self.score(x) + self.more(x)
+        return self.score(x)"""
+STEPS = "step = 0\nfor x in torch.randn(8, 2, 3):\n    model(x, step=step).sum().backward()\n    step += 1\n"
 RUN = "fit = Fit()\nfit.run()\n"
 FORMS = {
     "a total that goes on in the next round, next to one that does not": Form(
@@ -674,6 +690,33 @@ for epoch in range(3):
         "dist.all_reduce(error, op=dist.ReduceOp.AVG)",
         "error = seen[0] / seen[1]\ndist.all_reduce(error, op=dist.ReduceOp.AVG)\n",
         "dist.all_reduce(seen)\nerror = seen[0] / seen[1]\n",
+    ),
+    "a layer that is left out in the first epochs": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(given="epoch", way=TWO_WAYS)
+        + "for epoch in range(4):\n    for x in torch.randn(4, 2, 3):\n        model(x, epoch).sum().backward()\n",
+        "model = DDP(Net())",
+        "return self.score(x)\n",
+        "return self.score(x) + 0 * self.more(x)\n",
+    ),
+    "a layer that is left out in the first steps": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(given="step=0", way="return self.score(x) + (self.more(x) if step > self.warm else 0)")
+        + STEPS,
+        "model = DDP(Net())",
+        "DDP(Net())",
+        "DDP(Net(), find_unused_parameters=True)",
+    ),
+    "a layer that is left out in steps, next to one whose result is scaled": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(given="step=0", way="return self.score(x) + (self.more(x) if step > self.warm else 0)")
+        + STEPS,
+        "model = DDP(Net())",
+        "(self.more(x) if step > self.warm else 0)",
+        "self.more(x) * (1 if step > self.warm else 0)",
     ),
 }
 
