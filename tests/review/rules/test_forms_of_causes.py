@@ -718,6 +718,51 @@ for epoch in range(3):
         "(self.more(x) if step > self.warm else 0)",
         "self.more(x) * (1 if step > self.warm else 0)",
     ),
+    "an odd number of listed files, dealt to the ranks in a generator": Form(
+        "DW217",
+        INIT + "from pathlib import Path\nCOUNT = 7\n"
+        "def batches(rank, world):\n    mine = sorted(Path('rows').glob('*.pt'))[:COUNT][rank::world]\n"
+        "    for path in mine:\n        rows = torch.load(path)\n"
+        "        for at in range(0, 32, 8):\n            yield rows[at : at + 8]\n"
+        "model = DDP(nn.Linear(3, 1))\n"
+        "for x in batches(rank, world):\n    model(x).sum().backward()\n",
+        "mine = sorted(Path('rows').glob('*.pt'))[:COUNT][rank::world]",
+        "COUNT = 7",
+        "COUNT = 8",
+    ),
+    "dealt parts, each as long as its file": Form(
+        "DW217",
+        INIT + "parts = [f'{number}.pt' for number in range(3)]\n"
+        "def batches():\n    for path in parts[rank::world]:\n        yield from torch.load(path).split(8)\n"
+        "model = DDP(nn.Linear(3, 1))\n"
+        "for x in batches():\n    model(x).sum().backward()\n",
+        "for path in parts[rank::world]:",
+        "in parts[rank::world]",
+        "in parts[rank * (len(parts) // world) : (rank + 1) * (len(parts) // world)]",
+    ),
+    "a share by the number of ranks rounded up": Form(
+        "DW217",
+        INIT + "import os\nnames, model = os.listdir('rows'), DDP(nn.Linear(3, 1))\n"
+        "share = (len(names) + world - 1) // world\n"
+        "for name in names[rank * share : rank * share + share]:\n    model(torch.load(name)).sum().backward()\n",
+        "for name in names[rank * share : rank * share + share]:",
+        "(len(names) + world - 1) // world",
+        "len(names) // world",
+    ),
+    "the number of samples next to a sum that is of one rank": Form(
+        "DW405",
+        INIT
+        + "data = TensorDataset(torch.randn(64, 3))\nloader = DataLoader(data, 4, sampler=DistributedSampler(data))\n"
+        "model, known = DDP(nn.Linear(3, 1)), torch.zeros(2)\n"
+        "def test():\n    known = torch.zeros(2)\n    for (x,) in loader:\n        known[0] += model.module(x).sum()\n"
+        "    known[1] = len(data)\n    total = known[0].clone()\n    dist.all_reduce(total)\n"
+        "    return (known[0] / known[1]).item()\n"
+        "while True:\n    for (x,) in loader:\n        model(x).sum().backward()\n"
+        "    if test() < 0.1:\n        break\n",
+        "if test() < 0.1:",
+        "known[0] / known[1]",
+        "total / known[1]",
+    ),
 }
 
 
