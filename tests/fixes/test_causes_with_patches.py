@@ -110,7 +110,7 @@ for epoch in range(3):
 for _ in data:
     model(torch.randn(1, 1)).sum().backward()
 """,
-    "script-error": f"{GROUP}import torch.distributed.nn.functional as F\ntotal = torch.ones(1)\nF.all_reduce(total)\n",
+    "script-error": 'dist.init_process_group("gloo", timeout=30)\ndist.barrier()\n',
     "wrap-before-device": f'{GROUP}model = DDP(nn.Linear(1, 1))\nmodel.to("cuda")\n',
     "wrapper-forward-bypassed": f"{WRAPPED}for x in data:\n    model.module(x).sum().backward()\n",
 }

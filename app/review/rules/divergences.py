@@ -62,7 +62,9 @@ def _where_decided(script: Script, loop: Site) -> Site | None:
         around = script.names.enclosing_function(node)
         shares = [part for part in parts(key) if _is_unequal_share(part)]
         for each in nodes_below(script.source.tree) if shares else ():
-            inside = isinstance(each, ast.Subscript) and script.names.enclosing_function(each)
+            if not isinstance(each, ast.Subscript):
+                continue
+            inside = script.names.enclosing_function(each)
             if inside and inside is not around and script.evaluated.value(each) in shares:
                 return Site(script.source.path, each.lineno, each.col_offset + 1, each.end_lineno or each.lineno)
     chosen = [part for part in parts(key) if part.op == "if" and part.args[0].spread & BY_RANK] if key else []

@@ -74,10 +74,11 @@ def _choices(forward: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.AST], Se
     for node in walk(forward):
         if isinstance(node, ast.IfExp):
             yield node.test, [node.body], [node.orelse]
-        for place, stmt in enumerate(getattr(node, "body", ())) if isinstance(node, ast.stmt) else ():
+        body: list[ast.stmt] = getattr(node, "body", []) if isinstance(node, ast.stmt) else []
+        for place, stmt in enumerate(body):
             if isinstance(stmt, ast.If):
                 returns = isinstance(stmt.body[-1], ast.Return) and node is forward
-                rest = getattr(node, "body", [])[place + 1 :] if returns else []
+                rest = body[place + 1 :] if returns else []
                 yield stmt.test, stmt.body, [*stmt.orelse, *rest]
 
 
