@@ -63,7 +63,11 @@ class Kinds:
         if value and (known := _of_facts(value)):
             return {known}
         found = self._of_expression(node, depth) if depth else {UNKNOWN}
-        return {_of_key(value.key)} if value and found == {UNKNOWN} else found
+        if value and found == {UNKNOWN}:
+            found = {_of_key(value.key)}
+        if isinstance(node, ast.Attribute) and found == {NOTHING}:
+            return {UNKNOWN}  # a library may set it, as backward() does with the gradient
+        return found
 
     def _of_expression(self, node: ast.expr, depth: int) -> set[str]:
         if isinstance(node, ast.Name) and (summed := self._of_sum(node, depth)):

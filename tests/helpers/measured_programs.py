@@ -72,7 +72,6 @@ WITHOUT_PATCH = {
     "rank_zero_only",
     "recall_at_one",
     "report_accuracy",
-    "resume_epochs",
     "resume_returns",
     "resumed_orders",
     "reused_stage",

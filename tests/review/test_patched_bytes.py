@@ -40,11 +40,12 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "tabs": lambda text: (text + "\n").replace("    ", "\t").encode(),
     "latin-1": lambda text: (text + "\n").replace("utf-8", "latin-1").encode("latin-1"),
 }
+LEFT = {"resume_epochs"}  # its hang is repaired; the optimizer whose state one rank loads is left to a person (DW225)
 # The other patches, in a form that has it all: a byte order mark, CRLF and tabs.
 OTHERS = {name: HEAD + program.text for name, program in PROGRAMS.items()} | {
     row.name: path_of("broken", row.name).read_text()
     for row in read_truth()
-    if row.name not in WITHOUT_PATCH and path_of("broken", row.name).is_file()
+    if row.name not in WITHOUT_PATCH | LEFT and path_of("broken", row.name).is_file()
 }
 
 

@@ -353,3 +353,8 @@ def test_sums_of_whole_numbers_divided_in_place() -> None:
 def test_item_of_a_tensor_of_whole_numbers_is_a_root() -> None:
     code = START + "best = torch.zeros(1, dtype=torch.long)\ndist.broadcast(tensor, src=best.item())\n"
     assert lines(code, "DW460") == []
+
+
+def test_a_gradient_that_the_script_has_removed_is_not_none() -> None:
+    code = START + "tensor.grad = None\ntensor.sum().backward()\ndist.all_reduce(tensor.grad)\n"
+    assert lines(code, "DW460") == []

@@ -26,6 +26,7 @@ def main():
     for _ in range(3):
         out = stage(torch.randn(4, 8))
     print(out.mean())
+    dist.barrier()
     dist.destroy_process_group()
 
 
