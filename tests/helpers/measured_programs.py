@@ -64,7 +64,6 @@ WITHOUT_PATCH = {
     "param_server",
     "part_loaders",
     "per_class_recall",
-    "pipeline_last_stage",
     "plateau_rates",
     "positional_sampler",
     "rank_correlation",

@@ -123,8 +123,9 @@ def run(
             if codes[name][rank]:
                 ends[name] = min(ends[name], time.monotonic() + AFTER_FAILURE_S)
             continue
+        now = time.monotonic()  # the same for all ranks: one that outlives the other by a moment may fail by itself
         for pid, (name, _) in running.items():
-            if time.monotonic() > ends[name]:
+            if now > ends[name]:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     return codes
