@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from ..errors import UserError
+from ..launchers.torchrun import OWN_STORE_VARIABLE
 from ..review.migrations.engine import migrate
 from ..review.migrations.resume import STEPS_BETWEEN
 from ..review.migrations.targets import TARGETS
@@ -17,8 +18,6 @@ from .types import FilePatch, Fix
 
 OPTION = " --to "
 STARTS_RANKS = ("init_process_group", "init_device_mesh", "fully_shard")
-# torchrun's own store outlives a restart with the addresses of the ranks before it (pytorch#135712).
-OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 
 def split_target(typed: str) -> tuple[str, str]:
@@ -69,7 +68,7 @@ def outcome_line(migration: Migration) -> str:
     if not any(name in migration.before for name in STARTS_RANKS):
         return f"{saves}; try it: start the script as before, end it when it has saved, and start it again"
     line = _torchrun_line(migration, "--max-restarts=3 ")
-    return f"{saves}; try it: end a rank when it has saved, under: {OWN_STORE} {line}"
+    return f"{saves}; try it: end a rank when it has saved, under: {OWN_STORE_VARIABLE}=1 {line}"
 
 
 def _torchrun_line(migration: Migration, options: str = "") -> str:

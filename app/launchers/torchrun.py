@@ -14,6 +14,9 @@ SHM_PER_RANK_BYTES = GIB  # NCCL's buffers and the loader workers of one rank, w
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 ASSUMED_NODES = 2
 FIRST_NODE = "FIRST_NODE"  # placeholder for the address of the first node
+# With "1" each start has a store of its own. torchrun's outlives a restart with the addresses of the processes before,
+# which the new ones may read instead of each other's (pytorch#135712; torch 2.13 refuses gloo's second group then).
+OWN_STORE_VARIABLE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 ASSUMED_RANKS = 8  # on a machine of which nothing is known
 
 

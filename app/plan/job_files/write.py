@@ -164,15 +164,11 @@ def _launch(machine: Machine, target: list[str], reads_json: bool) -> str:
 
 
 def _variables() -> dict[str, str]:
-    """Return the environment of every rank.
-
-    torchrun's store outlives a restart with the addresses of the processes before, which the new ones may read instead
-    of each other's (pytorch#135712; seen with torch 2.13: a second process group of gloo is refused).
-    """
+    """Return the environment of every rank."""
     return {
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         "OMP_NUM_THREADS": str(OMP_THREADS),
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        torchrun.OWN_STORE_VARIABLE: "1",
     }
 
 
@@ -180,7 +176,7 @@ def _environment(setting: TrainingSetup) -> str:
     why = {
         "PYTORCH_CUDA_ALLOC_CONF": "Free memory in small pieces can be reused for larger tensors: fewer gaps.",
         "OMP_NUM_THREADS": "CPU threads per rank; torchrun sets 1 by default.",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "A store of its own for each start: no addresses from before a restart.",
+        torchrun.OWN_STORE_VARIABLE: "A store of its own for each start: no addresses from before a restart.",
     }
     lines = ["# The environment of every rank: launch.sh and job.slurm read it."]
     for name, value in _variables().items():

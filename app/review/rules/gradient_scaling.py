@@ -3,18 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.noted_calls import GRAD_SCALERS
 from ...training_script.model.reach import Reach, Run, argument, together
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-# The classes of scalers, with the position of ``enabled`` among their arguments.
-SCALERS = {
-    "torch.amp.GradScaler": 5,
-    "torch.amp.grad_scaler.GradScaler": 5,
-    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler": 5,
-    "torch.cuda.amp.GradScaler": 4,
-    "torch.cuda.amp.grad_scaler.GradScaler": 4,
-}
 CLIPS = (
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
@@ -24,7 +17,7 @@ FIX = "unscale-before-clip"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the clipping of gradients between the backward pass and the step of a scaler, without unscale_."""
-    scalers = {fact.result.key for _, fact in run.of(*SCALERS) if _is_enabled(fact)}
+    scalers = {fact.result.key for _, fact in run.of(*GRAD_SCALERS) if _is_enabled(fact)}
     if any(True for _ in run.of(".unscale_")):
         return
     scaled = [(at, fact) for at, fact in run.of(".scale") if fact.owner and fact.owner.key in scalers]
@@ -45,7 +38,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _is_enabled(scaler: Noted) -> bool:
-    given = argument(scaler, SCALERS[scaler.name], "enabled")
+    given = argument(scaler, GRAD_SCALERS[scaler.name], "enabled")
     return given is None or (given.key.is_constant and given.key.value is True)
 
 

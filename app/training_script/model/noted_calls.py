@@ -15,10 +15,13 @@ from .signatures import CALLS
 from .values import Bound, FunctionRef, Library, Method, Value
 
 STORE = "store."  # before the name of a method of the key-value store
+# The classes of gradient scalers, with the position of ``enabled`` among their arguments.
 GRAD_SCALERS = {
-    *("torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"),
-    *("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"),
-    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
+    "torch.amp.GradScaler": 5,
+    "torch.amp.grad_scaler.GradScaler": 5,
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler": 5,
+    "torch.cuda.amp.GradScaler": 4,
+    "torch.cuda.amp.grad_scaler.GradScaler": 4,
 }
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),

@@ -32,7 +32,7 @@ OF_ONE = {"loader", "checkpoint"}  # what one process makes as well
 OF_SEVERAL = {name for name, effect in FUNCTIONS.items() if effect.event or effect.result - OF_ONE}
 OF_SEVERAL |= SET_UP | SUBGROUPS | {*OF_GROUP, *GET_RANK, *OF_NODE}
 OF_SEVERAL |= {f"torch.distributed.{name}" for name in POINT_TO_POINT}
-OF_SEVERAL |= GRAD_SCALERS  # their order of calls is also wrong in one process
+OF_SEVERAL |= GRAD_SCALERS.keys()  # their order of calls is also wrong in one process
 MODULES = {name[:place] for name in OF_SEVERAL for place, mark in enumerate(name) if mark == "."}
 
 
