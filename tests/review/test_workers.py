@@ -56,6 +56,7 @@ def test_interrupt_kills_the_processes() -> None:
         signal.pause()
         return ""
 
+    before = set(psutil.Process().children(recursive=True))
     with pytest.raises(KeyboardInterrupt):
         work_on(range(4), work, str, tick, workers=2)
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= before
