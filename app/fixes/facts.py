@@ -13,13 +13,11 @@ from pathlib import Path
 import msgspec
 
 from ...knowledge.schema import Cause
-from ..evidence import Evidence, answer_id, rule_of_finding
+from ..evidence import Evidence, rule_of_finding
 from ..jobs.script_path import script_of_job
 from ..jobs.types import Process
 from ..launchers.arguments import LauncherCommand, parse_launcher
-from ..launchers.rank_variables import local_world_size
 from ..launchers.recognise import parse_python
-from ..launchers.rewrite import REPLACED, start_again
 from ..logs.first_failure import script_location
 from ..logs.timeline import all_events
 from ..logs.types import Timeline, TimelineEvent, Track
@@ -28,11 +26,11 @@ from ..snapshot import Snapshot
 from ..system.paths import relative_to, relative_to_cwd
 from ..text.units import rank_ranges, seconds_text
 from ..training_script.syntax import call_argument
-from ..triage.other_hosts import runs_on_one_node
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
-from .job_facts import loader_has_workers, stuck_workers
+from .job_facts import is_started_by_hand, job_values, loader_has_workers, machine_values, stuck_workers
 from .log_facts import first_error, log_values, named_scripts
+from .typed_command import command_elsewhere, typed_command, usual_command
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
 
@@ -46,19 +44,6 @@ LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
 PORT_OPTIONS = ("master-port", "main-process-port")
 EVIDENCE_VALUES = ("port", "host", "parameters", "holder_pid", "holder_size")
-# How a script is started on one node, by the answer to how it is launched.
-STARTS = {
-    "torchrun": ["torchrun", "--standalone", "--nproc-per-node=auto"],
-    "accelerate": ["accelerate", "launch"],
-    "deepspeed": ["deepspeed"],
-    "plain-python": ["python"],
-}
-NOT_BY_ONE_COMMAND = {
-    answer_id("how-many-nodes", "several"),
-    answer_id("how-launched", "scheduler"),
-    answer_id("how-launched", "by-hand"),
-}
-TYPED = {"torchrun": ["torchrun"], "accelerate": ["accelerate", "launch"], "deepspeed": ["deepspeed"]}
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,9 +75,9 @@ class CaseFacts:
         for name, value in (
             *self._from_launch(),
             *self._from_evidence(),
-            *self._from_machine(),
+            *machine_values(self.context.snapshot, self.context.report),
             *log_values(self.context.timeline),
-            *self._from_job(),
+            *job_values(self.context.report),
         ):
             if value and (name not in IN_COMMANDS or PLAIN_WORD.fullmatch(value)):
                 found[name] = value
@@ -139,31 +124,17 @@ class CaseFacts:
     @cached_property
     def command(self) -> str:
         """The command line with which the job was started, as a person types it, or "" if nothing shows it."""
-        if line := self._launch:
-            options = [word for option in line.options for word in option.words]
-            return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
-        if python := parse_python(self._launch_words) if self._launch_words else None:
-            return shlex.join(["python", *python.script_words])
-        return "" if self.context.timeline or not self.context.script else self._usual_command
+        if typed := typed_command(self._launch_words):
+            return typed
+        if self.context.timeline or not self.context.script:
+            return ""
+        answers = {item.id for item in self.context.evidence}
+        return usual_command(self.target, answers, spawns_ranks=any(self.calls(["spawn"])))
 
     @property
-    def _usual_command(self) -> str:
-        """The command line that starts a script alone on one node as the answers say, "" if they name another way."""
-        answers = {item.id for item in self.context.evidence}
-        if answers & NOT_BY_ONE_COMMAND:
-            return ""
-        usual = "plain-python" if any(self.calls(["spawn"])) else "torchrun"
-        named = next((each for each in STARTS if answer_id("how-launched", each) in answers), usual)
-        return shlex.join([*STARTS[named], *self.target])
-
-    @cached_property
     def command_elsewhere(self) -> str:
         """The command line of a job of one node with another rendezvous, or ""."""
-        line = self._launch
-        if not line or line.launcher not in REPLACED or (line.value("nnodes") or "1") not in ("1", "1:1"):
-            return ""
-        options = start_again(line)[len(line.head) :]
-        return shlex.join([*TYPED.get(line.launcher, line.head), *options, *line.script_words])
+        return command_elsewhere(self._launch)
 
     @property
     def _launch_words(self) -> list[str]:
@@ -296,30 +267,6 @@ class CaseFacts:
                     yield match["path"]
         yield from named_scripts(context.timeline)
 
-    def _from_job(self) -> Iterator[tuple[str, str]]:
-        report = self.context.report
-        if report is None:
-            return
-        verdict, job = report.verdict, report.job
-        culprits = [each for each in self._processes if each.rank in verdict.culprits]
-        others = sorted({each.rank for each in self._processes if each.rank is not None} - set(verdict.culprits))
-        environ = self._processes[0].environ if self._processes else {}
-        address, _, port = job.master.rpartition(":")
-        yield "ranks", str(report.world_size)
-        on_node = report.world_size if self._by_hand else len(self._processes)
-        yield "ranks_per_node", str(local_world_size(environ) or on_node or report.world_size)
-        yield "rank", rank_ranges(verdict.culprits) if verdict.culprits else ""
-        yield "other_ranks", rank_ranges(others) if others and verdict.culprits else ""
-        yield "pid", next((str(each.pid) for each in culprits or self._processes), "")
-        yield "collective", verdict.collective or ""
-        yield "where", relative_to_cwd(verdict.where or "")
-        yield "condition", relative_to_cwd(verdict.branch or "")
-        yield "host", next((row.host for row in report.ranks if row.rank in verdict.culprits), job.host)
-        yield "master_addr", "" if address.startswith("127.") else address
-        yield "port", port
-        yield "nodes", str(len(report.nodes)) if len(report.nodes) > 1 else ""
-        yield "directory", self._processes[0].cwd if self._processes else ""
-
     def _from_launch(self) -> Iterator[tuple[str, str]]:
         if self._launch:
             yield from (("port", self._launch.value(option) or "") for option in PORT_OPTIONS)
@@ -331,31 +278,10 @@ class CaseFacts:
             if item.source == "log" and item.where:
                 yield "log", relative_to_cwd(item.where.rpartition(":")[0])
 
-    def _from_machine(self) -> Iterator[tuple[str, str]]:
-        snapshot = self.context.snapshot
-        if snapshot is None:
-            return
-        from ..hardware.machine import machine_from_snapshot
-
-        machine = machine_from_snapshot(snapshot)
-        yield "interface", machine.interface
-        yield "master_addr", machine.head
-        yield "gpus", str(machine.gpu_count or "")
-        yield "cpus", str(machine.cpus or "")
-        if machine.cpus:
-            ranks = self.context.report.world_size if self.context.report else machine.ranks
-            yield "workers", str(max(1, machine.cpus // max(1, ranks) - 1))
-
     @cached_property
     def _timeout_s(self) -> float | None:
         values = (item.values.get("timeout_ms", "") for item in self.context.evidence)
         return next((int(value) / 1000 for value in values if value.isdigit()), None)
-
-    @property
-    def _by_hand(self) -> bool:
-        """Return whether no launcher started the ranks, which all belong on one machine."""
-        report = self.context.report
-        return report is not None and report.job.launcher == "python" and runs_on_one_node(report) is True
 
     def _verdict_findings(self) -> list[str]:
         return self.context.report.verdict.findings if self.context.report else []
@@ -383,7 +309,7 @@ class CaseFacts:
             yield "case.error-in-step"
         if any(LOCAL_RANK_ARGUMENT.search(item.what) for item in self.context.evidence):
             yield "case.local-rank-argument"
-        if self._by_hand:
+        if self.context.report and is_started_by_hand(self.context.report):
             yield "case.started-by-hand"
         if self.context.report and len(self.context.report.nodes) == 1:
             yield "case.one-host"
