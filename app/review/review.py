@@ -17,6 +17,7 @@ from ..training_script.edits import Edit
 from ..training_script.model.rank_mentions import concerns_ranks
 from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
+from .one_owner import without_consequences
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import (
@@ -172,7 +173,7 @@ def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation
     if through_calls:
         found += divergences.check(script)
         found += check_facts(script)
-    return found
+    return without_consequences(found)
 
 
 def _public(rule: str, found: Violation, script: Script, trials: "_Trials", knowledge: Knowledge) -> ReviewFinding:

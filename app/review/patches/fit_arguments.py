@@ -16,7 +16,6 @@ BY_HAND = {
     "tensor": "pass a tensor, for each tensor one call: torch.tensor(value) makes one of a number",
     "tensors": "pass a list with a tensor for each rank",
     "objects": "pass a list: the call puts what it receives into its places",
-    "object": "send what pickle can copy: numbers, texts, lists, or the name of a function",
     "group": "pass what dist.new_group returned",
     "process": "pass a function of the module, and what it needs as args",
     "hook": "return a torch.futures.Future, as that of dist.all_reduce(…, async_op=True).get_future()",

@@ -45,7 +45,6 @@ from ..value_kinds import (
     TUPLE,
     UNKNOWN,
     Kinds,
-    is_inside,
     only,
 )
 from ..violations import at_node, violation_at
@@ -63,7 +62,6 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
     "objects": ("a list", NO_LIST),
     "boxed": ("a list", NO_LIST),
     "sent": ("a list", frozenset({NUMBER, FLOAT, MAPPING, GENERATOR})),
-    "object": ("what pickle can copy", frozenset({LAMBDA, GENERATOR})),
     "operation": ("a ReduceOp", frozenset({GROUP, NUMBER, FLOAT, TEXT, LIST, NOTHING})),
     "group": ("a process group", frozenset({NUMBER, TEXT, LIST, TUPLE, OPERATION})),
     "duration": ("a timedelta", frozenset({NUMBER, FLOAT, TEXT})),
@@ -84,8 +82,6 @@ TAKES: dict[str, tuple[str, frozenset[str]]] = {
 }
 DISTRIBUTES = re.compile(r"\bdistribute_tensor\b")
 MESSAGES = ("torch.distributed.send", "torch.distributed.recv")
-SENT = ("object", "boxed", "sent")
-HOLDS = (ast.Lambda, ast.GeneratorExp)
 OF_ADDRESS = ("tcp://", "file://")
 ARGUMENTS_OF_SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 
@@ -154,8 +150,6 @@ def _unfit(
         found = kinds.of(node, argument(fact, place, each.name))
         if each.kind == "message" and script.names.qualified(node) in MESSAGES:
             found, refused = {f"dist.{dotted_name(node).rpartition('.')[2]}"}, found | {"dist.send", "dist.recv"}
-        elif each.kind in SENT and (held := _unpicklable(script, node)):
-            (takes, refused), found = (TAKES["object"][0], frozenset({held})), {held}
         elif each.kind == "hook":
             found, refused = _returned_by(script, kinds, node), frozenset({f"one that returns {TENSOR}"})
             at = _return_of(script, node)
@@ -168,15 +162,6 @@ def _unfit(
                 at,
                 partial(fitted, script, fact.node, each, node, found),
             )
-
-
-def _unpicklable(script: Script, node: ast.expr) -> str:
-    """Return what pickle cannot copy in an object that is sent."""
-    for each in origins_at(script, node):
-        held = is_inside(script, each, HOLDS)
-        if held is not None:
-            return LAMBDA if isinstance(held, ast.Lambda) else GENERATOR
-    return ""
 
 
 def _return_of(script: Script, node: ast.expr) -> ast.expr:

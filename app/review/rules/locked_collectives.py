@@ -8,8 +8,12 @@ from ...training_script.held_locks import HeldLock, has_locks, lock_around
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import node_at, nodes_below
+from ...training_script.rank_names import TURN_CONTEXTS
+from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
+
+OF_TURNS = "rank-conditional-collective"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -19,11 +23,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach in run.reached:
         if isinstance(reach.fact, Event) and reach.several and (lock := _held(script, reach)):
             line = lock.taken.lineno
-            message = (
-                f"{reach.name} is called under the lock of line {line}: the rank that holds it waits for ranks that "
-                "wait for the lock"
-            )
-            yield from violation_at(script, reach, message, 0.85, branch=line)
+            in_turns = last_name(lock.taken) in TURN_CONTEXTS
+            where = f"in the turn of a rank (line {line})" if in_turns else f"under the lock of line {line}"
+            message = f"{reach.name} is called {where}: the rank that is there waits for ranks that wait for "
+            message += "their turn" if in_turns else "the lock"
+            cause = OF_TURNS if in_turns else ""
+            yield from violation_at(script, reach, message, 0.85, branch=line, cause=cause)
 
 
 def in_text(script: Script) -> list[int]:

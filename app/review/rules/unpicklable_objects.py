@@ -7,7 +7,9 @@ from ...training_script.model.keys import Key
 from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument
+from ..origins import origins_at
 from ..rule_context import Script, Violation
+from ..value_kinds import GENERATOR, LAMBDA, is_inside
 from ..violations import violation_at
 
 # Collectives that pickle what they are given, with its place.
@@ -33,10 +35,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives of objects with a function, a class or a resource of one process in them."""
     for reach, fact in run.of(*PICKLING):
         place, name = PICKLING[fact.name]
-        given, node = argument(fact, place, name), call_argument(fact.node, name, place)
+        given = argument(fact, place, name)
+        node = call_argument(fact.node, name, place) if script.is_here(reach) else None
         if given is None:
             continue
-        found = "a generator" if isinstance(node, ast.GeneratorExp) else _refused(script, given.key, MOST_INNER)
+        found = _refused(script, given.key, MOST_INNER) or (_written(script, node) if node is not None else "")
         if found:
             yield from violation_at(
                 script,
@@ -52,7 +55,7 @@ def _refused(script: Script, key: Key, inner: int) -> str:
         return ""
     match key.op, key.args:
         case "lambda", _:
-            return "a lambda"
+            return LAMBDA
         case "function", (path, line) if path == script.source.path:
             return "a function that is defined in another one" if _is_inside(script, line) else ""
         case "at", (path, line, column) if path == script.source.path:
@@ -72,6 +75,13 @@ def _refused(script: Script, key: Key, inner: int) -> str:
         case _:
             return ""
     return next((text for each in held if (text := _refused(script, each, inner - 1))), "")
+
+
+def _written(script: Script, node: ast.expr) -> str:
+    """Return the kind of an expression in the sent object, also in an attribute of it, that pickle refuses."""
+    held = (is_inside(script, each, (ast.Lambda, ast.GeneratorExp)) for each in origins_at(script, node))
+    found = next((each for each in held if each is not None), None)
+    return "" if found is None else LAMBDA if isinstance(found, ast.Lambda) else GENERATOR
 
 
 def _is_inside(script: Script, line: int) -> bool:

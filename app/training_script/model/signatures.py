@@ -26,9 +26,9 @@ _CALLS = {
     "all_gather": "tensor_list:tensors tensor:tensor group:group= async_op:=",
     "all_gather_into_tensor": "output_tensor:tensor input_tensor:tensor group:group= async_op:=",
     "all_gather_single": "output_tensor:tensor input_tensor:tensor group:group= async_op:=",
-    "all_gather_object": "object_list:objects obj:object group:group=",
+    "all_gather_object": "object_list:objects obj: group:group=",
     "gather": "tensor:tensor gather_list:tensors= " + _TO.format(more=_ASYNC),
-    "gather_object": "obj:object object_gather_list:objects= " + _TO.format(more=""),
+    "gather_object": "obj: object_gather_list:objects= " + _TO.format(more=""),
     "scatter": "tensor:tensor scatter_list:tensors= " + _FROM.format(more=_ASYNC),
     "scatter_object_list": "scatter_object_output_list:objects scatter_object_input_list:sent= "
     + _FROM.format(more=""),

@@ -31,8 +31,6 @@ KINDS = [
     ("dist.all_gather(tensor, [tensor])", "dist.all_gather([torch.empty(4) for _ in range(world)], tensor)"),
     ("dist.all_gather(tuple(tensor for _ in range(world)), tensor)", "dist.barrier(group)"),
     ('dist.broadcast_object_list({"lr": 1}, src=0)', 'dist.broadcast_object_list([{"lr": 1}], src=0)'),
-    ("dist.all_gather_object([None] * world, lambda x: x)", "dist.all_gather_object([None] * world, rank)"),
-    ("dist.all_gather_object([None] * world, (x for x in [1]))", "dist.all_gather_object([None] * world, [1])"),
     ("dist.broadcast(tensor)", "dist.broadcast(tensor, group_src=0)"),
     ("dist.broadcast(tensor, src=0, group_src=0)", "dist.broadcast(tensor, src=0)"),
     ("dist.broadcast(tensor, 0, root=1)", "dist.broadcast(tensor, 0)"),

@@ -1149,7 +1149,7 @@ PAIRS = {
         """,
         "with args.main_process_first():",
         "if True:",
-        "DW501",
+        "DW412",
     ),
     "a trainer of one process below which is one of several": Pair(
         """
