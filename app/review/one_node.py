@@ -4,6 +4,8 @@ import ast
 import re
 
 from ..training_script.model.keys import rank_in
+from ..training_script.model.noted_calls import INIT
+from ..training_script.model.signatures import place_of
 from ..training_script.nodes import nodes_below
 from ..training_script.rank_names import WORLD_SIZE
 from ..training_script.syntax import call_argument, dotted_name
@@ -33,8 +35,8 @@ def _shows_one_node(script: Script, node: ast.AST) -> bool:
         case ast.Assign(targets=[target], value=value) if WORLD_SIZE.fullmatch(dotted_name(target).rpartition(".")[2]):
             return "device_count()" in ast.unparse(value)
         case ast.Call() if script.names.qualified(node.func).endswith("init_process_group"):
-            method = call_argument(node, "init_method", 1)
-            return _is_spawned_rank(script, call_argument(node, "rank")) or bool(method and _is_this_host(method))
+            method, rank = (call_argument(node, name, place_of(INIT, name)) for name in ("init_method", "rank"))
+            return _is_spawned_rank(script, rank) or bool(method and _is_this_host(method))
         case ast.Subscript(slice=ast.Constant(value="CUDA_VISIBLE_DEVICES"), ctx=ast.Store()):
             return True
         case ast.ClassDef(bases=bases):

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from ...launchers.rank_variables import LOCAL_RANK_OF, RANK_SCOPES
 from ...training_script.edits import Edit
 from ...training_script.model.keys import UNTIL_KNOWN, rank_in
+from ...training_script.model.noted_calls import INIT
+from ...training_script.model.signatures import place_of
 from ...training_script.name_resolution import Names
 from ...training_script.nodes import nodes_below
 from ...training_script.scopes import Scope
@@ -166,7 +168,7 @@ def _variable_of_group(script: Script) -> str:
     """Return the variable that the rank of the process group is read from: RANK, unless the script passes a rank."""
     for node in nodes_below(script.source.tree):
         if isinstance(node, ast.Call) and script.names.qualified(node.func).endswith("init_process_group"):
-            given = call_argument(node, "rank", 4)
+            given = call_argument(node, "rank", place_of(INIT, "rank"))
             if given is not None:
                 rank = _rank(script, given)
                 return _variable(rank) if rank else ""

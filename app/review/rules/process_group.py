@@ -10,6 +10,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
+from ...training_script.model.signatures import place_of
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, contains_line
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
@@ -20,6 +21,7 @@ from ..violations import violation_at
 
 FIX, END = "rank-from-environment", "end-on-every-rank"
 STARTS = re.compile(r"spawn|Process\(|Popen|fork|subprocess")
+RANK, SIZE = place_of(INIT, "rank"), place_of(INIT, "world_size")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK")
 PREFIX = "torch.distributed."
 ZERO = PREFIX + "optim.ZeroRedundancyOptimizer"
@@ -34,7 +36,7 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     """DW105: yield the process groups that are made with the local rank as the rank."""
     text = script.source.text
     for reach, fact in run.of(INIT):
-        rank, size = argument(fact, 3, "rank"), argument(fact, 2, "world_size")
+        rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")
         fixed = (
             not script.evaluated.is_single
             and rank
@@ -53,8 +55,7 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     if "LOCAL_RANK" not in text or "spawn" in text or "Process(" in text:
         return
     for reach, fact in run.of(INIT):
-        rank = argument(fact, 3, "rank")
-        size = argument(fact, 2, "world_size")
+        rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")
         of_node = size and any(each.op == "world" and each.args[0] == "local" for each in alternatives(size.key))
         if rank and rank.key.op == "rank" and rank.key.args[0] == "local" and not (of_node or reach.unsure):
             message = "the local rank is passed as the rank: on the second node the same numbers come again"
@@ -67,7 +68,7 @@ def check_number(script: Script, run: Run) -> Iterator[Violation]:
     if script.evaluated.is_single or any(reach.started for reach in run.reached) or script.mentions(STARTS):
         return
     for reach, fact in run.of(INIT):
-        rank, size = argument(fact, 3, "rank"), argument(fact, 2, "world_size")
+        rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")
         launched = rank is None or (rank.key.op == "rank" and rank.key.args[1] in RANK_VARIABLES)
         count = size.key.value if size and size.key.is_constant else None
         if launched and type(count) is int and count > 1 and reach.several:
@@ -80,7 +81,7 @@ def check_number(script: Script, run: Run) -> Iterator[Violation]:
 
 def _has_both_ranks(script: Script, call: ast.Call) -> bool:
     """Return whether a function that gets a rank and a global rank passes the first one as that of the process."""
-    function, given = script.names.enclosing_function(call), call_argument(call, "rank", 4)
+    function, given = script.names.enclosing_function(call), call_argument(call, "rank", RANK)
     if not isinstance(function, FUNCTIONS) or not isinstance(given, ast.Name) or given.id != "rank":
         return False
     parameters = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
@@ -201,7 +202,7 @@ def _on_every_rank(script: Script, fact: Noted) -> Patch:
 
 def _by_environment(script: Script, fact: Noted) -> Patch:
     """Return the patch that passes RANK, where the number of ranks is that of all nodes already."""
-    given, size = call_argument(fact.node, "rank", 3), argument(fact, 2, "world_size")
+    given, size = call_argument(fact.node, "rank", RANK), argument(fact, SIZE, "world_size")
     of_all = size is not None and size.key.op == "world" and size.key.args[0] == "global"
     if given is None or not of_all or not imports_os(script):
         return no_patch(FIX, "pass RANK and WORLD_SIZE, or neither: init_process_group reads them from the environment")

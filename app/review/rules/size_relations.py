@@ -9,7 +9,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, Keys, Rank
 from ...training_script.model.lengths import Member, length, number
 from ...training_script.model.reach import Reach, Run, argument
-from ...training_script.model.signatures import parameters_of
+from ...training_script.model.signatures import place_of
 from ...training_script.model.tensor_kinds import shape_of
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -32,8 +32,7 @@ class Sizes:
 
     def key(self, name: str) -> Key | None:
         """Return an argument as the rank sees it, None if it is not given."""
-        place = next(at for at, each in enumerate(parameters_of(self._fact.name)) if each.name == name)
-        given = argument(self._fact, place, name)
+        given = argument(self._fact, place_of(self._fact.name, name), name)
         return None if given is None or given.key is self._keys.none else self._keys.specialise(given.key, self._rank)
 
     def is_given(self, name: str) -> bool:

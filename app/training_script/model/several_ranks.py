@@ -3,9 +3,10 @@
 from ..torch_classes import DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
-from .noted_calls import OF_GROUP
+from .noted_calls import INIT, OF_GROUP
 from .reach import NEAR, Condition, Reach, Run, argument, without_not
 from .sequences import Event
+from .signatures import place_of
 
 WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
 # Calls that show that several ranks run this.
@@ -14,7 +15,7 @@ WRAPS = {
     *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
 }
 SET_UP = {
-    *("torch.distributed.init_process_group", "deepspeed.initialize", "deepspeed.init_distributed"),
+    *(INIT, "deepspeed.initialize", "deepspeed.init_distributed"),
     *("accelerate.Accelerator", "horovod.torch.init"),
     *WRAPS,
 }
@@ -48,9 +49,9 @@ def with_parent(facts: list[Reach]) -> list[Reach]:
 
 def is_single(fact: Noted | Event | Read) -> bool:
     """Return whether a process group of one rank is made."""
-    if not isinstance(fact, Noted) or fact.name != "torch.distributed.init_process_group":
+    if not isinstance(fact, Noted) or fact.name != INIT:
         return False
-    size = argument(fact, 2, "world_size")
+    size = argument(fact, place_of(INIT, "world_size"), "world_size")
     return size is not None and size.key.is_constant and size.key.value == 1
 
 

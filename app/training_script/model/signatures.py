@@ -121,3 +121,8 @@ def parameters_of(name: str) -> tuple[Parameter, ...]:
         for text, by_name in ((placed, False), (named, True))
         for word, _, kind in (each.partition(":") for each in text.split())
     )
+
+
+def place_of(call: str, parameter: str) -> int:
+    """Return the place of a parameter of a call."""
+    return next(place for place, each in enumerate(parameters_of(call)) if each.name == parameter)

@@ -1658,6 +1658,17 @@ def test_the_rank_of_the_process_group_comes_from_the_environment() -> None:
     assert "or neither" in refused(start + group.replace("=world_size", "=2"), "DW105")
 
 
+def test_the_rank_of_the_process_group_is_found_by_its_place() -> None:
+    start = 'local_rank = int(os.environ["LOCAL_RANK"])\nworld_size = int(os.environ["WORLD_SIZE"])\n'
+    group = 'dist.init_process_group("gloo", None, None, world_size, local_rank)\n'
+    assert 'world_size, int(os.environ["RANK"]))' in repaired(start + group, "DW105")
+    assert lines(start + group.replace("local_rank", "world_size - 1"), "DW105") == []
+    assert lines('dist.init_process_group("gloo", None, None, 4)\n', "DW117") == [
+        'dist.init_process_group("gloo", None, None, 4)'
+    ]
+    assert lines('dist.init_process_group("gloo", None, None, -1, 4)\n', "DW117") == []
+
+
 def test_a_call_for_all_ranks_is_named_where_another_call_is_for_one() -> None:
     snippet = START + textwrap.dedent(
         """
