@@ -30,7 +30,13 @@ def check_selection(script: Script, run: Run) -> Iterator[Violation]:
     """DW102: yield the process groups of NCCL in scripts that use GPUs and never select one."""
     yield from _on_first(script, run)
     made = list(run.of(INIT))
-    if not made or script.mentions(CHOSEN) or not script.mentions(ON_GPU) or not _imports_only(script, WITHOUT_DEVICE):
+    if (
+        not made
+        or not run.distributed
+        or script.mentions(CHOSEN)
+        or not script.mentions(ON_GPU)
+        or not _imports_only(script, WITHOUT_DEVICE)
+    ):
         return
     for reach, fact in made:
         if reach.several and reach.ranks == ALL and _backend(fact) == "nccl":

@@ -36,7 +36,7 @@ class Evaluated:
 
     ``complete``: the steps that are allowed were enough. ``names_ranks``: it is no program, or one that says something
     of several ranks or of what starts them. ``is_interactive``: these are cells of a notebook, which run
-    in one process; a script that a cell writes is none.
+    in one process unless they make a process group; a script that a cell writes is none.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
+from .noted_calls import INIT
 from .rank_mentions import may_ask_for_ranks
 from .reach import ALL, Attempted, Condition, Reach, Run, noted_places
 from .sequences import Event
@@ -56,7 +57,7 @@ class _Reader:
     def run(self, root: Root, interactive: bool) -> Run:
         way = _Way(self, root.items)
         facts = with_parent(way.facts)
-        if interactive and root.function is None:
+        if interactive and root.function is None and not any(map(_makes_group, facts)):
             facts = [each if each.started else each._replace(unsure=True) for each in facts]
         evidence = [each for each in facts if each.several and shows_ranks(each)]
         if any(is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
@@ -106,6 +107,12 @@ class _Reader:
         return may_ask_for_ranks(branch.text)
 
 
+def _makes_group(reach: Reach) -> bool:
+    """Return whether cells of a notebook make a process group themselves, which needs the variables of a launcher."""
+    own = all(site.path == reach.fact.site.path for site in reach.calls)
+    return own and reach.name == INIT and reach.several and not reach.attempted
+
+
 class _Way:
     """The way of the ranks through the items of one function."""
 
@@ -116,15 +123,13 @@ class _Way:
         self._unsure = self._attempted = False
         self._attempts: tuple[Attempted, ...] = ()
         self._waited = 0  # the ranks that have waited for the others, which have not yet waited for them
+        self._in_turn: list[int] = []  # the places of the facts since then
         self._conditions: list[Condition] = []  # which grows and shrinks in place: a chain of ``elif`` may be long
         self._loops: tuple[Rounds, ...] = ()
         self._out_of_round = 0
         self.ranks = self._walk(items, ALL)
-
-    @property
-    def _alone(self) -> bool:
-        """True where an error is passed over, and between the barriers with which ranks take turns."""
-        return self._attempted or bool(self._waited)
+        for place in self._in_turn:  # the other ranks never wait: this was no turn
+            self.facts[place] = self.facts[place]._replace(attempted=False)
 
     def _walk(self, items: list[Item], ranks: int) -> int:
         """Follow items; return the ranks that may go on behind them."""
@@ -135,10 +140,8 @@ class _Way:
             self.reader.spend()
             match item:
                 case Event() | Noted() | Read():
-                    way = tuple(self._conditions), self._loops, self._alone, False, self._attempts
+                    way = tuple(self._conditions), self._loops, self._attempted, False, self._attempts
                     self._add(Reach(item, (), ranks, self._unsure, *way))
-                    if isinstance(item, Event) and item.kind in WAITS and ranks != ALL:
-                        self._waited = (self._waited | ranks) % ALL
                 case Branch():
                     ranks = self._branch(item, ranks)
                 case Rounds():
@@ -223,7 +226,7 @@ class _Way:
                         self._unsure or each.unsure or item.perhaps,
                         (*self._conditions, *each.conditions),
                         (*self._loops, *each.loops),
-                        self._alone or each.attempted,
+                        self._attempted or each.attempted,
                         each.started or item.starts,
                         self._within(each.attempts),
                         each.ends,
@@ -238,7 +241,14 @@ class _Way:
     def _add(self, reach: Reach) -> None:
         self.reader.spend()
         if len(self.facts) < MOST_FACTS:
+            if self._waited and not reach.attempted:
+                self._in_turn.append(len(self.facts))
+                reach = reach._replace(attempted=True)
             self.facts.append(reach)
+        if isinstance(reach.fact, Event) and reach.fact.kind in WAITS and reach.ranks != ALL:
+            self._waited = (self._waited | reach.ranks) % ALL
+            if not self._waited:
+                self._in_turn.clear()
 
 
 def _is_of_ranks(test: Key) -> bool:
