@@ -18,10 +18,10 @@ OF_TURNS = "rank-conditional-collective"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives that a rank calls while it holds a lock that all ranks take."""
-    if not run.distributed or not has_locks(script.source.text):
+    if not run.distributed:
         return
     for reach in run.reached:
-        if isinstance(reach.fact, Event) and reach.several and (lock := _held(script, reach)):
+        if isinstance(reach.fact, Event) and reach.several and (lock := held_lock(script, reach)):
             line = lock.taken.lineno
             in_turns = last_name(lock.taken) in TURN_CONTEXTS
             where = f"in the turn of a rank (line {line})" if in_turns else f"under the lock of line {line}"
@@ -40,9 +40,9 @@ def in_text(script: Script) -> list[int]:
     return [lock.taken.lineno for lock in locks if lock]
 
 
-def _held(script: Script, reach: Reach) -> HeldLock | None:
-    """Return the lock that all ranks take where a collective is reached, or the call in the file that leads to it."""
-    for site in (*reach.calls, reach.fact.site):
+def held_lock(script: Script, reach: Reach) -> HeldLock | None:
+    """Return the lock that all ranks take where a fact is reached, or the call in the file that leads to it."""
+    for site in (*reach.calls, reach.fact.site) if has_locks(script.source.text) else ():
         here = site.path == script.source.path
         node = node_at(script.source.tree, site.line, site.column, ast.Call) if here else None
         lock = lock_around(script.names, node) if node else None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
+from ...training_script.model.library_calls import OF_PROCESS
 from ...training_script.model.library_effects import DOWNLOADS, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, known_tests, same_on_ranks
@@ -16,15 +17,19 @@ from ...training_script.syntax import last_name
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
+from .locked_collectives import held_lock
 
 WRITE = "write-on-rank-0"
 RACE = "checkpoint-race"  # what one rank makes or deletes is in the way of another, or damages it
 DATASETS = "torchvision.datasets."
+OPENER = "opener"  # which may refuse a file that is there
 LOSES = "the last one to open it empties what the others have written"
 EXISTS = "for all but the first it exists already"
 # Functions that write what they are given to an open file, and nothing else.
 WRITES = ("write", "writelines", "writerow", "writerows", "writeheader", "print", "dump", "safe_dump", "save", "writer")
 WRITES += ("DictWriter", "close", "flush")
+LOCKS = ("flock", "lockf", "locking", "lock", "unlock")
+OF_FILE = ("fileno", "close", "flush", "seek", "truncate")  # what else the holder of a lock does with its file
 COUNTS = ("range", "sequence", "constant", "enumerate")  # whose elements are the same on all ranks
 
 
@@ -89,6 +94,8 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
+        if _is_lock_file(run, fact) or held_lock(script, reach):
+            continue
         known.add(fact.site)
         copies = fact.name == "shutil.copytree"
         written = [] if copies else list(_written(run, reach, fact))
@@ -116,17 +123,33 @@ def _written(run: Run, reach: Reach, fact: Noted) -> Iterator[_Content]:
     if fact.name != "open":
         yield _Content([*values, *([fact.owner] if fact.owner else [])], (), fact.name != ".savefig")
         return
-    files = {fact.result.key}
-    for later, write in run.of(TO_FILE):
-        given = [*write.values, *write.named.values(), *([write.owner] if write.owner else [])]
-        if not any(value.key in files for value in given):
-            continue
-        given = [value for value in given if value.key not in files]
-        files.add(write.result.key)
+    for later, write, given in _uses(run, fact):
         name = last_name(write.node.func)
-        if later.ranks.bit_count() == 1 and not later.unsure:
+        if name in LOCKS or (later.ranks.bit_count() == 1 and not later.unsure):
             continue  # the others only open it
         yield _Content(given, later.loops[len(reach.loops) :], name in WRITES)
+
+
+def _uses(run: Run, opened: Noted) -> Iterator[tuple[Reach, Noted, list[Value]]]:
+    """Yield the calls that get a file which is open to write, with what else they get."""
+    files = {opened.result.key}
+    for reach, call in run.of(TO_FILE):
+        given = [*call.values, *call.named.values(), *([call.owner] if call.owner else [])]
+        if any(value.key in files for value in given):
+            others = [value for value in given if value.key not in files]
+            files.add(call.result.key)
+            yield reach, call, others
+
+
+def _is_lock_file(run: Run, fact: Noted) -> bool:
+    """Return whether a file is opened to be locked, and holds nothing but the name of the process that has it."""
+    uses = [(last_name(call.node.func), given) for _, call, given in _uses(run, fact)] if fact.name == "open" else []
+    written = [given for name, given in uses if name not in (*LOCKS, *OF_FILE)]
+    return any(name in LOCKS for name, _ in uses) and all(any(map(_names_process, given)) for given in written)
+
+
+def _names_process(value: Value) -> bool:
+    return any(part.op == "local" and part.args[0] == OF_PROCESS for part in parts(value.key))
 
 
 def _is_alike(content: _Content) -> bool:
@@ -169,7 +192,7 @@ def _replaced(fact: Noted) -> Value | None:
     place, name = REPLACES[fact.name]
     if fact.name == "open":
         mode = argument(fact, 1, "mode")
-        if not (mode and mode.key.is_constant and str(mode.key.value).startswith("w")):
+        if not (mode and mode.key.is_constant and str(mode.key.value).startswith("w")) or OPENER in fact.named:
             return None
     return fact.owner if place < 0 else argument(fact, place, name)
 

@@ -158,8 +158,8 @@ class CallEvaluator(ChoiceEvaluator):
     def _note_file(
         self, name: str, callee: Value, node: ast.Call, values: Values, named: Named, outcome: Value
     ) -> None:
-        """Remember a file that is opened to write, or what gives it lines; note what is written."""
-        if name in ("open", *LINES_TO_FILE):
+        """Remember a file that is opened to write, its number, or what gives it lines; note what is written."""
+        if name in ("open", *LINES_TO_FILE) or last_name(node.func) == "fileno":
             self.shared.files.add(outcome.key)
         if name != "open":
             self.items.append(Noted(TO_FILE, self.site(node), node, owner_of(callee), values, named, outcome))

@@ -90,6 +90,53 @@ def test_a_writer_that_is_there_is_not_made_again(before: str, line: int) -> Non
     assert [each.line - first for each in results if each.severity != "info"] == [line]
 
 
+LOCKED = "with open('run.lock', 'w') as held:\n    fcntl.flock(held, fcntl.LOCK_EX)\n"
+# Files that are only locked or are made by one rank, what is written instead, and the line that opens the file then.
+LOCKS = {
+    "a lock": (LOCKED + "    print(1)", "print(1)", "held.write(str(rank))"),
+    "a lock by the number of the file": (
+        LOCKED.replace("(held,", "(held.fileno(),") + "    print(1)",
+        "print(1)",
+        "json.dump({'rank': rank}, held)",
+    ),
+    "the process that has a lock": (LOCKED + "    held.write(str(os.getpid()))", "os.getpid()", "rank"),
+    "a lock of a function": (
+        "def take(path):\n    file = open(path, 'w')\n    fcntl.lockf(file, fcntl.LOCK_EX)\n    return file\n"
+        "held = take('run.lock')\nheld.close()",
+        "fcntl.lockf(file, fcntl.LOCK_EX)",
+        "file.write(str(rank))",
+    ),
+    "a lock of an object": (
+        "class Lock:\n    def __enter__(self):\n        self.file = open('run.lock', 'w')\n"
+        "        fcntl.flock(self.file, fcntl.LOCK_EX)\n    def __exit__(self, *_):\n        self.file.close()\n"
+        "with Lock():\n    print(1)",
+        "fcntl.flock(self.file, fcntl.LOCK_EX)",
+        "self.file.write(str(rank))",
+    ),
+    "a file of the rank that makes it": (
+        "def new(path, flags):\n    return os.open(path, flags | os.O_EXCL)\n"
+        "try:\n    held = open('run.lock', 'w', opener=new)\nexcept FileExistsError:\n    held = None\n"
+        "if held:\n    held.write(str(rank))",
+        "try:\n    held = open('run.lock', 'w', opener=new)\nexcept FileExistsError:\n    held = None",
+        "held = open('run.lock', 'w')",
+    ),
+    "another file under a lock": (
+        LOCKED + "    with open('rank.txt', 'w') as file:\n        file.write(str(rank))",
+        "fcntl.flock(held, fcntl.LOCK_EX)",
+        "fcntl.flock(held, fcntl.LOCK_SH)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_file_that_is_only_locked_is_not_written(name: str) -> None:
+    code, replaced, by = LOCKS[name]
+    start = START + "import fcntl\n"
+    assert replaced in code
+    assert [each.line for each in found(f"{start}{code}\n", "DW412") if each.severity != "info"] == []
+    assert [each.severity for each in found(f"{start}{code.replace(replaced, by)}\n", "DW412")] == ["warning"]
+
+
 RACES = {
     "a directory": ('os.makedirs("out")', "checkpoint-race"),
     "a file that is deleted": ('os.remove("last.pt")', "checkpoint-race"),
