@@ -173,7 +173,7 @@ def _places(cause: Cause, spec: FixSpec, facts: CaseFacts, made: RecipeResult, f
     """Return the lines that a fix is about, at most ``SHOWN_PLACES`` and each once."""
     found = list(made.places)
     if not found and not fix.patches and (spec.kind in CHANGES or spec.at):
-        found = [file.place(call) for file, call in facts.calls(spec.at)]
+        found = facts.reviewed(cause.id) or [file.place(call) for file, call in facts.calls(spec.at)]
         found = [*facts.places(cause.id), *found] or facts.seen(cause)
     if not found and spec.kind == "command" and facts.error_place:
         found = [facts.error_place]

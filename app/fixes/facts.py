@@ -170,6 +170,14 @@ class CaseFacts:
             found.append(self.error_place)
         return list({(place.path, place.line): place for place in found}.values())
 
+    def reviewed(self, cause: str) -> list[Place]:
+        """Return the places at which the review has found a cause."""
+        return [
+            Place(path=each.path, line=each.line, text=self.line_text(each.path, each.line), label=each.rule)
+            for each in self.context.findings
+            if each.cause == cause
+        ]
+
     @cached_property
     def divergences(self) -> list[Evidence]:
         """The findings of the review on collectives that the ranks do not reach alike."""

@@ -14,6 +14,7 @@ from ddpwizard.app.fixes.types import Fix
 from ddpwizard.app.fixes.user_code import rename_variables
 from ddpwizard.app.jobs.types import Job, Process
 from ddpwizard.app.logs.read import source_of_text
+from ddpwizard.app.review.file_review import review_file
 from ddpwizard.app.snapshot import PortSection
 from ddpwizard.app.training_script.frame import StackFrame
 from ddpwizard.app.triage.types import Child, JobReport, Observation, ProcessSamples, Sample, Verdict
@@ -489,6 +490,20 @@ def test_code_gets_the_names_of_the_users_variables(script: str):
     assert "net.no_sync()" in fix.code
     assert "opt.step()" in fix.code
     assert 25 in [place.line for place in fix.places]
+
+
+def test_the_places_of_a_fix_by_hand_are_those_of_the_findings(tmp_path: Path):
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import os\nimport torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 0:\n    os.makedirs('out')\n    torch.save(torch.ones(2), 'out/first.pt')\n"
+        "torch.save(torch.ones(3), 'out/last.pt')\n"
+    )
+    findings = review_file(path, KNOWLEDGE)
+    fix = fixes("checkpoint-race", FixContext(script=str(path), findings=findings))["one-writer-and-rename"]
+    assert [(place.line, place.label) for place in fix.places] == [(8, "DW501")]
+    fix = fixes("checkpoint-race", FixContext(script=str(path)))["one-writer-and-rename"]
+    assert [place.line for place in fix.places] == [6, 7, 8]
 
 
 @pytest.mark.parametrize(
