@@ -617,4 +617,100 @@ with open("table.csv") as table:
     assert table.read() == "rank 0\\n"
 """,
     ),
+    "one_place_too_few": Program(
+        "place-for-each-rank",
+        """
+if distributed:
+    found = [None] * (world_size - 1)
+    dist.all_gather_object(found, rank)
+    assert found == list(range(world_size))
+""",
+    ),
+    "tensors_of_the_others": Program(
+        "place-for-each-rank",
+        """
+if distributed:
+    parts = [torch.empty(1) for _ in range(world_size - 1)]
+    dist.all_gather(parts, torch.full((1,), float(rank)))
+    assert [part.item() for part in parts] == [0, 1]
+""",
+    ),
+    "no_place_for_the_part": Program(
+        "place-for-each-rank",
+        """
+if distributed:
+    part = []
+    dist.scatter_object_list(part, ["first", "second"] if rank == 0 else None, src=0)
+    assert part == [["first", "second"][rank]]
+""",
+    ),
+    "checkpoint_of_each_rank": Program(
+        "value-of-rank-0",
+        """
+import torch.distributed.checkpoint as checkpoint
+
+if distributed:
+    checkpoint.save({"rank": torch.tensor(rank), "step": torch.tensor(4)}, checkpoint_id=f"state-{rank}")
+    assert os.path.exists("state-0/.metadata")
+    dist.barrier()
+    state = {"step": torch.tensor(0)}
+    checkpoint.load(state, checkpoint_id="state-0")
+    assert state["step"].item() == 4
+    assert not os.path.exists("state-1")
+""",
+    ),
+    "store_of_every_rank": Program(
+        "store-of-rank-0",
+        """
+if distributed:
+    with_port = [None]
+    if rank == 0:
+        import socket
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            with_port = [free.getsockname()[1]]
+    dist.broadcast_object_list(with_port, src=0)
+    store = dist.TCPStore(
+        "127.0.0.1", with_port[0], world_size, is_master=True, timeout=datetime.timedelta(seconds=8)
+    )
+    store.set(f"rank-{rank}", "here")
+    store.wait(["rank-0", "rank-1"])
+    dist.barrier()
+""",
+    ),
+    "group_of_the_library": Program(
+        "init-once",
+        """
+def prepare():
+    dist.init_process_group(
+        "gloo",
+        timeout=datetime.timedelta(seconds=8),
+    )
+
+
+if distributed:
+    prepare()
+    assert dist.get_backend() == "gloo"
+""",
+    ),
+    "function_without_a_name": Program(
+        "define-function",
+        """
+scale = lambda x, by=2: by * x
+if distributed:
+    settings = [{"scale": scale} if rank == 0 else None]
+    dist.broadcast_object_list(settings, src=0)
+    assert settings[0]["scale"](3) == 6
+""",
+    ),
+    "numbers_that_come_one_by_one": Program(
+        "list-of-generator",
+        """
+if distributed:
+    found = [None] * world_size
+    dist.all_gather_object(found, (n + rank for n in range(2)))
+    assert [list(each) for each in found] == [[0, 1], [1, 2]]
+""",
+    ),
 }

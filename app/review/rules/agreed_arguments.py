@@ -1,12 +1,15 @@
 """DW462: arguments that have to be the same on all ranks, and those that exactly one rank may set."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, OF_BRANCHES, Key, is_read, parts
 from ...training_script.model.library_calls import LOCAL_RESULTS
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
+from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
+from ..patches.one_value import opened_by_first, value_of_first
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .collective_arguments import ranks_of
@@ -48,6 +51,8 @@ AGREED: dict[str, tuple[tuple[tuple[int, str], ...], str]] = {
         "their models drift apart",
     ),
 }
+# By which ranks find each other, so that they cannot agree on it before.
+BEFORE_GROUP = {PREFIX + "FileStore", PREFIX + "TCPStore"}
 # Arguments that are true on one rank.
 OF_ONE = {PREFIX + "TCPStore": (3, "is_master")}
 APART = {"no_dist", "process_group", "group", "device_mesh"}  # the call is not one of all ranks with these
@@ -64,9 +69,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for place, word in places:
             given = argument(fact, place, word)
             if given and _differs(run, reach, given.key):
-                yield from violation_at(
-                    script, reach, f"the ranks pass different values of `{word}` to {name}: {why}", 0.85
-                )
+                message = f"the ranks pass different values of `{word}` to {name}: {why}"
+                sent = script.is_here(reach) and word != "op" and fact.name not in BEFORE_GROUP
+                written = call_argument(fact.node, word, place)
+                patch = partial(value_of_first, script, reach, fact.node, written) if sent else None
+                yield from violation_at(script, reach, message, 0.85, patch=patch)
                 break
         else:
             yield from _of_one(script, run, reach, fact)
@@ -106,4 +113,7 @@ def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Vio
             reach,
             f"every rank passes `{word}=True`: one rank opens the port, and the others find it in use",
             0.85,
+            patch=partial(opened_by_first, script, call_argument(fact.node, word, place))
+            if script.is_here(reach)
+            else None,
         )

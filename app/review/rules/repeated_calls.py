@@ -1,10 +1,12 @@
 """DW463: calls that may be made once, and are made again."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT
 from ...training_script.model.reach import Reach, Run, together
+from ..patches.init_once import init_once
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -41,6 +43,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"{reach.name.rpartition('.')[2]} is called again (first in line {line}): this raises an error",
                 0.85,
                 related=[RelatedPlace(path=before.fact.site.path, line=line, message="called first here")],
+                patch=partial(init_once, script, fact.node) if fact.name == INIT and script.is_here(reach) else None,
             )
 
 

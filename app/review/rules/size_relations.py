@@ -1,6 +1,7 @@
 """DW461: numbers, lengths and sizes of arguments that a call cannot put together, however many ranks there are."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -11,7 +12,9 @@ from ...training_script.model.lengths import Member, length, number
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.signatures import place_of
 from ...training_script.model.tensor_kinds import shape_of
-from ..rule_context import Script, Violation
+from ...training_script.syntax import call_argument
+from ..patches.places_of_ranks import places_of_ranks
+from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
 
 PREFIX = "torch.distributed."
@@ -95,6 +98,7 @@ class Relation(NamedTuple):
     of: str
     holds: Callable[[Sizes], bool]
     why: str
+    counts: bool = False  # it is about the length of the list
 
 
 def _member_of_job(name: str) -> Relation:
@@ -107,7 +111,7 @@ def _other_rank(name: str) -> Relation:
 
 def _one_for_each(name: str) -> Relation:
     why = f"`{name}` needs a tensor for each rank"
-    return Relation(name, lambda of: of.count(name) == of.ranks, why)
+    return Relation(name, lambda of: of.count(name) == of.ranks, why, counts=True)
 
 
 def _whole(whole: str, part: str) -> Relation:
@@ -161,6 +165,7 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
             "object_list",
             lambda of: of.count("object_list") >= of.ranks,
             "`object_list` needs a place for each rank",
+            counts=True,
         ),
     ),
     PREFIX + "scatter_object_list": (
@@ -169,6 +174,7 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
             "scatter_object_output_list",
             lambda of: of.count("scatter_object_output_list") > 0,
             "`scatter_object_output_list` is empty: it needs a place for what the rank gets, as in [None]",
+            counts=True,
         ),
     ),
     PREFIX + "reduce_scatter": (_one_for_each("input_list"),),
@@ -240,8 +246,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             found = [_failing(run, reach, fact, relation, size) for size in SIZES]
             if all(each is not None for each in found):
                 who = "" if found[0] == 0 and found[-1] == 0 else f" (rank {found[0]} of {SIZES[0]})"
-                yield from violation_at(script, reach, relation.why + who, 0.9)
+                patch = partial(_of_ranks, script, fact, relation.of) if relation.counts else None
+                patch = patch if script.is_here(reach) else None
+                yield from violation_at(script, reach, relation.why + who, 0.9, patch=patch)
                 break
+
+
+def _of_ranks(script: Script, fact: Noted, name: str) -> Patch:
+    given = call_argument(fact.node, name, place_of(fact.name, name))
+    return places_of_ranks(script, fact.node, name, given)
 
 
 def _is_in_world(run: Run, fact: Noted) -> bool:

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import Key
 from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument
 from ..origins import origins_at
+from ..patches.picklable import picklable
 from ..rule_context import Script, Violation
 from ..value_kinds import GENERATOR, LAMBDA, is_inside
 from ..violations import violation_at
@@ -28,6 +30,7 @@ OF_PROCESS = {
     "io.open": "an open file",
     "socket.socket": "a socket",
 }
+KINDS: dict[type[ast.AST], str] = {ast.Lambda: LAMBDA, ast.GeneratorExp: GENERATOR}
 MOST_INNER = 5  # containers in each other
 
 
@@ -39,13 +42,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         node = call_argument(fact.node, name, place) if script.is_here(reach) else None
         if given is None:
             continue
-        found = _refused(script, given.key, MOST_INNER) or (_written(script, node) if node is not None else "")
+        held = _written(script, node) if node is not None else None
+        found = _refused(script, given.key, MOST_INNER) or (KINDS[type(held)] if held is not None else "")
         if found:
             yield from violation_at(
                 script,
                 reach,
                 f"{fact.name.rpartition('.')[2]} pickles what it sends, and pickle refuses {found} in it",
                 0.9,
+                patch=partial(picklable, script, held),
             )
 
 
@@ -77,11 +82,10 @@ def _refused(script: Script, key: Key, inner: int) -> str:
     return next((text for each in held if (text := _refused(script, each, inner - 1))), "")
 
 
-def _written(script: Script, node: ast.expr) -> str:
-    """Return the kind of an expression in the sent object, also in an attribute of it, that pickle refuses."""
-    held = (is_inside(script, each, (ast.Lambda, ast.GeneratorExp)) for each in origins_at(script, node))
-    found = next((each for each in held if each is not None), None)
-    return "" if found is None else LAMBDA if isinstance(found, ast.Lambda) else GENERATOR
+def _written(script: Script, node: ast.expr) -> ast.AST | None:
+    """Return the expression in the sent object, also in an attribute of it, that pickle refuses."""
+    held = (is_inside(script, each, tuple(KINDS)) for each in origins_at(script, node))
+    return next((each for each in held if each is not None), None)
 
 
 def _is_inside(script: Script, line: int) -> bool:
