@@ -102,11 +102,14 @@ class Relation(NamedTuple):
 
 
 def _member_of_job(name: str) -> Relation:
-    return Relation(name, lambda of: 0 <= of.number(name) < of.ranks, f"`{name}` is the number of no rank")
+    why = f"`{name}` is the number of no rank: they are 0 to get_world_size() - 1"
+    return Relation(name, lambda of: 0 <= of.number(name) < of.ranks, why)
 
 
 def _other_rank(name: str) -> Relation:
-    return Relation(name, lambda of: of.number(name) != of.rank, f"`{name}` is the rank that makes the call")
+    return Relation(
+        name, lambda of: of.number(name) != of.rank, f"`{name}` is the rank that makes the call: name the other one"
+    )
 
 
 def _one_for_each(name: str) -> Relation:
