@@ -5,12 +5,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import msgspec
+
 from ...knowledge.schema import Knowledge, Safety
 from ..text.progress import ProgressLine
 from ..training_script.model.users import unchanged_files
 from .file_review import review_or_skip
 from .files import FoundFile
-from .types import ReviewedFile, SkippedFile
+from .types import ReviewedFile, ReviewFinding, SkippedFile
+from .violations import THERE
 
 FILES_PER_WORKER = 20  # below that, starting processes takes longer than it saves
 MOST_WORKERS = 32
@@ -28,7 +31,27 @@ def review_files(
     order = sorted(range(len(files)), key=lambda index: (files[index].path.parent.parts, files[index].path.name))
     with _rare_collections(), unchanged_files():
         reviewed = _review_files([files[index] for index in order], knowledge, safeties)
-    return [each for _, each in sorted(zip(order, reviewed, strict=True), key=lambda pair: pair[0])]
+    return _once_each([each for _, each in sorted(zip(order, reviewed, strict=True), key=lambda pair: pair[0])])
+
+
+def _once_each(reviewed: list[ReviewedFile | SkippedFile]) -> list[ReviewedFile | SkippedFile]:
+    """Leave out a finding at a call that leads to the place of another finding of its rule, in another file."""
+    files = [each for each in reviewed if isinstance(each, ReviewedFile)]
+    places = {(finding.rule, file.path, finding.line) for file in files for finding in file.findings}
+
+    def is_elsewhere(finding: ReviewFinding) -> bool:
+        return any(
+            each.message == THERE and each.path != finding.path and (finding.rule, each.path, each.line) in places
+            for each in finding.related
+        )
+
+    for place, file in enumerate(reviewed):
+        if isinstance(file, ReviewedFile) and any(map(is_elsewhere, file.findings)):
+            pairs = zip(file.findings, file.excerpts, strict=True)
+            kept = [(finding, excerpt) for finding, excerpt in pairs if not is_elsewhere(finding)]
+            findings, excerpts = [each for each, _ in kept], [each for _, each in kept]
+            reviewed[place] = msgspec.structs.replace(file, findings=findings, excerpts=excerpts)
+    return reviewed
 
 
 def _review_files(

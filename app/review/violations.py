@@ -9,6 +9,8 @@ from ..training_script.model.sequences import Event, Site
 from .rule_context import Patch, Script, Violation
 from .types import RelatedPlace
 
+THERE = "there"  # the place of a fact, where the violation is at the call that leads to it
+
 
 def violation_at(
     script: Script,
@@ -27,7 +29,7 @@ def violation_at(
     if site is not None:
         at = reach.fact.site
         if at.path != site.path and not related:
-            related = [RelatedPlace(path=at.path, line=at.line, message="there")]
+            related = [RelatedPlace(path=at.path, line=at.line, message=THERE)]
         yield Violation(
             line=site.line,
             column=site.column,

@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.review.files import FoundFile
+from ddpwizard.app.review.many_files import review_files
 from ddpwizard.app.review.review import review_text
+from ddpwizard.app.review.settings import ReviewSettings
+from ddpwizard.app.review.types import ReviewedFile
 from helpers.review_snippets import KNOWLEDGE
 
 MAIN = """\
@@ -52,6 +56,28 @@ def cached(folder, rank):
     {behind}
     return torch.load(path)
 """
+TRAINER = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Trainer:
+    def __init__(self, data):
+        self.loader = DataLoader(data, sampler=DistributedSampler(data))
+        self.model = DistributedDataParallel(torch.nn.Linear(1, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def run_epoch(self, epoch, loader):
+        {first}
+        for batch in loader:
+            self.model(batch).sum().backward()
+            self.optimizer.step()
+
+    def train(self):
+        for epoch in range(3):
+            self.run_epoch(epoch, self.loader)
+"""
+OF_TRAINER = "Trainer(list(range(8))).train()"
 OF_CACHE = 'print(cached("out", dist.get_rank()))'
 # Of a case: the function that the script imports, what it does with it, and the module.
 Case = tuple[str, str, str]
@@ -65,6 +91,7 @@ WRONG: dict[str, tuple[Case, tuple[str, int]]] = {
         ("cached", OF_CACHE, CACHE.format(inside="dist.barrier()", behind="pass")),
         ("DW406", 7),
     ),
+    "a sampler without an epoch": (("Trainer", OF_TRAINER, TRAINER.format(first="pass")), ("DW203", 7)),
 }
 RIGHT: dict[str, Case] = {
     "checksums that share out": (
@@ -75,6 +102,7 @@ RIGHT: dict[str, Case] = {
     "hashes that are not for ranks": ("shard", 'shard(["a", "b"], 0, 7)', SHARD.format(place="hash(name)")),
     "all names at the start": ("reduce_all", COUNT.format(first="{name: 0 for name in range(4)}"), REDUCE),
     "names that are written out": ("reduce_all", COUNT.format(first="{0: 0, 1: 0}"), REDUCE),
+    "a sampler with its epoch": ("Trainer", OF_TRAINER, TRAINER.format(first="loader.sampler.set_epoch(epoch)")),
     "a barrier for all": ("cached", OF_CACHE, CACHE.format(inside="pass", behind="dist.barrier()")),
 }
 
@@ -98,3 +126,12 @@ def test_finding_of_what_a_script_passes(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_where_all_is_right(name: str, tmp_path: Path) -> None:
     assert findings(RIGHT[name], tmp_path) == []
+
+
+def test_mistake_in_a_module_is_reported_once(tmp_path: Path) -> None:
+    findings((*WRONG["a sampler without an epoch"][0],), tmp_path)
+    files = [FoundFile(tmp_path / name, ReviewSettings()) for name in ("parts.py", "train.py")]
+    found = [
+        each for file in review_files(files, KNOWLEDGE) if isinstance(file, ReviewedFile) for each in file.findings
+    ]
+    assert [(Path(each.path).name, each.rule, each.line) for each in found] == [("parts.py", "DW203", 7)]

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..nodes import walk
-from ..syntax import dotted_name
+from ..syntax import dotted_name, last_name
 from .function_steps import Attempt, Branch, Item, Leave, Rounds, kinds
 from .keys import BY_RANK, LOCAL, Key
+from .noted_calls import INIT
 from .sequences import Event, Site
 from .statements import StatementEvaluator
 from .values import Value
@@ -26,6 +27,7 @@ class _Side(NamedTuple):
     leaves: bool
     calls: int  # of unknown functions, until this branch
     calls_here: int
+    makes_group: bool  # which there was not before
 
 
 class ConditionEvaluator(StatementEvaluator):
@@ -47,7 +49,10 @@ class ConditionEvaluator(StatementEvaluator):
                 site = Site(self.module.path, each.lineno, each.col_offset + 1, last_line)
                 sides.append(self._first_side(test, site, each.test, lambda each=each: self._then(each)))
             elif test.value:
-                leaves = self._then(each)
+                leaves = not self._makes_group_later(each) and self._then(each)
+                break
+            elif (leaves_with_group := self._with_new_group(each)) is not None:
+                leaves = leaves_with_group
                 break
         else:
             leaves = self.block(chain[-1].orelse)
@@ -61,6 +66,31 @@ class ConditionEvaluator(StatementEvaluator):
         leaves = self.block(stmt.body)
         self.on_demand = on_demand
         return leaves
+
+    def _with_new_group(self, stmt: ast.If) -> bool | None:
+        """Evaluate what a program does if it has no process group, and return whether that leaves.
+
+        None if it makes no process group there, which each rank has then: nothing is evaluated.
+        """
+        makes = any(isinstance(node, ast.Call) for each in stmt.body for node in walk(each))
+        if self.shared.has_group or not makes or not _asks_for_group(stmt.test):
+            return None
+        env, count_items, count_returned = dict(self.env), len(self.items), len(self.returned)
+        leaves = self._then(stmt)
+        if self.shared.has_group:
+            return leaves
+        self.restore(env)
+        del self.items[count_items:], self.returned[count_returned:]
+        return None
+
+    def _makes_group_later(self, stmt: ast.If) -> bool:
+        """Return whether a function, which does nothing if there is a process group, makes one behind that."""
+        if self.shared.has_group or self.function is None or not _returns_nothing(stmt):
+            return False
+        if not _asks_for_group(stmt.test):
+            return False
+        called = self.function.module.parsed.called_in(self.function.node)
+        return any(name == INIT.rpartition(".")[2] for name, _ in called)
 
     def _Assert_statement(self, stmt: ast.Assert) -> None:
         test = self._truth(stmt.test)
@@ -92,11 +122,15 @@ class ConditionEvaluator(StatementEvaluator):
     def _first_side(self, test: Key, site: Site, text: ast.expr | None, then: "Callable[[], bool]") -> _Side:
         """Evaluate the first side of a branch; what is evaluated next is on the other side."""
         before, outside, calls = dict(self.env), self.items, self.unknown_calls
+        has_group = self.shared.has_group
         agreed = self.agreed(test)
         self.items = []
         self.path.append(self.keys.make("and", self.path[-1], agreed))
         leaves = then()
-        side = _Side(test, agreed, site, text, outside, self.items, dict(self.env), leaves, calls, self.unknown_calls)
+        makes_group = self.shared.has_group and not has_group
+        self.shared.has_group = has_group
+        counts = calls, self.unknown_calls
+        side = _Side(test, agreed, site, text, outside, self.items, dict(self.env), leaves, *counts, makes_group)
         self.restore(before)
         self.items = []
         self.path[-1] = self.keys.make("and", self.path[-2], self.keys.make("not", agreed))
@@ -107,6 +141,12 @@ class ConditionEvaluator(StatementEvaluator):
         self.path.pop()
         test, agreed, items_then = side.test, side.agreed, side.items
         items_other, self.items = self.items, side.outside
+        if side.makes_group and not (self.shared.has_group or side.leaves or test.spread & BY_RANK):
+            self.restore(side.env)  # several ranks take this side, whatever it asks for
+            self.shared.has_group = True
+            self.items += items_then
+            return False
+        self.shared.has_group = self.shared.has_group or side.makes_group
         if asks_for_several(test) and kinds(items_then) and not items_other and not side.leaves:
             self.restore(side.env)  # without the branch there is one rank, and nothing to agree on
             unknown = side.calls_here > side.calls, False
@@ -160,6 +200,19 @@ class ConditionEvaluator(StatementEvaluator):
             test = self.keys.make("matches", subject.key, *self.place(case.pattern))
         site = self.site(case.pattern)
         return self._branch(test, site, lambda: self.block(case.body), lambda: self._cases(subject, rest))
+
+
+def _asks_for_group(test: ast.expr) -> bool:
+    """Return whether a condition asks if there is a process group."""
+    return any(isinstance(each, ast.Call) and "initialized" in last_name(each.func) for each in walk(test))
+
+
+def _returns_nothing(stmt: ast.If) -> bool:
+    match stmt.body:
+        case [ast.Return(value=None | ast.Constant(value=None))]:
+            return True
+        case _:
+            return False
 
 
 def _asks_for_none(test: ast.expr) -> bool:

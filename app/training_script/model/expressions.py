@@ -32,6 +32,7 @@ from .values import (
     Instance,
     Library,
     Mapped,
+    Module,
     Record,
     Table,
     Value,
@@ -110,7 +111,7 @@ class ExpressionEvaluator(OrderEvaluator):
             if of_some.by_value and (read := of_some.of(node.id, found)):
                 self._note_name(node, read)
             return self.in_branch(found) if found.key.op == "if" else found
-        if self.module.stars and (starred := self._from_star(node.id)):
+        if starred := self.from_star(self.module, node.id):
             return starred
         if node.id in TRANSPARENT or node.id in BUILTINS:
             return Value(self.keys.make("name", node.id), obj=Library(node.id))
@@ -128,9 +129,9 @@ class ExpressionEvaluator(OrderEvaluator):
             if read := held.read_at(node, self.site(node), self.path[-1], self.keys):
                 self.items.append(read._replace(name=NONE_OF_SOME))
 
-    def _from_star(self, name: str) -> Value | None:
-        """Return what a library has under a name, if all names of it are imported."""
-        for each in self.module.stars:
+    def from_star(self, module: Module, name: str) -> Value | None:
+        """Return what a library has under a name, if a module imports all names of it."""
+        for each in module.stars:
             full = f"{each}.{name}"
             if full in FUNCTIONS or full in NOTED_FUNCTIONS or full in GET_RANK:
                 return self.library(full)

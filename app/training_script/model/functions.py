@@ -189,7 +189,7 @@ class FunctionEvaluator(ObjectEvaluator):
     def module_value(self, module: Module, name: str) -> Value | None:
         """Return what a name of a module is; only the statement that binds it is evaluated."""
         if name in module.env or module.evaluated:
-            return module.env.get(name) or self._submodule(module, name)
+            return module.env.get(name) or self.from_star(module, name) or self._submodule(module, name)
         if name in module.asked:
             return None
         module.asked.add(name)
@@ -203,7 +203,7 @@ class FunctionEvaluator(ObjectEvaluator):
                 if inner is not None and (found := self.module_value(inner, name)):
                     module.env[name] = found
                     break
-        return module.env.get(name) or self._submodule(module, name)
+        return module.env.get(name) or self.from_star(module, name) or self._submodule(module, name)
 
     def _submodule(self, module: Module, name: str) -> Value | None:
         if not module.is_package:

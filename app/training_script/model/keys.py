@@ -49,8 +49,10 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 WITH_SIZES = {"world", "range", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
 
 
-ALWAYS_TRUE = {"function", "class"}
+LAUNCHED = "launched"  # a variable of the environment that a launcher sets for every rank
+ALWAYS_TRUE = {"function", "class", LAUNCHED}
 NEVER_NONE = {
+    LAUNCHED,
     "binary",
     "sequence",
     "built",
@@ -244,6 +246,8 @@ class Keys:
     def _and(self, left: Key, right: Key, *, decides: bool = False) -> Key | None:
         if left.op == "constant":
             return left if bool(left.args[0]) == decides else right
+        if left.op in ALWAYS_TRUE:
+            return left if decides else right
         if right.op == "constant":  # false and true decide; what is evaluated before has no effect here
             return right if bool(right.args[0]) == decides else left
         return left if left is right else None
@@ -283,7 +287,7 @@ class Keys:
                 if 0 < len(bounds) < 4 and len(bounds) == len(right.args):
                     return self._computed(COMPARE[name], left.value, range(*bounds))
         elif right.op == "constant":
-            if left.op in ALWAYS_TRUE and name in ("Eq", "NotEq", "Is", "IsNot"):
+            if left.op in ALWAYS_TRUE - {LAUNCHED} and name in ("Eq", "NotEq", "Is", "IsNot"):
                 return self.constant(name in ("NotEq", "IsNot"))
             if right is self.none and left.op in NEVER_NONE and name in ("Is", "IsNot"):
                 return self.constant(name == "IsNot")

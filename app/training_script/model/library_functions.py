@@ -11,7 +11,7 @@ from .. import rank_names
 from .amounts import SHUFFLED, holds_data, lengthwise
 from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
-from .keys import BY_RANK, DIFFERS, LOCAL, RANKS, TOUCHED, Key, parts
+from .keys import BY_RANK, DIFFERS, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
 from .lengths import LISTS, WORKER
 from .library_calls import (
     BUFFERS,
@@ -35,6 +35,7 @@ from .library_calls import (
 )
 from .library_collectives import METRIC, METRICS
 from .names import ALIKE, CARRIED, Named, Values
+from .noted_calls import MEETING_POINT
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
 from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
 
@@ -76,6 +77,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
                 if isinstance(variable, str)
                 else None
             )
+            if variable in MEETING_POINT:
+                return Value(self.keys.make(LAUNCHED, variable))
             default = values[1] if len(values) > 1 else named.get("default")
             read = self.unknown(node)
             if found or default is None or not default.key.is_constant:

@@ -53,6 +53,7 @@ NOTED_FUNCTIONS = {
     *("torch.utils.data.random_split", "torch.utils.data.dataset.random_split"),
     *GRAD_SCALERS,
     *("deepspeed.initialize", "deepspeed.init_distributed", "accelerate.Accelerator", "horovod.torch.init"),
+    *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     *(
         f"torch.distributed.algorithms._checkpoint.checkpoint_wrapper.{name}"

@@ -6,6 +6,7 @@ before it, seen by that rank, keeps it out: branches, early returns and exits, d
 
 from typing import NamedTuple
 
+from ..syntax import last_name
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
@@ -21,6 +22,7 @@ MOST_CALLS = 50  # on the way to a fact
 MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
 WAITS = ("barrier", "wait_for_everyone")
+CALLED_BY_LIBRARY = ("Callback", "Hook")  # how the names of the classes end whose methods a trainer calls on every rank
 OF_IMPORTS = {"ImportError", "ModuleNotFoundError"}  # raised alike on every rank
 
 
@@ -37,7 +39,16 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
         pass
-    return found
+    return [_as_others_of_class(run, found) for run in found]
+
+
+def _as_others_of_class(run: Run, runs: list[Run]) -> Run:
+    """Return the run of a method that a library calls on every rank with the evidence of other methods of its class."""
+    owner = run.function and run.function.owner
+    if run.evidence or not owner or not any(last_name(each).endswith(CALLED_BY_LIBRARY) for each in owner.node.bases):
+        return run
+    others = (each for each in runs if each.function and each.function.owner is owner)
+    return run._replace(evidence=[reach for each in others for reach in each.evidence])
 
 
 class _Found(NamedTuple):
@@ -183,7 +194,7 @@ class _Way:
         for item, left, gone, others, is_open, unsure, outside in reversed(chain):
             one_leaves = bool(left) != bool(ranks)
             self._conditions[outside:] = [Condition(item.test, bool(left), item.site)] if one_leaves else []
-            self._unsure = unsure or (is_open and gone != others & ~ranks)
+            self._unsure = unsure or (is_open and gone != others & ~ranks and not _fails_alike(item))
             ranks |= left
         return ranks
 
@@ -249,6 +260,12 @@ class _Way:
             self._waited = (self._waited | reach.ranks) % ALL
             if not self._waited:
                 self._in_turn.clear()
+
+
+def _fails_alike(branch: Branch) -> bool:
+    """Return whether a branch ends with an error, for no reason of one rank: where a program goes on, none has it."""
+    last = branch.then[-1] if branch.then else None
+    return isinstance(last, Leave) and last.kind == "raise" and not branch.test.spread & BY_RANK
 
 
 def _is_of_ranks(test: Key) -> bool:

@@ -17,6 +17,8 @@ WRAPS = {
 SET_UP = {
     *(INIT, "deepspeed.initialize", "deepspeed.init_distributed"),
     *("accelerate.Accelerator", "horovod.torch.init"),
+    *("torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh"),
+    *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
     *WRAPS,
 }
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
