@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
-from ..plan.job_directory import ensure_new_files, unwritable_error
+from ..plan.job_directory import ensure_new_files, start_lines, unwritable_error
 from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
@@ -138,7 +138,7 @@ def command(
         made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)
         written = _write(Path(write), made.files)
         rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
-        for note in made.notes:
+        for note in (*made.notes, *start_lines(rows[0], write, made.files)):
             print_progress(note)
     candidates = [row.candidate for row in rows]
     if options.json:

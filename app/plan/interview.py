@@ -143,12 +143,6 @@ def plan_command(values: Values, row: PlanRow, directory: str) -> str:
     return shlex.join(["ddpwizard", "plan", *words])
 
 
-def start_command(row: PlanRow, directory: str) -> str:
-    """Return what starts the written files, on each of the nodes."""
-    where = f"   # on each of the {row.setting.nodes} nodes" if row.setting.nodes > 1 else ""
-    return f"sh {shlex.quote(directory)}/launch.sh{where}"
-
-
 def _answer(label: str, fields: Values, values: Values, machine: form_fields.FormMachine) -> Choice:
     try:
         request = form_fields.request_from_form({**values, **fields}, machine)

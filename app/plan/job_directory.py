@@ -1,11 +1,14 @@
-"""The directory that the job files of a strategy are written to."""
+"""The directory that the job files of a strategy are written to, and the commands that start them."""
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import UserError
+from ..launchers import accelerate, schedulers
 from . import summary
+from .job_files.accelerate_yaml import HEAD
 from .script_changes import split_changes
 from .types import PlanRow
 
@@ -49,3 +52,28 @@ def ensure_new_files(directory: Path, names: Sequence[str], next_step: str) -> N
     existing = [name for name in names if os.path.lexists(directory / name)]
     if existing:
         raise UserError(f"{directory / existing[0]} exists already", next_step)
+
+
+def start_command(row: PlanRow, directory: str) -> str:
+    """Return what starts the written files, on each of the nodes."""
+    return f"sh {shlex.quote(directory)}/launch.sh{_on_each_node(row)}"
+
+
+def start_lines(row: PlanRow, directory: str, made: Mapping[str, str]) -> list[str]:
+    """Return the command that starts the written files, what comes before it, and those of other launchers."""
+    inside, start = f"cd {shlex.quote(directory)} && ", start_command(row, directory)
+    others = {"Slurm": f"{inside}sbatch {schedulers.SLURM_FILE}"}
+    if accelerate.FILE in made:
+        line = made[accelerate.FILE].partition("\n")[0].removeprefix("# ")
+        others["Accelerate"] = f"{inside}{line}{_on_each_node(row)}"
+    others["Kubernetes"] = f"{inside}kubectl apply -f {schedulers.PYTORCHJOB_FILE}"
+    files = " and ".join(name for name in ("launch.sh", accelerate.FILE) if name in made)
+    first = f"replace {HEAD} in {files} with the address of the first node" if row.setting.nodes > 1 else ""
+    tiny = f"TINY=1 {start.partition('   #')[0]}   # a small model, on any machine" if SCRIPT in made else ""
+    lines = {"first": first, "try": "" if first else tiny, "start": start}
+    lines |= {f"with {launcher}": line for launcher, line in others.items()}
+    return [f"{name}: {line}" for name, line in lines.items() if line]
+
+
+def _on_each_node(row: PlanRow) -> str:
+    return f"   # on each of the {row.setting.nodes} nodes" if row.setting.nodes > 1 else ""

@@ -188,7 +188,7 @@ def _write_into(
             prompt.write(
                 f"Wrote {len(made)} files into {where}.",
                 *notes,
-                f"  Start: {interview.start_command(row, str(where))}",
+                f"  Start: {job_directory.start_command(row, str(where))}",
                 f"  The same plan again: {interview.plan_command(state.plan_form, row, str(where))}",
             )
     except UserError as error:

@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import interview, job_directory
+from ...app.plan import job_directory
 from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
 from ...app.plan.job_files.write import write_job_files
@@ -105,7 +105,7 @@ class PlanWriteScreen(WizardScreen):
     @property
     def start_command(self) -> str:
         """The command that starts the files in the directory that is entered."""
-        return interview.start_command(self._row, relative_to_cwd(str(self._directory.absolute())))
+        return job_directory.start_command(self._row, relative_to_cwd(str(self._directory.absolute())))
 
     @on(Input.Changed)
     def _make(self) -> None:

@@ -308,6 +308,40 @@ class TestCommand:
             assert {row["strategy"] for row in document["candidates"]} == expected
             assert (where / file).exists()
 
+    @pytest.mark.parametrize(
+        ("asked", "starts"),
+        [
+            ("--strategy ddp", {"torchrun": "train.py", "sbatch": "job.slurm", "accelerate": "accelerate.yaml"}),
+            ("--strategy fsdp2 --compile", {"torchrun": "train.py", "sbatch": "job.slurm"}),  # not by Accelerate
+            ("--strategy zero-3", {"torchrun": "train.py", "accelerate": "train_accelerate.py"}),
+            ("--strategy fsdp2 --nodes 2", {"torchrun": "train.py", "kubectl": "pytorchjob.yaml"}),
+        ],
+    )
+    def test_written_files_come_with_the_commands_that_start_them(
+        self, tmp_path: Path, asked: str, starts: dict[str, str]
+    ) -> None:
+        """The lines run in a shell whose launchers show their directory and words instead of starting a job."""
+        where, programs = tmp_path / "my job", tmp_path / "bin"
+        programs.mkdir()
+        for name in ("torchrun", "sbatch", "accelerate", "kubectl"):
+            (programs / name).write_text('#!/bin/sh\necho "$(basename "$0") $(pwd) $*"\n')
+            (programs / name).chmod(0o755)
+        sizes = ("--params", "1e9", "--layers", "20", "--hidden", "2048", "--gpus", "8", "--gpu", "H100")
+        done = self.run(*sizes, *asked.split(), "--write", str(where), "--json")
+        written = msgspec.json.decode(done.stdout)["candidates"][0]["files"]
+        assert sorted(written) == sorted(map(str, where.iterdir()))
+        lines = dict(line.split(": ", 1) for line in done.stderr.splitlines() if ": " in line)
+        commands = [line for name, line in lines.items() if name.startswith(("start", "with "))]
+        ran = [subprocess.run(["sh", "-c", f"PATH={programs}:$PATH; {each}"], capture_output=True) for each in commands]
+        shown = {each.stdout.decode().split()[0]: each.stdout.decode() for each in ran}
+        assert ("accelerate" in shown) == ("--compile" not in asked)
+        assert {"torchrun", "sbatch", "kubectl", *starts} <= shown.keys()
+        for launcher, file in starts.items():
+            assert (where / file).is_file()
+            assert f"{launcher} {where} " in shown[launcher] and file in shown[launcher]
+        assert ("first" in lines) == ("--nodes" in asked)
+        assert lines["start"].startswith(f"sh '{where}'/launch.sh")
+
     @pytest.mark.parametrize(("given", "tokens"), [("4k", 4096), ("8,192", 8192), ("100", 100)])
     def test_sequence_length_with_units(self, given: str, tokens: int) -> None:
         done = self.run("--model", "gpt2-xl", "--gpus", "1", "--gpu", "H100", "--seq-len", given, "--json")

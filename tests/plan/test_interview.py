@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import form_fields, interview, plan_answer, summary
+from ddpwizard.app.plan import form_fields, interview, job_directory, plan_answer, summary
 from ddpwizard.app.plan.types import PlanRow
 
 NO_MACHINE = form_fields.FormMachine()
@@ -110,4 +110,4 @@ class TestCommands:
         assert words.items() <= options.items()
         assert options["--strategy"] == best.candidate.strategy
         assert options["--write"] == "job dir"
-        assert interview.start_command(best, "job dir").startswith("sh 'job dir'/launch.sh")
+        assert job_directory.start_command(best, "job dir").startswith("sh 'job dir'/launch.sh")
