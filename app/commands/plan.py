@@ -105,10 +105,9 @@ def command(
         raise UserError("--keep-global-batch and --global-batch: which batch?", "leave one of them out")
     resolved = _request(given, values | {"script": script}, options)
     whole, batch = resolved.setting, None
-    if reference_gpus is not None:
-        batch = batch_scaling.scale_batch(whole, reference_gpus, lr, values["global_batch"])
-    if batch and keep_global_batch:
-        whole, batch, kept = batch_scaling.keep_global_batch(whole, batch)
+    if reference_gpus is not None and keep_global_batch:
+        earlier = batch_scaling.scale_batch(whole, reference_gpus, lr, None)
+        whole, batch, kept = batch_scaling.keep_global_batch(whole, earlier)
         resolved = resolved._replace(setting=whole, assumed=[*resolved.assumed, kept])
     module = _module(resolved, batch_from, options) if exact else None
     found = plan_answer.make_answer(resolved)
@@ -118,6 +117,11 @@ def command(
     compared = _track(found.rows, module) if module else {}
     found = plan_answer.with_tracked(found, compared)
     rows, assumed = found.rows, plan_answer.assumptions(found)
+    if resolved.chooses_micro_batch:
+        chosen = rows[0].candidate
+        whole = whole.with_train(micro_batch=chosen.micro_batch, grad_accum=chosen.grad_accum)
+    if reference_gpus is not None and not batch:
+        batch = batch_scaling.scale_batch(whole, reference_gpus, lr, values["global_batch"])
     more_gpus = ""
     if strategy is None and plan_answer.wants_more(rows[0]):
         more_gpus = str(summary.summary_lines(plan_answer.add_scaling(found))[-1])

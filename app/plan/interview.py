@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..text.units import GIB, gib_number, gib_text, percent_text, ratio_text
+from ..text.units import GIB, gib_number, gib_text
 from . import form_fields, plan_answer, summary
-from .strategies.search import ALIKE
-from .strategies.table import visible_candidates
+from .strategies.ranking import shortage_text
+from .strategies.table import worth_choosing
 from .types import PlanRow
 
 Values = Mapping[str, str]
@@ -37,7 +37,6 @@ LENGTHS = {
     "a book chapter, 32,768 tokens": {"seq_len": "32768"},
 }
 USUAL_LENGTH = 1  # the second of them
-MOST_STRATEGIES = 6
 GPUS = re.compile(r"(?:(\d{1,4})(?:\s*[x×*]\s*|\s+))?(\S.*)|(\d{1,3})")
 
 
@@ -87,37 +86,11 @@ def length_answers(values: Values, machine: form_fields.FormMachine) -> list[Cho
 
 def strategy_answers(rows: Sequence[PlanRow]) -> list[tuple[int, str]]:
     """Return the strategies worth choosing, by their place in the rows: the best, and why not each of the others."""
-    shown = visible_candidates([row.candidate for row in rows])
-    seen: set[str] = set()
-    found: list[tuple[int, str]] = []
-    for at, row in enumerate(rows):
-        if row.candidate not in shown or row.candidate.strategy in seen or len(found) == MOST_STRATEGIES:
-            continue
-        seen.add(row.candidate.strategy)
-        reason = _figure(row) if not found else why_not(row, rows[0])
-        found.append((at, f"{row.candidate.full_name}: {reason}"))
-    return found
-
-
-def why_not(other: PlanRow, best: PlanRow) -> str:
-    """Return why a strategy is not the first choice: what it costs, and what it saves that is not needed."""
-    found, first = other.candidate, best.candidate
-    if found.fits is False:
-        return f"does not fit, {summary.shortage_text(other)}"
-    parts = [_pace_against(other, best)]
-    saved = first.device_used_bytes_per_gpu - found.device_used_bytes_per_gpu
-    if saved > GIB / 2:
-        needed = "" if first.fits is not True else " you do not need"
-        parts.append(f"saves {gib_text(saved)}{needed}")
-    elif saved < -GIB / 2:
-        parts.append(f"needs {gib_text(-saved)} more")
-    if found.fits == "tight":
-        parts.append("only just fits")
-    if found.host_bytes:
-        parts.append(f"takes {gib_text(found.host_bytes, 0)} of host memory for each GPU")
-    if other.setting.layout.splits_model:
-        parts.append("needs a plan for your modules, without files yet")
-    return ", ".join(part for part in parts if part) or "no better here, and less simple"
+    candidates = [row.candidate for row in rows]
+    return [
+        (candidates.index(each), f"{each.full_name}: {each.why_not or _figure(rows[candidates.index(each)])}")
+        for each in worth_choosing(candidates)
+    ]
 
 
 def plan_command(values: Values, row: PlanRow, directory: str) -> str:
@@ -157,20 +130,7 @@ def _figure(row: PlanRow) -> str:
     used = gib_number(found.device_used_bytes_per_gpu)
     memory = f"{used} of {gib_text(memory_gib * GIB, 0)} on each GPU" if memory_gib else f"{used} GiB on each GPU"
     if found.fits is False:
-        return f"does not fit, {summary.shortage_text(row)} ({memory})"
+        return f"does not fit, {shortage_text(row)} ({memory})"
     just = "only just fits, " if found.fits == "tight" else "" if found.in_practice else "too slow in practice, "
     speed = f", {summary.speed_text(row)}" if found.step_seconds else ""
     return f"{just}{memory}{speed}"
-
-
-def _pace_against(other: PlanRow, best: PlanRow) -> str:
-    mine, theirs = other.candidate.step_seconds, best.candidate.step_seconds
-    if not mine or not theirs:
-        return ""
-    share = mine / theirs - 1
-    if share >= 1:
-        return f"{ratio_text(1 + share)} times slower"
-    if abs(share) < 0.005:
-        return "as fast"
-    faster = f"{percent_text(-share)} faster here" + (", but less simple" if 1 / (1 + share) <= ALIKE else "")
-    return f"{percent_text(share)} slower here" if share > 0 else faster

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..launchers import accelerate, schedulers
-from . import summary
 from .job_files.accelerate_yaml import HEAD
 from .script_changes import split_changes
+from .strategies.ranking import shortage_text
 from .types import PlanRow
 
 DIRECTORY = "ddpwizard-plan"
@@ -29,7 +29,7 @@ def unwritable_error(row: PlanRow) -> UserError | None:
         return UserError(f"no files can be written with {what} yet: nothing is written", FILES_WITHOUT)
     if row.candidate.fits is not False:
         return None
-    why = f"{row.candidate.full_name} does not fit ({summary.shortage_text(row)}): nothing is written"
+    why = f"{row.candidate.full_name} does not fit ({shortage_text(row)}): nothing is written"
     return UserError(why, "take a strategy that fits; enter on this one in the table shows what would make it fit")
 
 

@@ -7,10 +7,12 @@ import msgspec
 
 from . import exact_memory, spec
 from .exact_memory import TrackedStrategy
+from .rank_share import data_parallel_ranks
 from .request import PlanRequest
 from .strategies.evaluate import PlanContext
 from .strategies.explain import explain_candidate, explain_candidates
 from .strategies.search import context_of, planning_assumptions, rank_candidates, replan_with_tracked
+from .timing.communication import Links
 from .types import PlanRow, TrainingSetup
 
 MOST_TRIED = 2048  # GPUs, if fewer are not enough
@@ -31,8 +33,7 @@ class PlanAnswer(NamedTuple):
 
 def make_answer(request: PlanRequest) -> PlanAnswer:
     """Plan for the GPUs of the request."""
-    rows = rank_candidates(request.setting, _context(request), request.recompute, request.nvme_bytes)
-    return PlanAnswer(request, rows)
+    return PlanAnswer(request, _ranked(request.setting, request, request.links))
 
 
 def add_scaling(found: PlanAnswer) -> PlanAnswer:
@@ -73,8 +74,16 @@ def with_tracked(found: PlanAnswer, tracked: Mapping[str, TrackedStrategy]) -> P
 
 def assumptions(found: PlanAnswer) -> list[str]:
     """Return everything that a plan assumes."""
-    request = found.request
-    return [*request.assumed, *planning_assumptions(found.rows, request.links, request.host_bytes)]
+    request, best = found.request, found.rows[0].candidate
+    groups = data_parallel_ranks(found.rows[0].setting)
+    who = "GPU" if groups == request.setting.gpus else "group of GPUs"
+    divided = f"{best.micro_batch} per {who} × {best.grad_accum} accumulated × {groups} {who.partition(' ')[0]}s"
+    batch = [f"batch: {divided} = {best.micro_batch * best.grad_accum * groups}, the smallest micro-batch within 2% of the fastest"]
+    return [
+        *request.assumed,
+        *(batch if request.chooses_micro_batch else []),
+        *planning_assumptions(found.rows, request.links, request.host_bytes),
+    ]
 
 
 def explain_row(found: PlanAnswer, at: int) -> PlanRow:
@@ -93,8 +102,12 @@ def _context(request: PlanRequest) -> PlanContext:
 
 def _best_scaled(setting: TrainingSetup, request: PlanRequest) -> PlanRow:
     """Return the best strategy of the request on the GPUs of another setting."""
-    context = context_of(setting, request.scaled_links, request.host_bytes)
-    return rank_candidates(setting, context, request.recompute, request.nvme_bytes)[0]
+    return _ranked(setting, request, request.scaled_links)[0]
+
+
+def _ranked(setting: TrainingSetup, request: PlanRequest, links: Links) -> list[PlanRow]:
+    context = context_of(setting, links, request.host_bytes)
+    return rank_candidates(setting, context, request.recompute, request.nvme_bytes, request.chooses_micro_batch)
 
 
 def with_more_gpus(request: PlanRequest) -> TrainingSetup:

@@ -22,7 +22,7 @@ from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
 from .rank_share import check_split
 from .timing.communication import Links
-from .train_options import train_from_values, was_given
+from .train_options import leaves_micro_batch_open, train_from_values, was_given
 from .types import Checkpointing, Model, TrainingOptions, TrainingSetup
 
 SEQ_LEN_PAIRS = 512  # of encoder-decoders, as T5 was trained (arXiv 1910.10683)
@@ -32,9 +32,9 @@ NEXT_TO_SPEC = ("host_memory", "intra_gbps", "inter_gbps", "script")  # options 
 class PlanRequest(NamedTuple):
     """A complete setting, and everything else its plan depends on.
 
-    ``recompute`` is the only kind of activation checkpointing to try, None for all kinds. ``per_node`` is the number of
-    GPUs of a full node; ``more_gpus`` GPUs are added for the question what more of them would give, over
-    ``scaled_links``, the links between full nodes.
+    ``recompute`` is the only kind of activation checkpointing to try, None for all kinds; ``chooses_micro_batch``: each
+    strategy divides the batch in its own way. ``per_node`` is the number of GPUs of a full node; ``more_gpus`` GPUs are
+    added for the question what more of them would give, over ``scaled_links``, the links between full nodes.
     """
 
     setting: TrainingSetup
@@ -47,6 +47,7 @@ class PlanRequest(NamedTuple):
     host_bytes: float | None = None
     nvme_bytes: float | None = None
     recompute: Checkpointing | None = None
+    chooses_micro_batch: bool = False
 
 
 def option_name(name: str) -> str:
@@ -137,6 +138,7 @@ def resolve_request(
         host_bytes=machine.host_bytes,
         nvme_bytes=machine.nvme_bytes,
         recompute=train.act_ckpt if compares else None,
+        chooses_micro_batch=leaves_micro_batch_open(given),
     )
 
 
@@ -228,7 +230,7 @@ def _without_effect(
         ),
         "fp8": (stated.fp8 and not _has_fp8(setting), f"{setting.gpu or 'the GPU'} has no units for it"),
         "optimizer_in_bwd": (
-            stated.optimizer_in_bwd and (setting.train.grad_accum or 1) > 1,
+            stated.optimizer_in_bwd and (setting.train.grad_accum or 1) > 1 and not leaves_micro_batch_open(given),
             "gradients are accumulated",
         ),
         "inter_gbps": (given.get("inter_gbps") is not None and setting.nodes == 1, "there is one node"),

@@ -63,7 +63,7 @@ def split_changes(setting: TrainingSetup) -> list[str]:
     strategy = setting.layout
     if not strategy.splits_model:
         return []
-    calls = [call for name, (_, call) in SPLITS.items() if (getattr(strategy, name) or 1) > 1]
+    calls = [call for name, (_, call) in SPLITS.items() if strategy.splits[name] > 1]
     return [f"{mesh_line(setting)}.", *calls, *_flattened(strategy)]
 
 

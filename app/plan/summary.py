@@ -7,7 +7,7 @@ from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, rat
 from .memory.activations import has_known_shape
 from .plan_answer import PlanAnswer, why_no_scaling
 from .strategies.evaluate import round_to_three_digits
-from .strategies.search import ALIKE, effort
+from .strategies.ranking import shortage_text
 from .timing.communication import Links
 from .types import Model, PlanRow, TrainingSetup
 
@@ -106,17 +106,12 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     """
     if not has_known_shape(rows[0].setting.model):
         return ("not known without layers and hidden size.",)
-    fitting = [row for row in rows if row.candidate.fits is not False and row.candidate.step_seconds]
-    if not fitting:
+    best = rows[0]
+    if best.candidate.fits is False or not best.candidate.step_seconds:
         return ("no strategy fits.",)
-    if not any(row.candidate.in_practice for row in fitting):
+    if not best.candidate.in_practice:
         return ("no strategy; all that fit are too slow.",)
-    practical = [row for row in fitting if row.candidate.in_practice]
-    candidates = [row for row in practical if row.candidate.fits != "tight"] or practical
-    first = min(candidates, key=_step_s)
-    least = min(effort(row.setting.layout) for row in candidates)
-    simple = [row for row in candidates if effort(row.setting.layout) == least]
-    best = next(row for row in simple if _step_s(row) <= ALIKE * min(map(_step_s, simple)))
+    first = min((row for row in rows if row.candidate.works and row.candidate.fits == best.candidate.fits), key=_step_s)
     memory = _memory_text(best)
     shorter = (
         f"{best.candidate.full_name}{memory}, {speed_text(best)}.",
@@ -189,12 +184,6 @@ def speed_text(row: PlanRow) -> str:
     """Return the speed of a strategy as ``0.43 s a step, 76,300 tokens/s``."""
     rate = row.candidate.tokens_per_s
     return f"{seconds_text(row.candidate.step_seconds)} a step, {round_to_three_digits(rate or 0.0):,.0f} tokens/s"
-
-
-def shortage_text(row: PlanRow) -> str:
-    """Return how much memory is missing for a strategy."""
-    over_bytes = row.candidate.device_used_bytes_per_gpu - (row.setting.gpu_memory_gib or 0.0) * GIB
-    return f"{gib_text(over_bytes)} too much" if over_bytes > 0 else "too much for the host"
 
 
 def _where(setting: TrainingSetup, links: Links) -> str:

@@ -44,6 +44,11 @@ def train_from_values(
     return _with_global_batch(found, given["global_batch"], gpus)
 
 
+def leaves_micro_batch_open(given: Mapping[str, Any]) -> bool:
+    """Return whether the batch of a step is given, but not how it is divided into micro-batches."""
+    return was_given(given, "global_batch") and not (was_given(given, "micro_batch") or was_given(given, "grad_accum"))
+
+
 def was_given(given: Mapping[str, Any], name: str) -> bool:
     """Return whether an option was given; a flag that is off was not."""
     return given.get(name) is not None and given[name] is not False
@@ -90,8 +95,9 @@ def _with_global_batch(found: TrainingOptions, batch: int, gpus: int) -> tuple[T
         accumulation = _quotient(batch, micro * gpus, f"{micro} per GPU × {gpus} GPUs")
     else:
         micro = _quotient(batch, accumulation * gpus, f"{accumulation} accumulated × {gpus} GPUs")
+    is_free = found.micro_batch is None and found.grad_accum is None
     note = f"batch: {micro} per GPU × {accumulation} accumulated × {gpus} GPUs = {batch}"
-    return msgspec.structs.replace(found, micro_batch=micro, grad_accum=accumulation), [note]
+    return msgspec.structs.replace(found, micro_batch=micro, grad_accum=accumulation), [] if is_free else [note]
 
 
 def _quotient(batch: int, part: int, words: str) -> int:

@@ -158,7 +158,13 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def splits_model(self) -> bool:
         """True if ranks compute different parts of the model or of a sequence, and the setting is not yet a share."""
-        return not self.is_share and max(self.tensor or 1, self.pipeline or 1, self.context or 1, self.expert or 1) > 1
+        return not self.is_share and max(self.splits.values()) > 1
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Return the number of ranks by what is split over them: each layer, the layers, a sequence, the experts."""
+        names = ("tensor", "pipeline", "context", "expert")
+        return {name: getattr(self, name) or 1 for name in names}
 
     @property
     def replicates(self) -> bool:
@@ -262,6 +268,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     host_bytes: float
     loading_host_bytes: float = 0.0  # of each rank while it builds and loads the model
     recompute: Checkpointing = "none"
+    micro_batch: int = 1  # sequences per GPU, or per group of those that split the model
+    grad_accum: int = 1
     largest_micro_batch: int | None = None  # sequences per GPU that fit with room
     comm_bytes_per_step: float | None = None
     exposed_comm_seconds: float | None = None
@@ -272,6 +280,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     binds: Binding = ""
     dominated_by: str = ""  # strategy of its family that is no worse in time and memory
     why: str = ""
+    why_not: str = ""  # why it is not the first choice
     lever: str = ""
     changes: list[WhatIfResult] = []
     files: list[str] = []

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import exact_memory, interview, summary
+from ...app.plan import exact_memory, summary
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
@@ -137,7 +137,7 @@ def strategy_details(
     shown += _parts(row, width, ascii_only)
     shown += [Content(""), safe_content("Time of a step, estimated", "bold")]
     shown += [line for sentence in _time(row) for line in wrap_lines(sentence, width)]
-    compared = (f"Compared with {best.candidate.full_name}", [interview.why_not(row, best)]) if best else ("", [])
+    compared = (f"Compared with {best.candidate.full_name}", [found.why_not]) if best else ("", [])
     parts = (
         compared,
         ("Why", [found.why, found.lever]),

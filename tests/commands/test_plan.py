@@ -287,6 +287,22 @@ class TestCommand:
         assert kept["inputs"]["train"]["grad_accum"] == 2
         assert "another experiment" in self.run(*arguments).stdout
 
+    def test_a_batch_without_a_division_is_divided_by_each_strategy(self) -> None:
+        batch = ("--model", "bert-base", "--gpus", "8", "--gpu", "A100-40G", "--global-batch", "1024")
+        plain = msgspec.json.decode(self.run(*batch, "--json").stdout)
+        best, train = plain["candidates"][0], plain["inputs"]["train"]
+        assert best["micro_batch"] * best["grad_accum"] * 8 == 1024
+        assert best["micro_batch"] >= 8
+        assert (train["micro_batch"], train["grad_accum"]) == (best["micro_batch"], best["grad_accum"])
+        assert any(line.startswith(f"batch: {best['micro_batch']} per GPU") for line in plain["inputs"]["assumed"])
+        assert all(each["why_not"] for each in plain["candidates"][1:])
+        shown = self.run(*batch).stdout
+        assert f"{best['micro_batch']} x {best['grad_accum']}" in shown
+        assert "Why not another:" in shown
+        fixed = msgspec.json.decode(self.run(*batch, "--micro-batch", "1", "--json").stdout)
+        assert {each["grad_accum"] for each in fixed["candidates"]} >= {128}
+        assert {each["micro_batch"] for each in fixed["candidates"]} == {1}
+
     def test_scaling_curve(self) -> None:
         arguments = ("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--curve")
         plain = msgspec.json.decode(self.run(*arguments, "--json").stdout)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import form_fields, interview, job_directory, plan_answer, summary
+from ddpwizard.app.plan.strategies import table
 from ddpwizard.app.plan.types import PlanRow
 
 NO_MACHINE = form_fields.FormMachine()
@@ -62,34 +63,10 @@ class TestAnswers:
         ranked = rows()
         found = interview.strategy_answers(ranked)
         assert found[0][0] == 0
-        assert 1 < len(found) <= interview.MOST_STRATEGIES
+        assert 1 < len(found) <= table.MOST_CHOICES
         names = [ranked[at].candidate.strategy for at, _ in found]
         assert len(set(names)) == len(names)
         assert all(ranked[at].candidate.strategy in text for at, text in found)
-
-
-class TestReasons:
-    def test_memory_that_is_saved_but_free_anyway_is_called_so(self) -> None:
-        ranked = rows()
-        for row in ranked[1:]:
-            spared = ranked[0].candidate.device_used_bytes_per_gpu - row.candidate.device_used_bytes_per_gpu
-            if row.candidate.fits is True and spared > 2**30:
-                assert "you do not need" in interview.why_not(row, ranked[0])
-
-    def test_slower_by_the_share_of_the_step(self) -> None:
-        ranked = rows()
-
-        def share_of(row: PlanRow) -> float:
-            return (row.candidate.step_seconds or 0.0) / (ranked[0].candidate.step_seconds or 1.0) - 1
-
-        slower = next(row for row in ranked if 0.05 < share_of(row) < 0.9)
-        share = share_of(slower)
-        assert interview.why_not(slower, ranked[0]).startswith(f"{share:.0%} slower here")
-
-    def test_what_does_not_fit_has_its_shortage(self) -> None:
-        ranked = rows(model="Llama-3.1-70B", gpus="16")
-        over = next(row for row in ranked if row.candidate.fits is False)
-        assert "too much" in interview.why_not(over, ranked[0])
 
 
 class TestCommands:

@@ -249,13 +249,7 @@ def strategy_name(strategy: Strategy) -> str:
 
 
 def _splits(strategy: Strategy) -> str:
-    sizes = {
-        "tensor": strategy.tensor,
-        "pipeline": strategy.pipeline,
-        "context": strategy.context,
-        "expert": strategy.expert,
-    }
-    return "".join(f" + {name} parallel {size}" for name, size in sizes.items() if (size or 1) > 1)
+    return "".join(f" + {name} parallel {size}" for name, size in strategy.splits.items() if size > 1)
 
 
 def _offloaded(strategy: Strategy) -> str:

@@ -396,7 +396,6 @@ def non_torch_terms(setting: TrainingSetup) -> Terms:
     cuda = term("context", "CUDA context and cuBLAS", Factor(context + CUBLAS_BYTES, "MiB"))
     if setting.gpus == 1:
         return (cuda,)
-    strategy = setting.layout
-    split = sum((size or 1) > 1 for size in (strategy.tensor, strategy.pipeline, strategy.context, strategy.expert))
+    split = sum(size > 1 for size in setting.layout.splits.values())
     sets = (Factor(1 + split, "meshes"),) if split else ()
     return (cuda, term("context", "NCCL's communicators", Factor(NCCL_BYTES, "MiB"), *sets))

@@ -7,6 +7,7 @@ import msgspec
 
 from ...hardware import gpu_catalog
 from ...text.units import GIB
+from ..memory.activations import has_known_shape
 from ..memory.formula import total_bytes
 from ..memory.model_states import loading_terms
 from ..memory.peak import estimate_candidate, excess_bytes
@@ -18,6 +19,7 @@ from ..types import Candidate, TrainingSetup
 
 HOST_ROOM = 0.9  # of a host's memory
 MOST_SEQUENCES = 512  # largest micro-batch that is tried
+ABOUT_AS_FAST = 1.02  # times the fastest micro-batch
 NOT_IN_PRACTICE = 100.0  # times the ideal step
 SHORT_STEP_S = 0.1  # a shorter step is usable whatever its ratio: in a small model latencies are longer than the work
 SHORT_SHARE = 0.1  # of a step: a longer wait is the bottleneck
@@ -39,11 +41,15 @@ def evaluate(setting: TrainingSetup, context: PlanContext) -> Candidate:
 def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
     """Add the times of a step to the memory of a candidate, and judge whether it fits on the host too."""
     fits = False if host_memory_share(found, setting, context.host_bytes) > 1 else found.fits
-    found = msgspec.structs.replace(found, recompute=setting.train.act_ckpt or "none", fits=fits)
+    micro_batch, grad_accum = setting.train.micro_batch or 1, setting.train.grad_accum or 1
+    recompute = setting.train.act_ckpt or "none"
+    found = msgspec.structs.replace(
+        found, recompute=recompute, fits=fits, micro_batch=micro_batch, grad_accum=grad_accum
+    )
     if context.links is None:
         return found
     step = step_time.step_time(setting, gpu_of(setting), context.links)
-    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1) * data_parallel_ranks(setting)
+    step_tokens = batch_tokens(setting.train) * grad_accum * data_parallel_ranks(setting)
     return msgspec.structs.replace(
         found,
         comm_bytes_per_step=step.sent_bytes,
@@ -52,6 +58,23 @@ def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
         tokens_per_s=step_tokens / step.step_s if step.step_s else None,
         binds=_binds(step),
     )
+
+
+def choose_micro_batch(setting: TrainingSetup, context: PlanContext) -> TrainingSetup:
+    """Return the setting with as many sequences in a step and the smallest micro-batch that is about as fast as any.
+
+    Only those that surely fit are tried; without a known shape, memory or links the setting stays as it is.
+    """
+    train, links = setting.train, context.links
+    if not (has_known_shape(setting.model) and setting.gpu_memory_gib and links):
+        return setting
+    sequences = (train.micro_batch or 1) * (train.grad_accum or 1)
+    sizes = (size for size in range(1, min(sequences, MOST_SEQUENCES) + 1) if sequences % size == 0)
+    ways = [setting.with_train(micro_batch=size, grad_accum=sequences // size) for size in sizes]
+    fitting = [way for way in ways if excess_bytes(way) <= 0]
+    seconds = [step_time.step_time(way, gpu_of(way), links).step_s for way in fitting]
+    about = ABOUT_AS_FAST * min(seconds, default=0.0)
+    return next((way for way, step_s in zip(fitting, seconds, strict=True) if step_s <= about), ways[0])
 
 
 def choose_loading(setting: TrainingSetup, context: PlanContext) -> TrainingSetup:

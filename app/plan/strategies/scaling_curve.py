@@ -2,11 +2,9 @@
 
 import msgspec
 
-from ..memory.token_counts import batch_tokens
 from ..request import PlanRequest
 from ..spec import PER_NODE
-from ..timing import step_time
-from .evaluate import gpu_of, round_to_three_digits
+from .evaluate import round_to_three_digits
 from .search import context_of, rank_candidates
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -32,16 +30,16 @@ def scaling_points(request: PlanRequest) -> list[ScalePoint]:
     """Return the best strategy for each number of GPUs; each GPU keeps its micro-batch, so the batch grows."""
     setting, links = request.setting, request.links
     per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
-    gpu = gpu_of(setting)
-    step_tokens = batch_tokens(setting.train) * (setting.train.grad_accum or 1)
     found: list[ScalePoint] = []
     for count in gpu_counts(setting.gpus):
         nodes = -(-count // per_node)
         if count % nodes:
             continue
         scaled = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
-        ideal = step_tokens * count / step_time.ideal_step_s(scaled, gpu, links)
-        best = rank_candidates(scaled, context_of(scaled, links, request.host_bytes), request.recompute)[0].candidate
+        context = context_of(scaled, links, request.host_bytes)
+        rows = rank_candidates(scaled, context, request.recompute, None, request.chooses_micro_batch)
+        best = rows[0].candidate
+        ideal = (best.tokens_per_s or 0.0) * (1 + (best.slower_than_ideal or 0.0))
         rate = best.tokens_per_s or None if best.works else None
         name = best.full_name if rate else ""
         found.append(ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal, tokens_per_s=rate, strategy=name))

@@ -1,31 +1,34 @@
-"""Search the strategies for a model on a machine, and rank them."""
+"""Search the strategies for a model on a machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ...hardware.server_catalog import AssumedHost, assume_host
-from ...text.units import GIB, gbps_text, gib_text
+from ...text.units import gbps_text, gib_text
 from ..memory.activations import has_known_shape
 from ..memory.formula import Term
 from ..memory.model_states import shard_counts
 from ..memory.peak import Phase, judge_candidate
 from ..model.parameter_counts import expert_params, trained_params
 from ..timing import step_time
-from ..types import Candidate, Checkpointing, PlanRow, Strategy, TrainingSetup
-from .evaluate import PlanContext, add_comparison, add_times, choose_loading, evaluate, host_memory_share
+from ..types import Checkpointing, PlanRow, Strategy, TrainingSetup
+from .evaluate import (
+    PlanContext,
+    add_comparison,
+    add_times,
+    choose_loading,
+    choose_micro_batch,
+    evaluate,
+    host_memory_share,
+)
 from .explain import explain_tracked
+from .ranking import rank
 from .split_layouts import keep_batch, split_layouts
-
-PLACE = {True: 0, None: 0, "tight": 1, False: 3}
-SLOW_PLACE = 2  # of what fits, but not in practice
-# Times the fastest step: within this range the simplest strategy ranks first. The median error of an estimated step is
-# 5% (docs/plan.md), so two estimates that differ by less than twice that are alike.
-ALIKE = 1.10
 
 
 def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
-    """Return every layout worth trying, the simplest first; ``nvme_strategies`` are separate.
+    """Return every layout worth trying; ``nvme_strategies`` are separate.
 
     A mesh within one node is not worth it: with equal links it holds more and sends more than sharding over all GPUs.
     """
@@ -65,25 +68,24 @@ def rank_candidates(
     context: PlanContext,
     recompute: Checkpointing | None = None,
     nvme_bytes: float | None = None,
+    chooses_micro_batch: bool = False,
 ) -> list[PlanRow]:
-    """Return the evaluated candidates, the best first.
-
-    Candidates that fit come first, those that split the model after others and those with offloading last, then by step
-    time; of those within 10 % of the fastest, the simplest comes first. Candidates that do not fit are sorted by the
-    missing memory.
+    """Return the evaluated candidates in the order of ``ranking``.
 
     A strategy in the setting is the only candidate; ``recompute`` is the only kind of checkpointing. ``nvme_bytes`` is
-    free on the drive of a host, 0 if it has none, None if it is not known.
+    free on the drive of a host, 0 if it has none, None if it is not known. ``chooses_micro_batch``: each candidate has
+    its own division of the batch into micro-batches.
     """
     if setting.strategy:
         return [_evaluated(setting, context)]
     layouts = [*layouts_to_try(setting.gpus, setting.nodes), *split_layouts(setting)]
-    rows = _rows(setting, layouts, context, recompute)
-    fitting = any(_place(row.candidate) == 0 for row in rows)
+    choose = choose_micro_batch if chooses_micro_batch else _as_given
+    rows = _rows(setting, layouts, context, recompute, choose)
+    fitting = any(row.candidate.fits in (True, None) and row.candidate.works for row in rows)
     if not fitting and any(host_memory_share(*row, context.host_bytes) > 1 for row in rows):
-        on_drives = _rows(setting, nvme_strategies(), context, recompute)
+        on_drives = _rows(setting, nvme_strategies(), context, recompute, choose)
         rows += [row for row in on_drives if nvme_bytes is None or drive_bytes(row.setting) <= nvme_bytes]
-    return _ranked(rows, context.host_bytes)
+    return rank(rows, context.host_bytes)
 
 
 def replan_with_tracked(
@@ -96,7 +98,7 @@ def replan_with_tracked(
         found = add_times(judge_candidate(setting, phases), setting, context)
         found = add_comparison(found, setting, context)
         changed[at] = PlanRow(explain_tracked(found, before, setting, context), setting)
-    return _ranked(changed, context.host_bytes)
+    return rank(changed, context.host_bytes)
 
 
 def context_of(setting: TrainingSetup, links: step_time.Links | None, host_bytes: float | None) -> PlanContext:
@@ -109,37 +111,6 @@ def context_of(setting: TrainingSetup, links: step_time.Links | None, host_bytes
 def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
     """Return the memory assumed for a host of a setting."""
     return assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
-
-
-def effort(strategy: Strategy) -> int:
-    """Return 1 if a strategy needs a plan for the modules of a model, 2 if it offloads, else 0."""
-    return 2 if strategy.offloads else int(strategy.splits_model)
-
-
-def _place(found: Candidate) -> int:
-    return PLACE[found.fits] if found.in_practice or found.fits is False else SLOW_PLACE
-
-
-def _ranked(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
-    """Sort the rows, the best first; they come with the simplest first."""
-
-    def group(row: PlanRow) -> tuple[int, int]:
-        return _place(row.candidate), effort(row.setting.layout) if row.candidate.fits is not False else 0
-
-    fastest: dict[tuple[int, int], float] = {}
-    for row in rows:
-        step_s = row.candidate.step_seconds or 0.0
-        fastest[group(row)] = min(fastest.get(group(row), step_s), step_s)
-
-    def order(row: PlanRow) -> tuple[int, int, bool, float]:
-        here, found = group(row), row.candidate
-        if found.fits is False:
-            return *here, True, _memory_ratio(row, host_bytes)
-        step_s = found.step_seconds or 0.0
-        alike = step_s <= ALIKE * fastest[here]
-        return *here, not alike, float(found.recompute != "none") if alike else step_s
-
-    return sorted(rows, key=order)
 
 
 def planning_assumptions(
@@ -172,33 +143,44 @@ def drive_bytes(setting: TrainingSetup) -> float:
 
 
 def _rows(
-    setting: TrainingSetup, layouts: Sequence[Strategy], context: PlanContext, recompute: Checkpointing | None
+    setting: TrainingSetup,
+    layouts: Sequence[Strategy],
+    context: PlanContext,
+    recompute: Checkpointing | None,
+    choose: Callable[[TrainingSetup, PlanContext], TrainingSetup],
 ) -> list[PlanRow]:
     """Evaluate each layout with activations kept and recomputed, and partly recomputed if only that makes it fit."""
+
+    def evaluated(strategy: Strategy, act_ckpt: Checkpointing) -> PlanRow:
+        return _evaluated(choose(_candidate_setting(setting, strategy, act_ckpt), context), context)
+
+    if recompute:
+        return [evaluated(strategy, recompute) for strategy in layouts]
     found: list[PlanRow] = []
     for strategy in layouts:
-        if recompute:
-            found.append(_row(setting, strategy, recompute, context))
-            continue
-        kept = _row(setting, strategy, "none", context)
+        kept = evaluated(strategy, "none")
         found.append(kept)
         if not has_known_shape(setting.model):
             continue
         if kept.candidate.fits is not True and not kept.candidate.host_bytes:
-            in_part = _row(setting, strategy, "selective-op", context)
+            in_part = evaluated(strategy, "selective-op")
             found += [in_part] if in_part.candidate.fits is True else []
-        found.append(_row(setting, strategy, "full", context))
+        found.append(evaluated(strategy, "full"))
     return found
 
 
-def _row(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing, context: PlanContext) -> PlanRow:
+def _as_given(setting: TrainingSetup, _: PlanContext) -> TrainingSetup:
+    return setting
+
+
+def _candidate_setting(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing) -> TrainingSetup:
     dtype = setting.train.dtype
     if strategy.is_fully_shard and _splits_experts_by_columns(setting, strategy):
         strategy = msgspec.structs.replace(strategy, experts_by_columns=True)
     if strategy.kind == "deepspeed" and dtype in ("bf16-mixed", "fp16-mixed"):
         dtype = "bf16-deepspeed" if dtype.startswith("bf16") else "fp16-deepspeed"
     train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype)
-    return _evaluated(keep_batch(msgspec.structs.replace(setting, strategy=strategy, train=train)), context)
+    return keep_batch(msgspec.structs.replace(setting, strategy=strategy, train=train))
 
 
 def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bool:
@@ -216,10 +198,3 @@ def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bo
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
     setting = choose_loading(setting, context)
     return PlanRow(add_comparison(evaluate(setting, context), setting, context), setting)
-
-
-def _memory_ratio(row: PlanRow, host_bytes: float | None) -> float:
-    """Return the memory that a candidate needs over that available, of the GPU or of the host."""
-    found, setting = row
-    memory = found.device_used_bytes_per_gpu / ((setting.gpu_memory_gib or 1) * GIB)
-    return max(memory, host_memory_share(found, setting, host_bytes))

@@ -1,5 +1,7 @@
 """Render the candidates of a plan as text: a table, and the memory of the best one."""
 
+from collections.abc import Sequence
+
 from ...errors import UserError
 from ...text.suggestions import closest, did_you_mean, normalise
 from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text, seconds_text
@@ -9,6 +11,7 @@ from ..types import Candidate, PlanRow, TrainingSetup
 from .evaluate import MOST_SEQUENCES, NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
 
 SHOWN = 12
+MOST_CHOICES = 6  # strategies with a reason against them, and the first
 SIGNS = {True: "✓", "tight": "~", False: "✗", None: "?"}
 ASCII_SIGNS = {True: "OK", "tight": "~", False: "FAIL", None: "?"}
 SLOW = "!"  # it fits, but not in practice
@@ -19,7 +22,7 @@ LEGEND = {
     None: "? not known",
 }
 RECOMPUTED = {"none": "no", "full": "all", "selective-op": "some", "selective-layer": "some"}
-HEAD = ("", "strategy", "recompute", "on GPU", "most", "step", "tokens/s", "slower")
+HEAD = ("", "strategy", "recompute", "batch", "on GPU", "most", "step", "tokens/s", "slower")
 SHORTER = {
     " without resharding": ", no reshard",
     " resharding to ": ", reshard to ",
@@ -36,7 +39,7 @@ STEP = HEAD.index("step")
 HOST = "host"  # instead of a time, if the memory of the host is full
 
 
-def visible_candidates(candidates: list[Candidate]) -> list[Candidate]:
+def visible_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates of the table: the best ones, without those dominated by another of their family."""
     return [each for each in candidates if not each.dominated_by or each is candidates[0]][:SHOWN]
 
@@ -75,7 +78,9 @@ def render_table(
     else:
         lines += [f"Use {best.strategy}: {best.why}.", ""]
     listed = visible_candidates(candidates)
-    rows = [HEAD, *(_row(each, setting, SLOW if _is_slow(each) else signs[each.fits], ascii_only) for each in listed)]
+    several = len({each.micro_batch for each in listed}) > 1
+    marks = [SLOW if _is_slow(each) else signs[each.fits] for each in listed]
+    rows = [HEAD, *(_row(each, setting, mark, ascii_only, several) for each, mark in zip(listed, marks, strict=True))]
     used = [column for column in range(len(HEAD)) if column < 2 or any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in used}
     for row in rows:
@@ -91,27 +96,45 @@ def render_table(
     legend += [f"{SLOW} over {NOT_IN_PRACTICE:.0f} times the compute time"] if any(map(_is_slow, listed)) else []
     legend += [f"{HOST}: its memory is full"] if any(row[STEP] == HOST for row in rows) else []
     lines.append(f"  {', '.join(legend)}; memory in GiB")
+    lines += ["  batch: sequences per GPU x micro-batches of a step"] if several else []
     if best.slower_than_ideal is not None:
         lines.append("  most: sequences per GPU that fit")
         lines.append("  slower: over the compute time of a step, with no recomputation and no waiting")
-    lines += [""]
+    lines += ["", *_reasons(listed)]
     lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {best.lever}."]
     lines += [more] if more else []
     lines += [f"assumed {line}" for line in assumed]
     return [*lines, "Memory is computed, times are estimated. Measure one real step before you rely on them."]
 
 
+def worth_choosing(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the strategies of the table worth choosing, each once: the best row of each."""
+    once: dict[str, Candidate] = {}
+    for each in visible_candidates(candidates):
+        once.setdefault(each.strategy, each)
+    return list(once.values())[:MOST_CHOICES]
+
+
+def _reasons(listed: Sequence[Candidate]) -> list[str]:
+    """Return why the other strategies are not the first choice, and that of the first row if it is another one."""
+    best, *others = worth_choosing(listed)
+    lines = [f"Not the first choice: {best.why_not}."] if best.why_not else []
+    lines += ["Why not another:"] if others else []
+    return [*lines, *(f"  {each.full_name}: {each.why_not}" for each in others), *([""] if lines else [])]
+
+
 def _is_slow(each: Candidate) -> bool:
     return each.fits is not False and not each.in_practice
 
 
-def _row(each: Candidate, setting: TrainingSetup, sign: str, ascii_only: bool) -> tuple[str, ...]:
+def _row(each: Candidate, setting: TrainingSetup, sign: str, ascii_only: bool, shows_batch: bool) -> tuple[str, ...]:
     most = each.largest_micro_batch
     searched = ("" if most != MOST_SEQUENCES else ">=" if ascii_only else "≥") if most is not None else ""
     return (
         sign,
         _short(each),
         RECOMPUTED[each.recompute],
+        f"{each.micro_batch} x {each.grad_accum}" if shows_batch else "",
         gib_number(each.device_used_bytes_per_gpu),
         f"{searched}{most}" if most is not None else "",
         *_times(each, setting),

@@ -14,9 +14,7 @@ from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate, largest_micro_batch
 from ddpwizard.app.plan.strategies.explain import slowdown_text
 from ddpwizard.app.plan.strategies.search import (
-    ALIKE,
     context_of,
-    effort,
     layouts_to_try,
     planning_assumptions,
     replan_with_tracked,
@@ -130,7 +128,8 @@ class TestTracked:
         best = rows[0].candidate
         too_much = {"loss": (term("activations", "as tracked", Factor(90 * GIB, "MiB")),)}
         changed = replan_with_tracked(rows, {0: too_much}, context_of(rows[0].setting, LINKS, None))  # type: ignore[dict-item]
-        assert changed[0].candidate == rows[1].candidate
+        assert changed[0].candidate.full_name == rows[1].candidate.full_name
+        assert changed[0].candidate.why_not == ""
         tracked = next(row.candidate for row in changed if row.candidate.full_name == best.full_name)
         assert (best.fits, tracked.fits, tracked.is_tracked) == (True, False, True)
         assert tracked.why.startswith("as tracked, does not fit")
@@ -178,39 +177,6 @@ class TestFits:
 
 
 class TestOrder:
-    def test_order_is_stable_and_by_time(self) -> None:
-        first, second = plan_candidates(setting(), LINKS), plan_candidates(setting(), LINKS)
-        assert first == second
-        fitting = [row for row in first if row.candidate.fits is True]
-        for needed in (0, 1, 2):
-            seconds = [row.candidate.step_seconds or 0 for row in fitting if effort(row.setting.layout) == needed]
-            rest = [each for each in seconds if each > ALIKE * min(seconds)]
-            assert rest == sorted(rest)
-            assert seconds[len(seconds) - len(rest) :] == rest
-
-    @pytest.mark.parametrize(
-        ("model", "gpus"), [("gpt2", 8), ("bert-base", 8), ("Llama-3.1-8B", 8), ("Llama-3.1-70B", 64)]
-    )
-    def test_simplest_of_equally_fast_strategies_comes_first(self, model: str, gpus: int) -> None:
-        found = catalog.find_known_model(model)
-        assert found
-        asked = setting(found, gpus=gpus, nodes=spec.nodes_for(gpus), seq_len=512)
-        rows = [row for row in plan_candidates(asked, LINKS) if not row.setting.layout.splits_model]
-        best = rows[0].candidate
-        fastest = min(row.candidate.step_seconds or 0 for row in rows if row.candidate.fits is True)
-        alike = [row for row in rows if (row.candidate.step_seconds or 0) <= ALIKE * fastest]
-        assert (best.step_seconds or 0) <= ALIKE * fastest
-        kinds = ["ddp", "zero-optimizer", "fsdp2", "hsdp", "deepspeed"]
-        places = [kinds.index(row.setting.layout.kind) for row in alike if row.candidate.fits is True]
-        assert places[0] == min(places)
-        assert not best.dominated_by
-
-    def test_offloading_comes_after_fitting_strategies_without(self) -> None:
-        rows = plan_candidates(setting(memory_gib=60.0), LINKS, host_bytes=2e12)
-        offloading = [row.setting.layout.offloads for row in rows if row.candidate.fits is True]
-        assert offloading == sorted(offloading)
-        assert set(offloading) == {False, True}
-
     def test_dominated_candidate_has_a_better_one(self) -> None:
         rows = plan_candidates(setting(), LINKS)
         for row in rows:
