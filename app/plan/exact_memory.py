@@ -15,8 +15,8 @@ from ..errors import UserError
 from ..system.files import read_regular_file
 from ..system.subprocesses import run_process
 from ..text.units import GIB, MIB
-from .memory.activations import logits_terms
 from .memory.formula import Factor, Term, term, total_bytes
+from .memory.logits import logits_terms
 from .memory.peak import Phase, strategy_name
 from .model.from_code import names_function
 from .types import Candidate, Checkpointing, PlanRow, TrainingSetup

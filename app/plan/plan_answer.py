@@ -77,8 +77,9 @@ def assumptions(found: PlanAnswer) -> list[str]:
     request, best = found.request, found.rows[0].candidate
     groups = data_parallel_ranks(found.rows[0].setting)
     who = "GPU" if groups == request.setting.gpus else "group of GPUs"
-    divided = f"{best.micro_batch} per {who} × {best.grad_accum} accumulated × {groups} {who.partition(' ')[0]}s"
-    batch = [f"batch: {divided} = {best.micro_batch * best.grad_accum * groups}, the smallest micro-batch within 2% of the fastest"]
+    sequences = best.micro_batch * best.grad_accum * groups
+    whole = f"{best.grad_accum} accumulated × {groups} {who.partition(' ')[0]}s = {sequences}"
+    batch = [f"batch: {best.micro_batch} per {who} × {whole}, the smallest micro-batch within 2% of the fastest"]
     return [
         *request.assumed,
         *(batch if request.chooses_micro_batch else []),

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import msgspec
 
 from ..errors import UserError
-from .memory.activations import lengths_vary
+from .memory.computation import lengths_vary
 from .model.parameter_counts import block_layout, is_encoder_decoder, parameter_count_text
 from .types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, ratio_text, seconds_text
-from .memory.activations import has_known_shape
+from .memory.computation import has_known_shape
 from .plan_answer import PlanAnswer, why_no_scaling
 from .strategies.evaluate import round_to_three_digits
 from .strategies.ranking import shortage_text

@@ -8,7 +8,8 @@ from typing import Any
 from ...hardware.machine import Machine
 from ...launchers import deepspeed
 from ..batch_scaling import BatchScaling
-from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_PREFETCH, DEEPSPEED_SUB_GROUP
+from ..memory.gathered_weights import DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_PREFETCH
+from ..memory.temporaries import DEEPSPEED_SUB_GROUP
 from ..types import TrainingSetup
 from .header import EXAMPLE_RATE
 from .manifest import learning_rate

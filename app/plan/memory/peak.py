@@ -9,7 +9,7 @@ import msgspec
 from ...text.units import GIB
 from ..rank_share import rank_share
 from ..types import Band, Breakdown, Candidate, Strategy, TrainingSetup
-from . import activations, temporaries
+from . import activations, block_tensors, computation, gathered_weights, logits, temporaries
 from .formula import Factor, Term, term, total_bytes
 from .model_states import ModelStates, loading_terms, model_states
 
@@ -65,12 +65,12 @@ def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
         states=kept,
         grads=grads,
         before=grads if stay else (),
-        gathered=temporaries.gathered_terms(setting),
-        at_loss=temporaries.at_loss_terms(setting),
-        forward=temporaries.forward_terms(setting),
+        gathered=gathered_weights.gathered_terms(setting),
+        at_loss=gathered_weights.at_loss_terms(setting),
+        forward=gathered_weights.forward_terms(setting),
         unpacked=temporaries.dequantized_terms(setting),
-        ending=temporaries.backward_end_terms(setting),
-        buckets=temporaries.bucket_terms(setting),
+        ending=gathered_weights.backward_end_terms(setting),
+        buckets=gathered_weights.bucket_terms(setting),
         step=temporaries.optimizer_step_terms(setting),
     )
 
@@ -97,14 +97,14 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     saved, again = activations.stored_terms(kept), activations.recomputed_terms(kept)
     if in_flight > 1:
         saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
-    block = () if again else activations.block_terms(kept)
+    block = () if again else block_tensors.block_terms(kept)
     last_kept = activations.kept_input_terms(kept) or min(saved, block, key=total_bytes)
-    held = activations.held_logits_terms(kept)
-    exchanged = temporaries.exchange_terms(setting)
+    held = logits.held_logits_terms(kept)
+    exchanged = gathered_weights.exchange_terms(setting)
     in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked, *exchanged)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
-    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept, tensor > 1))
+    loss = (*logits.head_input_terms(kept), *logits.logits_terms(kept, tensor > 1))
     at_loss = (*fixed.at_loss, *temporaries.autocast_at_loss_terms(setting))
     before = fixed.before or temporaries.head_grad_terms(setting)
     forward = (
@@ -136,7 +136,7 @@ def judge_candidate(setting: TrainingSetup, phases: Mapping[Phase, Terms]) -> Ca
     reserved = _reserved_bytes(setting, phases)
     shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
     fitting = judge_fit(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
-    if fitting and not activations.has_known_shape(setting.model):
+    if fitting and not computation.has_known_shape(setting.model):
         fitting = None
     parts = dict.fromkeys(Breakdown.__struct_fields__, 0.0) | {"gaps": shown - allocated}
     for each in (*phases[peak_phase], *outside):
@@ -191,7 +191,7 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
 def _reserved_bytes(setting: TrainingSetup, phases: Mapping[Phase, Terms], is_band: bool = False) -> float:
     """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: with the widest gaps."""
     usual = _slack(setting)
-    varies = is_band and activations.lengths_vary(setting.train) and setting.train.alloc != "expandable_segments"
+    varies = is_band and computation.lengths_vary(setting.train) and setting.train.alloc != "expandable_segments"
     of_loss = UNEQUAL if varies else _loss_slack(setting, usual)
     slacks = dict.fromkeys(STATES, STATE_SLACK) | {"loss": of_loss}
     return max(sum(each.bytes * slacks.get(each.part, usual) for each in terms) for terms in phases.values())
@@ -201,10 +201,10 @@ def _slack(setting: TrainingSetup) -> float:
     """Return reserved over allocated memory of temporary tensors."""
     if setting.train.alloc == "expandable_segments":
         return EXPANDABLE
-    if activations.lengths_vary(setting.train) and not activations.recomputes_activations(setting.train):
+    if computation.lengths_vary(setting.train) and not computation.recomputes_activations(setting.train):
         return HIGH  # each batch saves tensors of another size
     whole = setting.layout.kind == "single" or setting.layout.replicates
-    if whole and not activations.recomputes_activations(setting.train):
+    if whole and not computation.recomputes_activations(setting.train):
         return SAME_EACH_STEP
     return STREAMS_WAITED_FOR if setting.layout.is_fully_shard else USUAL
 
@@ -215,7 +215,7 @@ def _loss_slack(setting: TrainingSetup, usual: float) -> float:
     """
     if setting.train.alloc == "expandable_segments":
         return usual
-    if activations.pads_to_longest(setting.train):
+    if computation.pads_to_longest(setting.train):
         return UNEQUAL
     return usual if setting.layout.is_fsdp else ONE_STREAM
 

@@ -7,7 +7,7 @@ import msgspec
 
 from ...hardware import gpu_catalog
 from ...text.units import GIB
-from ..memory.activations import has_known_shape
+from ..memory.computation import has_known_shape
 from ..memory.formula import total_bytes
 from ..memory.model_states import loading_terms
 from ..memory.peak import estimate_candidate, excess_bytes

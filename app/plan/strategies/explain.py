@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text
-from ..memory.activations import has_known_shape
+from ..memory.computation import has_known_shape
 from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
 from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu, largest_micro_batch
 from .what_if import best_what_if, throughput_headroom, worthwhile_changes

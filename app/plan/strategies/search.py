@@ -6,7 +6,7 @@ import msgspec
 
 from ...hardware.server_catalog import AssumedHost, assume_host
 from ...text.units import gbps_text, gib_text
-from ..memory.activations import has_known_shape
+from ..memory.computation import has_known_shape
 from ..memory.formula import Term
 from ..memory.model_states import shard_counts
 from ..memory.peak import Phase, judge_candidate

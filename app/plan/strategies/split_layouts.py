@@ -6,7 +6,7 @@ every layer are on one node as far as possible, stages of a pipeline on differen
 
 from math import gcd
 
-from ..memory.activations import has_known_shape
+from ..memory.computation import has_known_shape
 from ..model.parameter_counts import is_encoder_decoder
 from ..rank_share import split_ways
 from ..types import Model, Strategy, TrainingSetup

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...text.units import GIB, gib_text, percent_text, ratio_text, seconds_text, signed_text
-from ..memory.activations import has_known_shape, recomputes_activations
+from ..memory.computation import has_known_shape, recomputes_activations
 from ..memory.model_states import shard_counts
 from ..spec import PER_NODE, nodes_for
 from ..types import Candidate, TrainingSetup, WhatIfResult

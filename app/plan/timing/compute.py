@@ -14,14 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...hardware.gpu_catalog import GpuSpec
-from ..memory.activations import (
-    block_activation_bytes,
-    casts_no_experts,
-    compute_dtype_bytes,
-    loops_over_experts,
-    uses_autocast,
-    written_out_bytes,
-)
+from ..memory.block_tensors import block_activation_bytes, written_out_bytes
+from ..memory.computation import casts_no_experts, compute_dtype_bytes, loops_over_experts, uses_autocast
 from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes

@@ -13,10 +13,11 @@ import msgspec
 
 from ...hardware.gpu_catalog import GpuSpec
 from ...text.units import MIB
-from ..memory.activations import compute_dtype_bytes, stored_terms
+from ..memory.activations import stored_terms
+from ..memory.computation import compute_dtype_bytes
 from ..memory.formula import total_bytes
+from ..memory.gathered_weights import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH
 from ..memory.model_states import reduced_micro_batches, shard_counts
-from ..memory.temporaries import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import block_params, expert_params, trained_params
 from ..rank_share import data_parallel_ranks, rank_share

@@ -1,4 +1,4 @@
-"""Formulas of ``activations`` and ``temporaries`` against bytes that autograd saves for blocks of transformers, and
+"""Formulas of saved tensors, logits and temporaries against bytes that autograd saves for blocks of transformers, and
 against what losses and optimizer steps allocate in torch.
 """
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.memory import activations, temporaries
+from ddpwizard.app.plan.memory import block_tensors, logits, temporaries
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states, unsharded_grad_bytes
 from ddpwizard.app.plan.model import hf_config
@@ -113,7 +113,7 @@ def test_saved_bytes_of_a_block_match_transformers(name: str, kept: dict[str, in
     case = CASES[name]
     model, _ = hf_config.model_from_config({"num_hidden_layers": 2, "n_layer": 2} | case.config)
     setting = fill_defaults(TrainingSetup(model=model, train=case.train, gpus=1, strategy=Strategy(kind="single")))[0]
-    formula = total_bytes(activations.block_terms(setting))
+    formula = total_bytes(block_tensors.block_terms(setting))
     assert formula == pytest.approx(kept[name], rel=0.05)
 
 
@@ -233,7 +233,7 @@ def _one(**train: Any) -> TrainingSetup:
 def test_loss_copies_match_torch(loss: Any, spikes: dict[str, Any]) -> None:
     """Of logits in 16 bit that nothing else holds; in chunks they are there themselves."""
     setting = _one(loss=loss, keeps_logits=False)
-    each = total_bytes(activations.logits_terms(setting)) / (TOKENS * 4000)
+    each = total_bytes(logits.logits_terms(setting)) / (TOKENS * 4000)
     assert each == pytest.approx(spikes[loss], rel=0.1)
 
 
@@ -286,4 +286,4 @@ def test_saved_bytes_of_a_compiled_block_match_the_partitioner(source: str) -> N
     train = _trained(seq_len=256, compile=True)
     setting = fill_defaults(TrainingSetup(model=model, train=train, gpus=1, strategy=Strategy(kind="single")))[0]
     kept = figures("saved_by_compiled_block", source, lambda: run_script(SAVED + COMPILED, config))
-    assert activations.block_activation_bytes(setting) == pytest.approx(kept, rel=0.02)
+    assert block_tensors.block_activation_bytes(setting) == pytest.approx(kept, rel=0.02)

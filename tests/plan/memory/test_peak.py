@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.memory.activations import block_activation_bytes, block_terms
+from ddpwizard.app.plan.memory.block_tensors import block_activation_bytes, block_terms
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit

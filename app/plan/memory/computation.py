@@ -1,0 +1,82 @@
+"""How a setting computes: precision of weights and of the residual stream, recomputation, lengths of batches."""
+
+from ..types import Model, TrainingOptions, TrainingSetup
+
+
+def has_known_shape(model: Model) -> bool:
+    """Return whether the sizes that activations are computed from are known."""
+    return bool(model.layers and model.hidden)
+
+
+def compute_dtype_bytes(train: TrainingOptions) -> int:
+    """Return the bytes per element of the compute precision."""
+    return 4 if train.dtype == "fp32" else 2
+
+
+def uses_autocast(setting: TrainingSetup) -> bool:
+    """Return whether torch.autocast computes in 16 bit on fp32 weights (sharding strategies cast the weights
+    themselves).
+    """
+    strategy = setting.layout
+    whole = strategy.kind == "single" or strategy.replicates or strategy.sharding == "NO_SHARD"
+    return whole and (setting.train.dtype or "").endswith("-mixed")
+
+
+def lengths_vary(train: TrainingOptions) -> bool:
+    """Return whether batches may differ in shape.
+
+    Adapters are trained on examples of their own length unless packed or fixed-length data is specified; full training
+    mostly packs them.
+    """
+    return bool(train.lora) and not train.packed and "fixed" not in (train.data or "")
+
+
+def pads_to_longest(train: TrainingOptions) -> bool:
+    """Return whether each batch is padded to its longest sequence, so that its length differs each time."""
+    return lengths_vary(train) and (train.micro_batch or 1) > 1
+
+
+def recomputes_activations(train: TrainingOptions) -> bool:
+    """Return whether blocks, or a part of them, are recomputed in the backward pass."""
+    return train.act_ckpt not in (None, "none")
+
+
+def loops_over_experts(train: TrainingOptions) -> bool:
+    """Return whether the experts of a layer are computed one after the other.
+
+    transformers does so for torch before 2.9, which has no grouped product for all GPUs (``integrations/moe.py``).
+    """
+    return train.precedes_torch(2, 9)
+
+
+def casts_no_experts(setting: TrainingSetup) -> bool:
+    """Return whether experts compute in fp32 under autocast.
+
+    The grouped product is not one of the operations that autocast casts, and transformers casts its input to the
+    precision of the weights (``integrations/moe.py``; seen on an H200 with torch 2.11).
+    """
+    return bool(setting.model.experts) and uses_autocast(setting) and not loops_over_experts(setting.train)
+
+
+def keeps_scores(setting: TrainingSetup) -> bool:
+    """Return whether attention saves its scores: eager attention, and fused attention with grouped heads in fp32.
+
+    PyTorch has no fused kernel for that and computes it in operations of its own (seen on an H200 with torch 2.11).
+    """
+    model, train = setting.model, setting.train
+    grouped = bool(model.kv_heads) and model.kv_heads != model.heads
+    return train.attention == "eager" or (train.dtype == "fp32" and grouped)
+
+
+def inner_width_bytes(setting: TrainingSetup) -> int:
+    """Return the bytes per element of the feed-forward part."""
+    return 4 if casts_no_experts(setting) else compute_dtype_bytes(setting.train)
+
+
+def residual_stream_bytes(setting: TrainingSetup) -> int:
+    """Return the bytes per element of the residual stream, which autocast leaves in fp32."""
+    return 4 if uses_autocast(setting) else compute_dtype_bytes(setting.train)
+
+
+def saves_frozen_inputs(setting: TrainingSetup) -> bool:
+    return setting.train.quant in ("nf4", "nf4-dq") or setting.layout.stage == 3
