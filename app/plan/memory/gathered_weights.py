@@ -52,6 +52,7 @@ def bucket_terms(setting: TrainingSetup) -> Terms:
     return gathered_terms(setting) if setting.layout.replicates or setting.layout.kind == "deepspeed" else ()
 
 
+@lru_cache(maxsize=256)
 def at_loss_terms(setting: TrainingSetup) -> Terms:
     """Return what is gathered at the peak of the loss.
 
@@ -64,6 +65,7 @@ def at_loss_terms(setting: TrainingSetup) -> Terms:
     return gathered_terms(setting)
 
 
+@lru_cache(maxsize=256)
 def forward_terms(setting: TrainingSetup) -> Terms:
     """Return what FSDP2 has gathered when it copies a block out of its all-gather buffer in the forward pass.
 
@@ -75,6 +77,7 @@ def forward_terms(setting: TrainingSetup) -> Terms:
     return (*_kept_units(setting, gathered), _gathered("all-gather buffers", setting, Factor(2, "blocks")))
 
 
+@lru_cache(maxsize=256)
 def backward_end_terms(setting: TrainingSetup) -> Terms:
     """Return what the gradients of embedding and head need at the end of the backward pass.
 

@@ -90,7 +90,14 @@ def sharing_ranks(parameter: Parameter, over: float, strategy: Strategy) -> floa
     return max(1.0, over / strategy.expert) if strategy.expert and parameter.role == "experts" else over
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
+def without_batch(setting: TrainingSetup) -> TrainingSetup:
+    """Return a setting with the same states and gathered weights for any batch, loss and recomputation."""
+    checkpointing = setting.train.act_ckpt if setting.layout.offload_param else None
+    return setting.with_train(micro_batch=1, seq_len=1, act_ckpt=checkpointing, loss=None, attention=None)
+
+
+@lru_cache(maxsize=512)
 def model_states(setting: TrainingSetup) -> ModelStates:
     """Return the states that a rank keeps between two steps, on its GPU and on the host."""
     strategy = setting.layout
@@ -120,6 +127,7 @@ def model_states(setting: TrainingSetup) -> ModelStates:
     return _offloaded(found, setting) if strategy.offloads else found
 
 
+@lru_cache(maxsize=256)
 def optimizer_bytes_per_parameter(setting: TrainingSetup) -> float:
     """Return the bytes of optimizer states, with master copies, per trained parameter."""
     sizes = [(elements * each.trained, each.optimizer) for each, elements in all_parameters(setting)]

@@ -1,8 +1,7 @@
 """Peak memory of a rank, the highest of three phases: allocated, reserved, and as the driver reports it."""
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -11,7 +10,7 @@ from ..rank_share import rank_share
 from ..types import Band, Breakdown, Candidate, Strategy, TrainingSetup
 from . import activations, block_tensors, computation, gathered_weights, logits, temporaries
 from .formula import Factor, Term, term, total_bytes
-from .model_states import ModelStates, loading_terms, model_states
+from .model_states import loading_terms, model_states, without_batch
 
 # Reserved over allocated, at the high end of published figures: 1.12 to 1.24 of everything (torchtitan, fsdp_qlora), of
 # which states, in blocks of their own, have little. FSDP2 waits for its streams before it frees and leaves fewer gaps
@@ -40,48 +39,6 @@ STATES = ("params", "grads", "optimizer")
 PHASES = {"loss": "at the end of the forward pass", "backward": "in the backward pass", "step": "in the optimizer step"}
 
 
-class FixedMemory(NamedTuple):
-    """Terms that do not depend on activations. ``before``: gradients that exist during the forward pass."""
-
-    states: ModelStates
-    grads: Terms
-    before: Terms
-    gathered: Terms
-    at_loss: Terms
-    forward: Terms
-    unpacked: Terms
-    ending: Terms
-    buckets: Terms
-    step: Terms
-
-
-@lru_cache(maxsize=512)
-def _fixed_memory(setting: TrainingSetup) -> FixedMemory:
-    train, kept = setting.train, model_states(setting)
-    grads = () if train.optimizer_in_bwd else kept.grads
-    in_buckets = setting.layout.replicates and setting.layout.gradient_as_bucket_view  # which are never freed
-    stay = (train.grad_accum or 1) > 1 or in_buckets or temporaries.keeps_last_gradients(setting)
-    return FixedMemory(
-        states=kept,
-        grads=grads,
-        before=grads if stay else (),
-        gathered=gathered_weights.gathered_terms(setting),
-        at_loss=gathered_weights.at_loss_terms(setting),
-        forward=gathered_weights.forward_terms(setting),
-        unpacked=temporaries.dequantized_terms(setting),
-        ending=gathered_weights.backward_end_terms(setting),
-        buckets=gathered_weights.bucket_terms(setting),
-        step=temporaries.optimizer_step_terms(setting),
-    )
-
-
-def fixed_memory(setting: TrainingSetup) -> FixedMemory:
-    """Return the memory that a setting has in common with those of other batches, losses and recomputation."""
-    checkpointing = setting.train.act_ckpt if setting.layout.offload_param else None
-    alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": checkpointing, "loss": None, "attention": None}
-    return _fixed_memory(setting.with_train(**alike))
-
-
 def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     """Return what PyTorch has allocated at the peak of the loss, of the backward pass, and of the optimizer step.
 
@@ -91,8 +48,11 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     """
     tensor = setting.layout.tensor or 1
     setting, kept, in_flight = rank_share(setting)
-    fixed = fixed_memory(setting)
-    params, optimizer, grads = fixed.states.params, fixed.states.optimizer, fixed.grads
+    alike = without_batch(setting)
+    states, grads = model_states(alike), _gradients(alike)
+    params, optimizer = states.params, states.optimizer
+    before = grads if temporaries.keeps_last_gradients(setting) else ()
+    gathered = gathered_weights.gathered_terms(alike)
     autocast = temporaries.autocast_terms(setting)
     saved, again = activations.stored_terms(kept), activations.recomputed_terms(kept)
     if in_flight > 1:
@@ -100,27 +60,32 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
     block = () if again else block_tensors.block_terms(kept)
     last_kept = activations.kept_input_terms(kept) or min(saved, block, key=total_bytes)
     held = logits.held_logits_terms(kept)
-    exchanged = gathered_weights.exchange_terms(setting)
-    in_block = (*held, *again, activations.activation_gradient_term(kept), *fixed.unpacked, *exchanged)
+    in_block = (*held, *again, activations.activation_gradient_term(kept), *temporaries.dequantized_terms(alike))
+    in_block += gathered_weights.exchange_terms(setting)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
     loss = (*logits.head_input_terms(kept), *logits.logits_terms(kept, tensor > 1))
-    at_loss = (*fixed.at_loss, *temporaries.autocast_at_loss_terms(setting))
-    before = fixed.before or temporaries.head_grad_terms(setting)
+    at_loss = (*gathered_weights.at_loss_terms(alike), *temporaries.autocast_at_loss_terms(setting))
     forward = (
-        (*params, *before, *optimizer, *saved, *loss, *at_loss),
-        (*params, *fixed.before, *optimizer, *saved, *fixed.forward),
+        (*params, *(before or temporaries.head_grad_terms(setting)), *optimizer, *saved, *loss, *at_loss),
+        (*params, *before, *optimizer, *saved, *gathered_weights.forward_terms(alike)),
     )
     backward = (
-        (*params, *fixed.before, *optimizer, *saved, *fixed.gathered, *(() if again else autocast), *in_block),
-        (*params, *grads, *optimizer, *last_kept, *fixed.gathered, *in_block),
-        (*params, *grads, *optimizer, *held, *fixed.ending),
+        (*params, *before, *optimizer, *saved, *gathered, *(() if again else autocast), *in_block),
+        (*params, *grads, *optimizer, *last_kept, *gathered, *in_block),
+        (*params, *grads, *optimizer, *held, *gathered_weights.backward_end_terms(alike)),
     )
+    step = (*gathered_weights.bucket_terms(alike), *temporaries.optimizer_step_terms(alike))
     return {
         "loss": max(forward, key=total_bytes),
         "backward": max(backward, key=total_bytes),
-        "step": (*params, *grads, *optimizer, *fixed.buckets, *fixed.step),
+        "step": (*params, *grads, *optimizer, *step),
     }
+
+
+def _gradients(setting: TrainingSetup) -> Terms:
+    """Return the gradients that exist at the same time: none if each is used up in the backward pass."""
+    return () if setting.train.optimizer_in_bwd else model_states(setting).grads
 
 
 def estimate_candidate(setting: TrainingSetup) -> Candidate:
@@ -131,7 +96,7 @@ def estimate_candidate(setting: TrainingSetup) -> Candidate:
 def judge_candidate(setting: TrainingSetup, phases: Mapping[Phase, Terms]) -> Candidate:
     """Return the figures of a setting whose phases allocate these terms, by formula or as tracked."""
     peak_phase = max(phases, key=lambda name: total_bytes(phases[name]))
-    kept, outside = fixed_memory(rank_share(setting).setting).states, temporaries.non_torch_terms(setting)
+    kept, outside = model_states(without_batch(rank_share(setting).setting)), temporaries.non_torch_terms(setting)
     allocated, outside_bytes = total_bytes(phases[peak_phase]), total_bytes(outside)
     reserved = _reserved_bytes(setting, phases)
     shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
@@ -162,7 +127,7 @@ def _band(setting: TrainingSetup, phases: Mapping[Phase, Terms], shown: float) -
     A request does not say whether the gradients of the last step exist in the forward pass. They do in a loop that
     drops them only before its backward pass, or sets them to zero, as torch 1 did by default.
     """
-    grads = fixed_memory(rank_share(setting).setting).grads
+    grads = _gradients(without_batch(rank_share(setting).setting))
     kept = {name: terms if set(grads) <= set(terms) else (*terms, *grads) for name, terms in phases.items()}
     high = max(shown, _reserved_bytes(setting, kept)) * BAND_HIGH
     return Band(shown * BAND_LOW, max(high, _reserved_bytes(setting, phases, is_band=True)))

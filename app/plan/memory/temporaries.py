@@ -1,5 +1,7 @@
 """Temporary memory of a rank: the optimizer step, copies of autocast, unpacked weights, and the CUDA context."""
 
+from functools import lru_cache
+
 from ...text.units import GIB, MIB
 from ..model.parameter_bytes import bytes_per_parameter
 from ..model.parameter_counts import block_params, expert_params, largest_matrix, trained_params
@@ -42,6 +44,7 @@ def head_grad_terms(setting: TrainingSetup) -> Terms:
     return (term("grads", "gradient of the output head", Factor(gradient - freed, "MiB")),) if gradient > freed else ()
 
 
+@lru_cache(maxsize=256)
 def optimizer_step_terms(setting: TrainingSetup) -> Terms:
     """Return the temporaries of the optimizer step."""
     train, strategy = setting.train, setting.layout
@@ -135,12 +138,15 @@ def dequantized_terms(setting: TrainingSetup) -> Terms:
 
 
 def keeps_last_gradients(setting: TrainingSetup) -> bool:
-    """Return whether the gradients of the last step still exist in the forward pass.
+    """Return whether gradients of the last micro-batch or step still exist in the forward pass.
 
-    ``zero_grad`` of torch 1 kept them in memory; 2.0 made set_to_none its default.
+    Accumulated ones do, and views into DDP's buckets, which are never freed. ``zero_grad`` of torch 1 kept them in
+    memory; 2.0 made set_to_none its default.
     """
-    whole = setting.layout.kind == "single" or setting.layout.replicates
-    return whole and setting.train.precedes_torch(2, 0)
+    train, layout = setting.train, setting.layout
+    if (train.grad_accum or 1) > 1 or (layout.replicates and layout.gradient_as_bucket_view):
+        return True
+    return (layout.kind == "single" or layout.replicates) and train.precedes_torch(2, 0)
 
 
 def non_torch_terms(setting: TrainingSetup) -> Terms:

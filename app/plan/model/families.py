@@ -62,7 +62,7 @@ SAME = {
     "n_shared_experts": ("num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
     "first_k_dense_replace": ("moe_layer_start_index",),
 }
-# Activation functions that transformers writes in elementary operations (its ``activations.py``): saved tensors in addition
+# Activation functions in elementary operations (``activations.py`` of transformers): tensors that they save in addition
 # to their input.
 WRITTEN_OUT = {"gelu_new": 3, "quick_gelu": 1}
 PARALLEL: dict[str, Any] = {"norms": 1, "products": 1}  # attention and feed-forward part use the same input

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.block_tensors import block_activation_bytes, written_out_bytes
 from ..memory.computation import casts_no_experts, compute_dtype_bytes, loops_over_experts, uses_autocast
-from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts
+from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts, without_batch
 from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
 from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import (
@@ -251,14 +251,8 @@ def model_flops(setting: TrainingSetup) -> float:
 
 def optimizer_step_bytes(setting: TrainingSetup) -> float:
     """Return the bytes that an optimizer moves per trained parameter: weight and states both ways, and the gradient."""
-    alike = {"micro_batch": 1, "seq_len": 1, "act_ckpt": None, "loss": None, "grad_accum": 1}  # which change nothing
-    return _optimizer_step_bytes(setting.with_train(**alike))
-
-
-@lru_cache(maxsize=256)
-def _optimizer_step_bytes(setting: TrainingSetup) -> float:
     per = bytes_per_parameter(setting.train)
-    return 2 * (per.weight + optimizer_bytes_per_parameter(setting)) + per.grad
+    return 2 * (per.weight + optimizer_bytes_per_parameter(without_batch(setting))) + per.grad
 
 
 def _again(setting: TrainingSetup) -> tuple[float, float, float]:
