@@ -14,6 +14,7 @@ import msgspec
 from ..errors import UserError
 from ..system.files import read_regular_file
 from ..system.subprocesses import run_process
+from ..text.terminal import align_columns
 from ..text.units import GIB, MIB
 from .memory.formula import Factor, Term, term, total_bytes
 from .memory.logits import logits_terms
@@ -281,11 +282,9 @@ def render_comparison(all_tracked: Sequence[TrackedStrategy]) -> list[str]:
         else:
             rows.append((*start, f"{seen / unit:.1f}", f"{formula / seen - 1:+.1%}", _where(each, unit)))
         notes += [note for note in each.notes if note not in notes]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     name = "GiB" if unit == GIB else "MiB"
     head = f"What PyTorch allocates at the peak, {name} per GPU, by formula and tracked on your module:"
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return ["", head, *("  " + line for line in table), *notes]
+    return ["", head, *("  " + line for line in align_columns(rows)), *notes]
 
 
 def _where(each: TrackedStrategy, unit: int) -> str:

@@ -47,12 +47,7 @@ class FormField(NamedTuple):
 GPU_NAMES = (*(key.upper() for key in gpu_catalog.GPUS), *server_catalog.SERVERS)
 MODEL_NAMES = tuple(model.name for model in catalog.MODELS.values())
 FIELDS = {
-    "model": FormField(
-        "model",
-        MODEL,
-        names=MODEL_NAMES,
-        hint="a name, a path, pkg.mod:build, or 7b 32 4096 32000",
-    ),
+    "model": FormField("model", MODEL, names=MODEL_NAMES, hint="a name, a path, pkg.mod:build, or 7b 32 4096 32000"),
     "seq_len": FormField("sequence", hint="tokens of a sequence; 8k is 8,192"),
     "gpus": FormField("total GPUs", GPUS, hint="over all nodes"),
     "dtype": FormField(
@@ -67,29 +62,17 @@ FIELDS = {
     "gpu": FormField("GPU", GPU, names=GPU_NAMES, hint="a GPU such as A100-80G, or a machine: p5.48xlarge"),
 }
 MORE_FIELDS = {
-    "act_ckpt": FormField(
-        "recompute",
-        choices=(ANY, *CHOICES["act_ckpt"]),
-        meaning="any: several kinds are compared",
-    ),
+    "act_ckpt": FormField("recompute", choices=(ANY, *CHOICES["act_ckpt"]), meaning="any: several kinds are compared"),
     "lora": FormField("LoRA rank", hint="empty: all weights are trained; else such as 16"),
     "gpu_memory": FormField("GPU memory", hint="free memory of one GPU, such as 80GB or 24GiB"),
     "attention": FormField(
-        "attention",
-        choices=CHOICES["attention"],
-        meaning="flash keeps no attention scores; eager keeps them all",
+        "attention", choices=CHOICES["attention"], meaning="flash keeps no attention scores; eager keeps them all"
     ),
     "lora_target": FormField("LoRA on", choices=LORA_TARGETS, meaning="layers that get adapters"),
     "host_memory": FormField("host memory", hint="memory of one host for offloading, such as 512GB"),
-    "loss": FormField(
-        "loss",
-        choices=CHOICES["loss"],
-        meaning="implementation of the cross-entropy",
-    ),
+    "loss": FormField("loss", choices=CHOICES["loss"], meaning="implementation of the cross-entropy"),
     "quant": FormField(
-        "base weights",
-        choices=(SIXTEEN_BIT, *CHOICES["quant"]),
-        meaning="quantization of the frozen base under LoRA",
+        "base weights", choices=(SIXTEEN_BIT, *CHOICES["quant"]), meaning="quantization of the frozen base under LoRA"
     ),
     "inter_gbps": FormField("between nodes", hint="GB/s of bus bandwidth between nodes"),
     "compile": FormField("torch.compile", choices=(NO, "yes"), meaning="fused operations keep fewer activations"),

@@ -97,7 +97,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
     found = plan_answer.add_scaling(plan_answer.make_answer(request))
     found = found._replace(rows=plan_answer.explain_rows(found))
     assumed = plan_answer.assumptions(found)
-    prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed))
+    prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed, has_reasons=False))
     _say_three(prompt, found)
     _choose_strategy(state, prompt, found.rows, found.request.links)
     names = [row.candidate.full_name for row in found.rows]

@@ -63,9 +63,17 @@ def rows_of_strategy(rows: list[PlanRow], name: str) -> list[PlanRow]:
 
 
 def render_table(
-    setting: TrainingSetup, candidates: list[Candidate], assumed: list[str], ascii_only: bool = False, more: str = ""
+    setting: TrainingSetup,
+    candidates: list[Candidate],
+    assumed: list[str],
+    ascii_only: bool = False,
+    more: str = "",
+    has_reasons: bool = True,
 ) -> list[str]:
-    """Return the table of the candidates and the memory of the best one, as lines. ``more``: a line on more GPUs."""
+    """Return the table of the candidates and the memory of the best one, as lines.
+
+    ``more``: a line on more GPUs; ``has_reasons``: why the others are not the first choice.
+    """
     signs = ASCII_SIGNS if ascii_only else SIGNS
     model = setting.model
     memory = f" of {gib_text(setting.gpu_memory_gib * GIB, 0)}" if setting.gpu_memory_gib else ""
@@ -100,7 +108,7 @@ def render_table(
     if best.slower_than_ideal is not None:
         lines.append("  most: sequences per GPU that fit")
         lines.append("  slower: over the compute time of a step, with no recomputation and no waiting")
-    lines += ["", *_reasons(listed)]
+    lines += ["", *(_reasons(listed) if has_reasons else ())]
     lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {best.lever}."]
     lines += [more] if more else []
     lines += [f"assumed {line}" for line in assumed]

@@ -27,11 +27,10 @@ from ..model.parameter_counts import (
     expert_params,
     has_gated_mlp,
     is_encoder_decoder,
-    kv_width,
     trained_params,
 )
 from ..rank_share import rank_share
-from ..types import Model, TrainingOptions, TrainingSetup
+from ..types import Lora, Model, TrainingOptions, TrainingSetup
 from .communication import Links
 
 ATTENTION_SHARE = 0.5  # of the rate of matrix products: causal fused attention, forward and backward
@@ -80,6 +79,7 @@ WRITTEN_OUT_PASSES = 6.0, 10.0
 # Products with rows that are no multiple of 16 bytes use kernels for any alignment: 123 TFLOP/s on an H200, for the
 # vocabulary of GPT-2.
 ALIGNED, UNALIGNED_TFLOPS = 8, 123.0
+EACH_LINEAR = Lora(target="all-linear")
 
 
 class ComputeCost(NamedTuple):
@@ -112,8 +112,9 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     again, again_attention, again_kept = _again(setting)
     fast = _products_rate(setting, gpu, rate)
     tokens = layers * batch_tokens(setting.train)
-    operands = tokens * (_product_inputs(model) + _product_outputs(model)) * (4 if setting.train.dtype == "fp32" else 2)
-    scaled = tokens * _product_inputs(model) * FP8_CAST_BYTES if setting.train.fp8 else 0.0
+    inputs, outputs = adapter_widths(model, EACH_LINEAR)
+    operands = tokens * (inputs + outputs) * (4 if setting.train.dtype == "fp32" else 2)
+    scaled = tokens * inputs * FP8_CAST_BYTES if setting.train.fp8 else 0.0
     adapters = tokens * _adapter_bytes(setting)
     forward = products / fast + attention / (rate * ATTENTION_SHARE)
     of_written = written * WRITTEN_OUT_PASSES[0]
@@ -194,19 +195,6 @@ def _in_experts(model: Model) -> float:
     """Return the share of the products that experts have."""
     used = expert_params(model) * (model.experts_per_token or 1) / (model.experts or 1)
     return min(_in_blocks(model), used / (model.active_params or model.params))
-
-
-def _product_inputs(model: Model) -> float:
-    """Return the elements per token that the products of a block read, each linear its own."""
-    into_inner = 2 if has_gated_mlp(model) else 1
-    return (3.0 + into_inner) * (model.hidden or 0) + attention_width(model) + float(model.intermediate or 0)
-
-
-def _product_outputs(model: Model) -> float:
-    """Return the elements per token that the products of a block write."""
-    into_inner = 2 if has_gated_mlp(model) else 1
-    of_heads = attention_width(model) + 2 * kv_width(model)
-    return of_heads + 2.0 * (model.hidden or 0) + into_inner * float(model.intermediate or 0)
 
 
 def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
