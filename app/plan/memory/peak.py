@@ -128,7 +128,9 @@ def _band(setting: TrainingSetup, phases: Mapping[Phase, Terms], shown: float) -
     drops them only before its backward pass, or sets them to zero, as torch 1 did by default.
     """
     grads = _gradients(without_batch(rank_share(setting).setting))
-    kept = {name: terms if set(grads) <= set(terms) else (*terms, *grads) for name, terms in phases.items()}
+    kept: dict[Phase, Terms] = {
+        name: terms if set(grads) <= set(terms) else (*terms, *grads) for name, terms in phases.items()
+    }
     high = max(shown, _reserved_bytes(setting, kept)) * BAND_HIGH
     return Band(shown * BAND_LOW, max(high, _reserved_bytes(setting, phases, is_band=True)))
 

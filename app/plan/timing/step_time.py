@@ -95,35 +95,27 @@ def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
 
 
 @lru_cache(maxsize=256)
-def communication_bytes(setting: TrainingSetup) -> tuple[float, float]:
-    """Return the bytes that a rank sends per optimizer step: in the forward and backward passes, and after them."""
+def communication_bytes(setting: TrainingSetup) -> float:
+    """Return the bytes that a rank sends per optimizer step."""
     strategy, ranks = setting.layout, setting.gpus
-    if ranks == 1:
-        return 0.0, 0.0
-    trained, share, micro_steps = (
-        trained_params(setting.model, setting.train),
-        ring_share(ranks),
-        setting.train.grad_accum or 1,
-    )
-    reductions = reduced_micro_batches(setting)
-    grad, weight = sent_grad_bytes(setting.train), sent_weight_bytes(setting.train)
-    if strategy.kind == "ddp" or strategy.sharding == "NO_SHARD":
-        return reductions * 2 * share * trained * grad, 0.0
-    if strategy.kind == "zero-optimizer":
-        return reductions * 2 * share * trained * grad, share * trained * 4
-    if strategy.kind == "deepspeed" and strategy.stage != 3:
-        if not strategy.stage:
-            return reductions * 2 * share * trained * grad, 0.0
-        return reductions * share * trained * grad, share * trained * 2
-    if strategy.kind == "fairscale-sharded-ddp":
-        return reductions * share * trained * grad, share * trained * weight
-    if strategy.kind == "single":
-        return 0.0, 0.0
+    if ranks == 1 or strategy.kind == "single":
+        return 0.0
+    trained, share = trained_params(setting.model, setting.train), ring_share(ranks)
+    reductions, weight = reduced_micro_batches(setting), sent_weight_bytes(setting.train)
+    grad = sent_grad_bytes(setting.train)
+    if not strategy.shards_weights:  # each pass around a ring sends the gradients once, and an all-reduce takes two
+        once = reductions * share * trained * grad
+        is_whole = (
+            strategy.replicates
+            or strategy.sharding == "NO_SHARD"
+            or (strategy.kind == "deepspeed" and not strategy.stage)
+        )
+        afterwards = {"zero-optimizer": 4, "deepspeed": 2 if strategy.stage else 0, "fairscale-sharded-ddp": weight}
+        return once * (2 if is_whole else 1) + share * trained * afterwards.get(strategy.kind, 0)
     inside = shard_counts(strategy, ranks, setting.nodes)[0]
-    gathered = setting.model.params * weight
-    sent = (ring_share(inside) + ring_share(_gathers_from(setting, inside))) * gathered
+    sent = (ring_share(inside) + ring_share(_gathers_from(setting, inside))) * setting.model.params * weight
     across = 2 * ring_share(ranks // inside) * trained * grad / inside if ranks > inside else 0.0
-    return micro_steps * sent + reductions * (ring_share(inside) * trained * grad + across), 0.0
+    return (setting.train.grad_accum or 1) * sent + reductions * (ring_share(inside) * trained * grad + across)
 
 
 def sent_grad_bytes(train: TrainingOptions) -> float:
@@ -148,23 +140,20 @@ def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links) -> Communicat
     strategy = setting.layout
     if setting.gpus == 1 or strategy.kind == "single":
         return CommunicationCost(0.0, 0.0)
-    sent = sum(communication_bytes(setting))
+    sent = communication_bytes(setting)
     if strategy.replicates or strategy.sharding == "NO_SHARD":
         times = reduced_micro_batches(setting)
         return CommunicationCost(_ddp_s(setting, busy, links) * times + _after_s(setting, links), sent)
-    if (strategy.kind == "deepspeed" and strategy.stage != 3) or strategy.kind == "fairscale-sharded-ddp":
-        return CommunicationCost(_partitioned_s(setting, busy, links), sent)
-    return CommunicationCost(_sharded_s(setting, busy, links), sent)
+    seconds = _sharded_s if strategy.shards_weights else _partitioned_s
+    return CommunicationCost(seconds(setting, busy, links), sent)
 
 
 def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
     """Return the exposed seconds of DDP: all buckets overlap with the backward pass but the last, the embedding or a
     bucket.
     """
-    group, size = (
-        CollectiveGroup(setting.gpus, setting.nodes),
-        trained_params(setting.model, setting.train) * sent_grad_bytes(setting.train),
-    )
+    group = CollectiveGroup(setting.gpus, setting.nodes)
+    size = trained_params(setting.model, setting.train) * sent_grad_bytes(setting.train)
     buckets = max(1, ceil(size / DDP_BUCKET_BYTES))
     all_s = buckets * all_reduce_s(size / buckets, group, links)
     table = float(setting.model.vocab or 0) * (setting.model.hidden or 0) * sent_grad_bytes(setting.train)
