@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
-from ..plan.job_directory import ensure_new_files, start_lines, unwritable_error
+from ..plan.job_directory import SCRIPT, ensure_new_files, start_lines, unwritable_error
 from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
@@ -26,43 +26,14 @@ from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
 from ..text.units import gbps_text
 from .common import common_options
-from .plan_options import GroupedCommand, model_option, output_option, request_options, training_option
+from .plan_options import GroupedCommand, plan_options
 
 if TYPE_CHECKING:
     from ..hardware.machine import Machine
 
 
 @click.command(name="plan", cls=GroupedCommand)
-@request_options
-@model_option("--spec", "given", metavar="FILE", help="Specification of the whole setting as JSON; - is stdin.")
-@model_option(
-    "--script",
-    metavar="FILE",
-    default="train.py",
-    help="Training script that the written files start; also read for the model if none is given [default: train.py].",
-)
-@training_option(
-    "--reference-gpus",
-    type=int,
-    metavar="N",
-    help="Number of GPUs of an earlier run; shows how batch size and learning rate change.",
-)
-@training_option("--lr", type=float, metavar="RATE", help="Learning rate of the earlier run.")
-@training_option(
-    "--keep-global-batch",
-    is_flag=True,
-    help="Choose the gradient accumulation that keeps the global batch of the earlier run.",
-)
-@output_option("--curve", is_flag=True, help="Plot tokens per second over 1 to 64 GPUs.")
-@output_option("--strategy", metavar="NAME", help="Show only this strategy, such as FSDP2 or ZeRO-3.")
-@output_option("--write", metavar="DIR", help="Write the job files of the best strategy: launch script, configs, code.")
-@output_option("--exact", is_flag=True, help="Also train the module on fake tensors and track its peak memory.")
-@output_option(
-    "--batch",
-    "batch_from",
-    metavar="PKG.MOD:FN",
-    help="With --exact: function that returns the inputs of a micro-batch [default: token ids].",
-)
+@plan_options
 @common_options
 def command(
     given: str | None,
@@ -72,7 +43,7 @@ def command(
     curve: bool,
     strategy: str | None,
     write: str | None,
-    script: str,
+    script: str | None,
     exact: bool,
     batch_from: str | None,
     options: Options,
@@ -103,6 +74,7 @@ def command(
         raise UserError("compared with which run?", "name its GPUs with --reference-gpus N")
     if keep_global_batch and values["global_batch"] is not None:
         raise UserError("--keep-global-batch and --global-batch: which batch?", "leave one of them out")
+    script = script or SCRIPT
     resolved = _request(given, values | {"script": script}, options)
     whole, batch = resolved.setting, None
     if reference_gpus is not None and keep_global_batch:

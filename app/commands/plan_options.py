@@ -1,7 +1,6 @@
-"""Options of ``ddpwizard plan`` that describe the model, the training and the machine, and their groups in its help."""
+"""Options of ``ddpwizard plan``, and their groups in its help."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -13,7 +12,8 @@ from ..plan.types import CHOICES, LORA_TARGETS
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = ("fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure")
-FORMER_NAMES = {"--machine-snapshot": ("--box", "machine_snapshot")}  # still accepted, with the name of the value
+# Further names of an option: a former one, still accepted, and the name of the value in the code.
+MORE_NAMES = {"--machine-snapshot": ("--box", "machine_snapshot"), "--spec": ("given",), "--batch": ("batch_from",)}
 
 GROUPS = ("Model", "Training", "Machine", "Output", "General")
 
@@ -28,7 +28,7 @@ class GroupedOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Leave out former names of the option."""
         record = super().get_help_record(ctx)
-        former = FORMER_NAMES.get(self.opts[0])
+        former = MORE_NAMES.get(self.opts[0])
         return (record[0].replace(f", {former[0]}", ""), record[1]) if record and former else record
 
 
@@ -43,16 +43,6 @@ class GroupedCommand(click.Command):
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-def grouped_option(group: str, *names: str, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator that adds an option of a group."""
-    return click.option(*names, cls=GroupedOption, group=group, **settings)
-
-
-model_option, training_option, output_option = (
-    partial(grouped_option, group) for group in ("Model", "Training", "Output")
-)
 
 
 def _number(
@@ -94,6 +84,13 @@ OPTIONS: dict[str, dict[str, tuple[Any, str, str]]] = {
         "--kv-heads": (int, "N", "Number of key and value heads [default: heads]."),
         "--intermediate": (int, "N", "Width of the feed-forward part."),
         "--vocab": (int, "N", "Size of the vocabulary."),
+        "--spec": (str, "FILE", "Specification of the whole setting as JSON; - is stdin."),
+        "--script": (
+            str,
+            "FILE",
+            "Training script that the written files start; also read for the model if none is given "
+            "[default: train.py].",
+        ),
     },
     "Training": {
         "--dtype": (
@@ -128,6 +125,17 @@ OPTIONS: dict[str, dict[str, tuple[Any, str, str]]] = {
         "--quant": (CHOICES["quant"], "", "Quantization of the frozen weights under LoRA."),
         "--frozen": (str, "SHARE", "Share or number of the weights that are not trained, such as 0.9, 90% or 6B."),
         "--alloc": (("expandable_segments",), "", "Setting of PYTORCH_ALLOC_CONF to plan with."),
+        "--reference-gpus": (
+            int,
+            "N",
+            "Number of GPUs of an earlier run; shows how batch size and learning rate change.",
+        ),
+        "--lr": (float, "RATE", "Learning rate of the earlier run."),
+        "--keep-global-batch": (
+            FLAG,
+            "",
+            "Choose the gradient accumulation that keeps the global batch of the earlier run.",
+        ),
     },
     "Machine": {
         "--gpus": (int, "N", "Total number of GPUs [default: those of this machine]."),
@@ -140,26 +148,36 @@ OPTIONS: dict[str, dict[str, tuple[Any, str, str]]] = {
         "--machine": (str, "NAME", "Machine such as p5.48xlarge, a3-highgpu-8g or dgx-h100."),
         "--machine-snapshot": (str, "FILE", "Snapshot of a machine, written by ddpwizard doctor --bench --save."),
     },
+    "Output": {
+        "--curve": (FLAG, "", "Plot tokens per second over 1 to 64 GPUs."),
+        "--strategy": (str, "NAME", "Show only this strategy, such as FSDP2 or ZeRO-3."),
+        "--write": (str, "DIR", "Write the job files of the best strategy: launch script, configs, code."),
+        "--exact": (FLAG, "", "Also train the module on fake tensors and track its peak memory."),
+        "--batch": (
+            str,
+            "PKG.MOD:FN",
+            "With --exact: function that returns the inputs of a micro-batch [default: token ids].",
+        ),
+    },
 }
 
 
-def request_options(command: F) -> F:
-    """Add the options that describe the model, the training and the machine."""
+def plan_options(command: F) -> F:
+    """Add all options of the command but those of every command."""
     for group, options in reversed(OPTIONS.items()):
         for name, (takes, metavar, text) in reversed(options.items()):
-            command = _option(group, name, takes, metavar or None, text)(command)
+            names = (name, *MORE_NAMES.get(name, ()))
+            add = click.option(*names, cls=GroupedOption, group=group, help=text, **_taking(takes, metavar or None))
+            command = add(command)
     return command
 
 
-def _option(group: str, name: str, takes: Any, metavar: str | None, text: str) -> Callable[[F], F]:
-    """Return a decorator that adds an option; one with a former name takes that too."""
-    names = (name, *FORMER_NAMES.get(name, ()))
+def _taking(takes: Any, metavar: str | None) -> dict[str, Any]:
+    """Return the settings of click for what an option takes."""
     if takes is FLAG:
-        return grouped_option(group, *names, is_flag=True, help=text)
+        return {"is_flag": True}
     if isinstance(takes, tuple):
-        return grouped_option(group, *names, type=click.Choice(takes), help=text)
+        return {"type": click.Choice(takes)}
     if isinstance(takes, type):
-        return grouped_option(group, *names, type=takes, metavar=metavar, help=text)
-    return grouped_option(
-        group, *names, type=int if takes is _rank else str, callback=takes, metavar=metavar, help=text
-    )
+        return {"type": takes, "metavar": metavar}
+    return {"type": int if takes is _rank else str, "callback": takes, "metavar": metavar}
