@@ -1,4 +1,4 @@
-"""How a setting computes: precision of weights and of the residual stream, recomputation, lengths of batches."""
+"""The computation of a setting: precision of weights and residual stream, recomputation, lengths of batches."""
 
 from ..types import Model, TrainingOptions, TrainingSetup
 
