@@ -44,43 +44,33 @@ def summary_lines(found: PlanAnswer) -> list[SummaryLine]:
 
 def fit_answer(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     """Return how many strategies fit, or the nearest one if none does, in full and in a shorter sentence."""
-    model = rows[0].setting.model
-    names = {row.candidate.strategy for row in rows}
-    practical = [row.candidate for row in rows if row.candidate.in_practice]
-    fits = {each.strategy for each in practical if each.fits is True}
-    just = [each for each in practical if each.fits == "tight"]
-    tight = {each.strategy for each in just}
-    slow = next((row for row in rows if row.candidate.fits is not False and not row.candidate.in_practice), None)
+    model, first = rows[0].setting.model, rows[0].candidate
     if not has_known_shape(model):
-        least = gib_text(rows[0].candidate.device_used_bytes_per_gpu)
-        return (
-            f"not known without layers and hidden size; {rows[0].candidate.full_name} needs {least} and more.",
-            "not known without layers and hidden size.",
-        )
+        least = gib_text(first.device_used_bytes_per_gpu)
+        unknown = "not known without layers and hidden size"
+        return f"{unknown}; {first.full_name} needs {least} and more.", f"{unknown}."
+    total = len({row.candidate.strategy for row in rows})
     loss = "" if includes_loss(model) else " without the loss (no vocab given)"
+    practical = [row.candidate for row in rows if row.candidate.in_practice]
+    fits, tight = ({each.strategy for each in practical if each.fits == verdict} for verdict in (True, "tight"))
     if fits:
         only_just = f" ({len(tight - fits)} more only just)" if tight - fits else ""
-        return f"{len(fits)} of {len(names)} strategies{loss}{only_just}.", f"{len(fits)} of {len(names)}{only_just}."
+        return f"{len(fits)} of {total} strategies{loss}{only_just}.", f"{len(fits)} of {total}{only_just}."
     if tight:
-        nearest = next(
-            row for row in rows if row.candidate.fits == "tight" and row.candidate.in_practice
-        ).candidate.full_name
+        only_just = f"{loss}, only just: {next(each for each in practical if each.fits == 'tight').full_name}."
+        return f"{len(tight)} of {total} strategies{only_just}", f"{len(tight)} of {total}{only_just}"
+    if first.fits is not False:
+        step = f"{seconds_text(first.step_seconds)} a step"
         return (
-            f"{len(tight)} of {len(names)} strategies{loss}, only just: {nearest}.",
-            f"{len(tight)} of {len(names)}{loss}, only just: {nearest}.",
+            f"none of {total} strategies is fast enough; {first.full_name} fits and takes {step}.",
+            f"none of {total} is fast enough; {first.strategy}: {step}.",
         )
-    if slow:
-        step = f"{seconds_text(slow.candidate.step_seconds)} a step"
-        return (
-            f"none of {len(names)} strategies is fast enough; {slow.candidate.full_name} fits and takes {step}.",
-            f"none of {len(names)} is fast enough; {slow.candidate.strategy}: {step}.",
-        )
-    nearest, shortage = rows[0].candidate.full_name, shortage_text(rows[0])
+    shortage = shortage_text(rows[0])
     return (
-        f"none of {len(names)} strategies; closest is {nearest}, {shortage}.",
-        f"none of {len(names)}; closest {nearest}, {shortage}.",
-        f"none of {len(names)}; {rows[0].candidate.strategy}, {shortage}.",
-        f"none of {len(names)}; {shortage}.",
+        f"none of {total} strategies; closest is {first.full_name}, {shortage}.",
+        f"none of {total}; closest {first.full_name}, {shortage}.",
+        f"none of {total}; {first.strategy}, {shortage}.",
+        f"none of {total}; {shortage}.",
     )
 
 
