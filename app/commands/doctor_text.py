@@ -9,20 +9,20 @@ from collections.abc import Sequence
 import click
 
 from ..evidence import Check
+from ..probes.summary import counts_text
 from ..snapshot import BenchRow, Snapshot
 from ..text.terminal import status_glyph, strip_control
 from ..text.units import bytes_text, count_text, gbps_text, seconds_text
 
 WIDTH = 80
 COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
-COUNTED = {"ok": "ok", "warn": "warn", "fail": "fail", "unknown": "could not inspect", "skip": "skipped"}
 
 
 def print_checks(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only: bool) -> None:
     """Print the checks in the given order (worst first) and the rows of the all-reduce test."""
     worst = next((check.status for check in checks if check.status in ("fail", "warn", "unknown")), "ok")
     counts = Counter(check.status for check in checks)
-    summary = " · ".join(f"{counts[status]} {word}" for status, word in COUNTED.items() if counts[status])
+    summary = counts_text(checks)
     _line(f"Machine  {snapshot.host}".ljust(WIDTH - len(summary) - 1) + " " + summary, worst)
     for check in checks:
         if full or check.status not in ("ok", "skip"):

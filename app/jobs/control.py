@@ -103,14 +103,19 @@ def stop_job(job: Job, grace_s: float = GRACE_S) -> int:
 
 
 def is_running(job: Job) -> bool:
-    """Return whether a rank of the job still runs on this host."""
-    return any(_is_same(each) for each in job.processes)
+    """Return whether the launcher or a rank of the job still runs on this host."""
+    return bool(_launcher(job)) or any(_is_same(each) for each in job.processes)
+
+
+def has_ended(job: Job) -> bool:
+    """Return whether every process of the job that was seen on this host is gone; False if none was seen."""
+    return (job.launcher_pid is not None or bool(job.processes)) and not is_running(job)
 
 
 def _is_same(rank: Process) -> bool:
-    """Return whether the pid of a rank still belongs to the process that was seen."""
+    """Return whether the pid of a rank still belongs to the process that was seen, and that it has not ended."""
     proc = procfs.process_of(rank.pid)
-    return proc is not None and abs(procfs.started_at(proc) - rank.started_at) <= START_SLACK_S
+    return proc is not None and proc.state != "Z" and abs(procfs.started_at(proc) - rank.started_at) <= START_SLACK_S
 
 
 def _launcher(job: Job) -> list[int]:

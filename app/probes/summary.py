@@ -1,5 +1,6 @@
 """Summary of a snapshot: one line per subject, for the plain wizard and the report."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -8,6 +9,10 @@ from ..snapshot import Snapshot
 from ..text.units import bytes_text
 
 STATUS_SEVERITY: tuple[Status, ...] = ("fail", "warn", "unknown")
+
+
+COUNT_WORDS: dict[Status, str] = {"ok": "ok", "warn": "warn", "fail": "fail", "unknown": "unknown", "skip": "skipped"}
+PROBLEMS: tuple[Status, ...] = ("warn", "fail")
 
 
 class SubjectSummary(NamedTuple):
@@ -41,6 +46,12 @@ def worst_check(checks: Iterable[Check]) -> Check | None:
     """Return the most severe check, or None if all passed."""
     bad = [check for check in checks if check.status in STATUS_SEVERITY]
     return min(bad, key=lambda check: STATUS_SEVERITY.index(check.status), default=None)
+
+
+def counts_text(checks: Iterable[Check], statuses: Iterable[Status] = tuple(COUNT_WORDS)) -> str:
+    """Return how many checks have each status, ``8 ok · 1 warn``; a status that none has is left out."""
+    counts = Counter(check.status for check in checks)
+    return " · ".join(f"{counts[status]} {COUNT_WORDS[status]}" for status in statuses if counts[status])
 
 
 def _gpus(snapshot: Snapshot) -> str:

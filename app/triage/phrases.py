@@ -19,6 +19,7 @@ JOB_STATE_TEXT: dict[JobState, tuple[str, str]] = {
     "starting": ("running", "starting"),
     "unknown": ("unknown", "state unknown"),
 }
+ENDED_STATE = ("skip", "has ended")  # of a job that is gone since it was sampled
 # How a process died (``ProcessDeath.how``).
 DEATH_TEXT = {
     "oom_killer": "killed by the kernel's OOM killer",

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from ...app.errors import UserError
 from ...app.evidence import Check
 from ...app.probes.context import level_permitted
+from ...app.probes.summary import counts_text
 from ...app.snapshot import AllreduceSection, Snapshot
 from ...app.text.units import bytes_text, gbps_text
 from ...knowledge.schema import Intrusiveness
@@ -132,11 +133,7 @@ class DoctorScreen(WizardScreen):
     # -- showing
 
     def _show(self) -> None:
-        checks = self.state.checks
-        counts = [(n, status) for status in ORDER if (n := sum(check.status == status for check in checks))]
-        words = {"unknown": "unknown", "skip": "skipped"}
-        counted = " · ".join(f"{n} {words.get(status, status)}" for n, status in reversed(counts))
-        self.show_header(facts=counted or machine_line(self.state))
+        self.show_header(facts=counts_text(self.state.checks) or machine_line(self.state))
         self.query_one(Choices).set_items(self._rows())
         self._show_marked()
 

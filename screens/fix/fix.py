@@ -19,16 +19,16 @@ from ...app.review.types import ReviewFinding
 from ...app.system.paths import relative_to_cwd
 from ...app.text.units import count_text
 from ...app.triage.job_text import job_line
-from ...app.triage.rank_groups import job_title
+from ...app.triage.phrases import ENDED_STATE
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
 from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
-from ..dialogs.pick import PickDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
 from ..shell.proof_run import PROBE_LIMIT_S, ProofRun
+from ..triage.pick_job import PickJobDialog
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.progress_line import TICK_S, ProgressLine
@@ -146,8 +146,7 @@ class FixScreen(WizardScreen):
         self.set_interval(TICK_S, self._show_proof)
         jobs = self.state.jobs_for_fix(self._cause, self._finding) if self._report is None else [self._report]
         if len(jobs) > 1:
-            rows = [Choice(each.job.id, safe_content(job_title(each))) for each in jobs]
-            dialog = PickDialog("Which job is the fix for?", [*rows, Choice(NO_JOB, "None of these jobs")])
+            dialog = PickJobDialog("Which job is the fix for?", jobs, [Choice(NO_JOB, "None of these jobs")])
             self.app.push_screen(dialog, callback=lambda id_: self._chosen(jobs, id_))
         else:
             self._begin(jobs, next((each.job.id for each in jobs), NO_JOB))
@@ -161,7 +160,10 @@ class FixScreen(WizardScreen):
     def _begin(self, jobs: Sequence[JobReport], chosen: str) -> None:
         """Build the fixes for the job with this id, the only one whose files they change."""
         self._report = next((each for each in jobs if each.job.id == chosen), None)
-        self.show_header(facts=job_line(self._report) if self._report else "")
+        facts = job_line(self._report) if self._report else ""
+        if self._report and self.state.has_ended(self._report):
+            facts += f", {ENDED_STATE[1]}"
+        self.show_header(facts=facts)
         self.run_worker(self._build(), group="make", exclusive=True)
 
     async def _build(self) -> None:

@@ -15,9 +15,10 @@ from textual.widgets import Input, Static
 
 from ...app.diagnosis.symptoms import OF_A_RUNNING_JOB, SYMPTOMS, TASKS, WITH_LOG, Symptom
 from ...app.errors import UserError
+from ...app.probes.summary import PROBLEMS, counts_text
 from ...app.session import Session
 from ...app.snapshot import Snapshot
-from ...app.text.units import count_text, seconds_text
+from ...app.text.units import seconds_text
 from ...app.triage.job_text import hung_job_note, slow_job_note, slow_jobs_first
 from ...app.triage.types import JobReport
 from ..shell.base import WizardScreen
@@ -229,8 +230,7 @@ class HomeScreen(GivenTextMixin):
             return safe_content(hung_job_note(self.state.reports or []), "$warning")
         if id_ == "slow":
             return safe_content(slow_job_note(self.state.reports or []), "$warning")
-        bad = sum(check.status in ("warn", "fail") for check in self.state.checks)
-        return safe_content(count_text(bad, "problem"), "$warning") if id_ == "check" and bad else Content("")
+        return safe_content(counts_text(self.state.checks, PROBLEMS), "$warning") if id_ == "check" else Content("")
 
     # -- choosing
 

@@ -27,7 +27,7 @@ def offer_fixes(state: WizardState, prompt: Prompt, cause_id: str) -> None:
     """Show the fixes of a cause until the user goes back; apply and prove on request."""
     state.record_navigation("fix", cause_id)
     jobs = state.jobs_for_fix(cause_id)
-    flow = state.fix_flow(cause_id, choose_job_or_none(prompt, jobs))
+    flow = state.fix_flow(cause_id, choose_job_or_none(state, prompt, jobs))
     fixes = flow.build()
     while True:
         prompt.write("", f"Fixes: {flow.cause.title}")

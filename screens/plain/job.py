@@ -28,7 +28,7 @@ def show_triage(state: WizardState, prompt: Prompt) -> None:
     for report in reports:
         show_job(prompt, report)
     if reports:
-        chosen = choose_job(prompt, reports)
+        chosen = choose_job(state, prompt, reports)
         record_triage(state, [chosen, *(each for each in reports if each is not chosen)])
 
 

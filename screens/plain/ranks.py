@@ -7,6 +7,7 @@ from ...app.text.terminal import align_columns
 from ...app.text.units import probability_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.other_hosts import other_hosts_lines
+from ...app.triage.phrases import ENDED_STATE, JOB_STATE_TEXT
 from ...app.triage.time_shares import extend_history, share_lines
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -41,7 +42,7 @@ def rank_table(groups: Sequence[rank_groups.RankGroup]) -> list[str]:
 
 def show_rank(state: WizardState, prompt: Prompt) -> None:
     """Ask for a rank, by its place or its number, and show everything known of it."""
-    report = choose_job(prompt, state.reports or [])
+    report = choose_job(state, prompt, state.reports or [])
     groups = rank_groups.rank_groups(report)[:SHOWN_PLACES]
     letters = {"n": "a rank by its number", "b": "back", "h": "home", "q": "quit"}
     _, *rows = rank_table(groups)
@@ -55,20 +56,26 @@ def show_rank(state: WizardState, prompt: Prompt) -> None:
     prompt.write("", *rank_lines(report, rank))
 
 
-def choose_job(prompt: Prompt, reports: Sequence[JobReport]) -> JobReport:
+def choose_job(state: WizardState, prompt: Prompt, reports: Sequence[JobReport]) -> JobReport:
     """Return the only job, or the one that the user chooses."""
     if len(reports) == 1:
         return reports[0]
-    return reports[int(prompt.choose([rank_groups.job_title(each) for each in reports], {}, "Which job? ")) - 1]
+    return reports[int(prompt.choose(_job_rows(state, reports), {}, "Which job? ")) - 1]
 
 
-def choose_job_or_none(prompt: Prompt, reports: Sequence[JobReport]) -> JobReport | None:
+def choose_job_or_none(state: WizardState, prompt: Prompt, reports: Sequence[JobReport]) -> JobReport | None:
     """Return the only job, or the one that the user chooses; None if it is none of them."""
     if len(reports) <= 1:
         return next(iter(reports), None)
-    rows = [rank_groups.job_title(each) for each in reports]
-    chosen = int(prompt.choose([*rows, "None of these jobs"], {}, "Which job is the fix for? "))
+    rows = [*_job_rows(state, reports), "None of these jobs"]
+    chosen = int(prompt.choose(rows, {}, "Which job is the fix for? "))
     return reports[chosen - 1] if chosen <= len(reports) else None
+
+
+def _job_rows(state: WizardState, reports: Sequence[JobReport]) -> list[str]:
+    """Return the jobs, each with its state."""
+    states = [ENDED_STATE if state.has_ended(each) else JOB_STATE_TEXT[each.verdict.state] for each in reports]
+    return [f"{rank_groups.job_title(each)}: {text}" for each, (_, text) in zip(reports, states, strict=True)]
 
 
 def rank_lines(report: JobReport, rank: int) -> list[str]:

@@ -15,7 +15,7 @@ def can_stop(state: WizardState) -> bool:
 
 def stop_job(state: WizardState, prompt: Prompt) -> None:
     """Ask what to do with a running job, and do it once it is confirmed."""
-    report = choose_job(prompt, [each for each in state.reports or [] if control.is_running(each.job)])
+    report = choose_job(state, prompt, [each for each in state.reports or [] if control.is_running(each.job)])
     start: control.JobStart | None = None
     rows = ["No, let it run", f"Stop it: {job_line(report)}"]
     try:

@@ -201,7 +201,7 @@ class PlainWizard:
                 self.prompt.write(f"  {self.prompt.status_sign(status)} {check.title}{where}")
                 self.prompt.write(*(f"      {text}" for text in (check.detail, check.fix and f"→ {check.fix}") if text))
         sign = self.prompt.status_sign("ok")
-        self.prompt.write(f"  {sign} {len(good)} more in order", *(f"      {check.title}" for check in good))
+        self.prompt.write(f"  {sign} {summary.counts_text(good)}", *(f"      {check.title}" for check in good))
 
     def _review(self) -> None:
         """Review a script or a directory, go through its findings, and show the causes that they support."""

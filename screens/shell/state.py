@@ -162,8 +162,14 @@ class WizardState:
         events = session.events if session else []
         return any(event.kind == "proof" and proof_outcome(event) == "proved" for event in events)
 
+    def has_ended(self, report: JobReport) -> bool:
+        """Return whether the job of a report has ended since."""
+        from ...app.jobs.control import has_ended
+
+        return has_ended(report.job)
+
     def jobs_for_fix(self, cause: str, finding: "ReviewFinding | None" = None) -> list[JobReport]:
-        """Return the running jobs that a fix of a cause may be for; of several the user has to choose one.
+        """Return the sampled jobs that a fix of a cause may be for; of several the user has to choose one.
 
         The fix of a finding is only for jobs that run its file.
         """

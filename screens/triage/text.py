@@ -15,14 +15,13 @@ from ...app.triage.job_text import (
     sample_time,
     with_short_paths,
 )
-from ...app.triage.phrases import JOB_STATE_TEXT
+from ...app.triage.phrases import ENDED_STATE, JOB_STATE_TEXT
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Knowledge
 from ..widgets.formatting import join_lines, safe_content, status_sign
 from ..widgets.source import split_location
 
 GAP = "   "
-ENDED = ("skip", "has ended")
 
 
 def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ended: bool) -> Content:
@@ -30,7 +29,9 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     found = report.verdict
     status, text = JOB_STATE_TEXT[found.state]
     if ended:
-        status, text = ENDED[0], f"{ENDED[1]}; at {sample_time(report)} it {PAST_STATE[found.state]}"
+        at = sample_time(report)
+        status, text = ENDED_STATE
+        text = f"{text}; {f'at {at}' if at else 'before,'} it {PAST_STATE[found.state]}"
     head = Content.assemble(
         status_sign(status, ascii_only),
         safe_content(f" {text}", "bold"),
@@ -85,4 +86,4 @@ def state_text(report: JobReport, ended: Collection[str], ascii_only: bool) -> C
 
 
 def _state(report: JobReport, ended: Collection[str]) -> tuple[str, str]:
-    return ENDED if report.job.id in ended else JOB_STATE_TEXT[report.verdict.state]
+    return ENDED_STATE if report.job.id in ended else JOB_STATE_TEXT[report.verdict.state]

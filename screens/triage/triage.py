@@ -25,14 +25,14 @@ from ...app.triage.time_shares import share_lines
 from ...app.triage.types import JobReport
 from ...app.triage.watched_job import WatchedJob, follow_job, report_at_end
 from ..dialogs.find_rank import FIND_FROM
-from ..widgets.choices import Choice, Choices
+from ..widgets.choices import Choices
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.header_footer import Header, StatusLine
 from ..widgets.progress_line import ProgressLine
 from .auto_refresh import AutoRefreshMixin
 from .rank_table import RankTable, source_of_ranks
 from .stop_job import StopJobMixin
-from .text import jobs_line, problem_line, state_text, verdict_text
+from .text import jobs_line, problem_line, verdict_text
 
 SYMPTOM = (FRONT_DOOR, "hangs")
 SOURCE_MARGINS = 5  # around the source, with the column of its scrollbar
@@ -272,20 +272,17 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         return next((n for n, group in enumerate(self._groups) if rank in group.members), None)
 
     def action_next_job(self) -> None:
-        from ..dialogs.pick import PickDialog
+        from .pick_job import PickJobDialog
 
         if len(self._reports) == 2:
-            self._show_job(str(1 - self._shown))
-            return
-        rows = [
-            Choice(str(n), safe_content(job_title(report)), state_text(report, self._ended, self.ascii_only))
-            for n, report in enumerate(self._reports)
-        ]
-        self.app.push_screen(PickDialog("Jobs of this machine", rows), callback=self._show_job)
+            self._show_job(self._reports[1 - self._shown].job.id)
+        else:
+            self.app.push_screen(PickJobDialog("Jobs of this machine", self._reports), callback=self._show_job)
 
-    def _show_job(self, number: str | None) -> None:
-        if number is not None:
-            self._shown = int(number)
+    def _show_job(self, chosen: str | None) -> None:
+        at = next((n for n, report in enumerate(self._reports) if report.job.id == chosen), None)
+        if at is not None:
+            self._shown = at
             self._update_case()
             self._show()
 

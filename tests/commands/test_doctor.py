@@ -73,7 +73,7 @@ class TestReplay:
         assert done.returncode == 1
         signs = [line[0] for line in done.stdout.splitlines()[1:] if line[0] in "✓✗!?–"]
         assert signs == ["✗", "✗", "?", "–"]
-        assert "2 fail · 1 could not inspect · 1 skipped" in done.stdout.splitlines()[0]
+        assert "2 fail · 1 unknown · 1 skipped" in done.stdout.splitlines()[0]
         assert "→ install an official build of torch" in done.stdout
         assert all(len(line) <= 80 for line in done.stdout.splitlines())
 

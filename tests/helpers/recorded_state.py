@@ -478,6 +478,10 @@ class RecordedState(WizardState):
         self.stuck = stuck
         self.cancelled: list[str] = []
         self.looked: list[str] = []
+        self.ended_jobs: set[str] = set()
+
+    def has_ended(self, report: JobReport) -> bool:
+        return report.job.id in self.ended_jobs
 
     def may_probe(self, granted: Intrusiveness | None = None) -> list[str]:
         return ["ports", "limits"]

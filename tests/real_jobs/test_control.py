@@ -44,9 +44,11 @@ def test_a_job_is_stopped_and_started_again(tmp_path: Path) -> None:
     job = wait_for(lambda: job_of(first.pid, script), "the job")
     start = control.plan_start(job)
     assert (start.cwd, start.output) == (tmp_path, output)
+    assert not control.has_ended(job)
     pids = [first.pid, *(each.pid for each in job.processes)]
     assert control.stop_job(job, grace_s=0.5) == 3
     assert not [pid for pid in pids if (proc := procfs.process_of(pid)) and proc.state != "Z"]
+    assert control.has_ended(job)
     again = control.start_job(start)
     try:
         wait_for(lambda: output.read_text().count("seven") == 4, "both ranks of the second start")

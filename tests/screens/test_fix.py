@@ -169,8 +169,10 @@ async def test_a_fix_without_a_job_asks_for_which_of_two_it_is(tmp_path: Path) -
         await pilot.app.push_screen(BrowserScreen("rank-conditional-collective"))
         await pilot.press("f")
         await shows(pilot, "Which job is the fix for?", "(pid 4711)", "(pid 4712)", "None of these jobs")
+        state.ended_jobs.add(reports[1].job.id)
+        await shows(pilot, "– has ended")
         await pilot.press("2")
-        await shows(pilot, "Fix 1 of", "train.py · 4 ranks")
+        await shows(pilot, "Fix 1 of", "train.py · 4 ranks, has ended")
         screen = pilot.app.screen
         assert isinstance(screen, FixScreen) and screen.fix
         assert {patch.path for patch in screen.fix.patches} == {str(tmp_path / "second" / "train.py")}

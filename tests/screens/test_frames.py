@@ -17,7 +17,7 @@ Walk = Callable[[Pilot[int], Path], Awaitable[None]]
 
 
 async def home(pilot: Pilot[int], _: Path) -> None:
-    await shows(pilot, "looks hung", "problems")
+    await shows(pilot, "looks hung", "1 fail")
     await until(pilot, lambda: "inspecting this machine" not in frame(pilot))
 
 

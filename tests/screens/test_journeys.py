@@ -41,7 +41,7 @@ class TestHome:
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await shows(pilot, "8 × H100", "/dev/shm is 64 MiB", "train.py · 4 ranks", "looks hung")
             assert "train.py looks hung" in rows(pilot)[line_with(pilot, "My job hangs")]
-            assert "2 problems" in rows(pilot)[line_with(pilot, "Check this machine")]
+            assert "1 warn · 1 fail" in rows(pilot)[line_with(pilot, "Check this machine")]
             assert sorted(state.looked) == ["limits", "ports"]
 
     @walk

@@ -89,7 +89,7 @@ def test_without_any_knowledge_an_answer_to_the_first_question_ends_in_an_experi
     ("row", "answers", "shown"),
     [
         ("plan", 14 * [""], "Use: "),
-        ("check", [], "more in order"),
+        ("check", [], " ok"),
         ("review", [""], "$ ddpwizard review ."),
         ("browse", [""], "Which one?"),
     ],

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.screens.plain.prompt import Prompt, Quit
-from ddpwizard.screens.plain.ranks import show_job, show_rank
+from ddpwizard.screens.plain.ranks import choose_job, show_job, show_rank
 from helpers.recorded_state import RecordedState, large, report, surrounded
+from msgspec.structs import replace
 
 
 def prompt(answers: str) -> Prompt:
@@ -35,6 +36,18 @@ def test_a_thousand_ranks_are_a_short_table(tmp_path: Path, capsys: pytest.Captu
     printed = capsys.readouterr().out
     assert "… 261 more places" in printed
     assert len(printed.splitlines()) < 80
+
+
+def test_the_list_of_jobs_has_their_states_and_which_have_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, first = RecordedState(), report(tmp_path)
+    second = replace(first, observed=replace(first.observed, job=replace(first.job, launcher_pid=4712)))
+    state.ended_jobs.add(second.job.id)
+    assert choose_job(state, prompt("1\n"), [first, second]) is first
+    printed = capsys.readouterr().out
+    assert "(pid 4711): looks hung" in printed
+    assert "(pid 4712): has ended" in printed
 
 
 def test_a_rank_is_chosen_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -416,6 +416,18 @@ class TestJobs:
             await shows(pilot, "torchrun (pid 4713)", "starting, 97% sure")
 
     @walk
+    async def test_a_job_that_ends_while_the_list_is_open_is_shown_as_ended(self, tmp_path: Path) -> None:
+        found = report(tmp_path)
+        state = LiveState(lambda _: [found, other(found, 4712), other(found, 4713, "starting")])
+        async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
+            await shows(pilot, "3 train.py starting")
+            await pilot.press("n")
+            await shows(pilot, "Jobs of this machine", "● starting")
+            state.ended_jobs.add(other(found, 4713).job.id)
+            await shows(pilot, "– has ended")
+            assert "starting" not in frame(pilot)
+
+    @walk
     async def test_ctrl_k_asks_before_the_job_is_stopped(self, tmp_path: Path) -> None:
         async with WizardApp(LiveState(lambda _: [report(tmp_path)]), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "97%")
