@@ -114,7 +114,7 @@ def _report_unwritable(error: OSError) -> int:
 
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code (``ExitCode``). Every exception is reported, none is raised."""
-    wants_json = "--json" in argv
+    wants_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)  # what follows is of the job of run
     try:
         result = group.main(argv, prog_name="ddpwizard", standalone_mode=False)
         return result if isinstance(result, int) else ExitCode.OK

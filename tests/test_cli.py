@@ -101,6 +101,19 @@ def test_errors_are_json_with_json_option():
     assert answer["next"]
 
 
+def test_json_after_the_dashes_of_run_is_an_option_of_the_job():
+    done = ddpwizard("run", "--on-hang", "no-such-program", "--", "true", "--json")
+    assert "no-such-program" in refused(done, 2)
+    assert not done.stdout
+    own = ddpwizard("run", "--json", "--on-hang", "no-such-program", "--", "true")
+    assert json.loads(own.stdout)["schema"] == "ddpwizard.error/1"
+
+
+def test_the_output_of_a_job_is_not_changed_by_json():
+    done = ddpwizard("run", "--json", "--", "sh", "-c", "echo result")
+    assert (done.returncode, done.stdout) == (0, "result\n")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_unreadable_settings_directory_is_ignored(tmp_path: Path):
     tmp_path.chmod(0o755)

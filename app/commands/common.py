@@ -10,6 +10,7 @@ import click
 
 from ..options import Options
 
+JSON_HELP = "Print one JSON document on stdout, nothing else."
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -21,10 +22,11 @@ class ScreenRequested(Exception):
         self.screen, self.options, self.arguments = screen, options, arguments
 
 
-def common_options(command: F) -> F:
+def common_options(command: F, json_help: str = JSON_HELP) -> F:
     """Add the common options to a command, which receives them as one ``options`` argument.
 
-    Options before the command count as well; of one that is given twice, the later wins.
+    Options before the command count as well; of one that is given twice, the later wins. ``json_help`` describes
+    ``--json``; "" hides it.
     """
 
     @functools.wraps(command)
@@ -39,7 +41,7 @@ def common_options(command: F) -> F:
 
     for decorate in reversed(
         [
-            click.option("--json", is_flag=True, help="Print one JSON document on stdout, nothing else."),
+            click.option("--json", is_flag=True, help=json_help, hidden=not json_help),
             click.option("--python", metavar="PATH", help="Python interpreter of the training environment."),
             click.option(
                 "--knowledge",

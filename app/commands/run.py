@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +25,11 @@ from ..watchdog.watchdog import WatchdogOptions, run_watchdog
 from .common import common_options, force_option
 from .run_diagnosis import RunDiagnosis
 
-HANG_AFTER_S = 300.0
+JSON_HELP = (
+    "Print an error that prevents the start as one JSON document on stdout, which is the job's once it runs; "
+    "--report FILE.json writes the verdict."
+)
+HANG_AFTER_S = 300
 NAME = "ddpwizard: "
 LINE_WIDTH = 80  # where the terminal does not know it
 
@@ -35,7 +40,7 @@ LINE_WIDTH = 80  # where the terminal does not know it
     "hang_after_s",
     type=click.FloatRange(min=0),
     default=HANG_AFTER_S,
-    show_default="300",
+    show_default=True,
     metavar="SECONDS",
     help="Diagnose the job if no rank makes progress for this long; 0 disables.",
 )
@@ -51,7 +56,7 @@ LINE_WIDTH = 80  # where the terminal does not know it
     "--report",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the verdict: .json, else text.",
+    help="Write the verdict to this file: as JSON if its name ends in .json, else as text.",
 )
 @force_option("--report")
 @click.option(
@@ -59,12 +64,12 @@ LINE_WIDTH = 80  # where the terminal does not know it
     "warn_signals",
     multiple=True,
     default=["USR1"],
-    show_default="USR1",
+    show_default=True,
     metavar="NAME",
     help="Diagnose when this signal arrives, such as a scheduler's warning; 'none' disables it. Repeatable.",
 )
 @click.argument("words_of_command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
-@common_options
+@partial(common_options, json_help=JSON_HELP)
 def command(
     hang_after_s: float,
     then: Literal["keep", "stop"],
@@ -78,9 +83,10 @@ def command(
     """Run a job without changing it, and diagnose it if it hangs or if a rank fails.
 
     The diagnosis needs no permission to trace the ranks: torch's worker server (on a private socket) and the Flight
-    Recorder are enabled in each rank, and its output is copied. Standard output belongs to the job, also with --json:
-    the verdict goes to standard error, --report and --on-hang. The exit code is that of the job (128 + n for signal
-    n), 1 if a hung job was ended, 127 if the command does not exist.
+    Recorder are enabled in each rank, and its output is copied. Standard output is the job's alone. The verdict goes
+    to standard error as text, to --report as JSON or text, and to --on-hang as JSON. The exit code is that of the job
+    (128 + n for signal n), 1 if a hung job was ended, 126 or 127 if the command cannot be started or does not exist,
+    2 for a wrong option, 3 if no private directory can be created.
 
     \b
     Examples:

@@ -1,6 +1,7 @@
 """``ddpwizard sessions``: list, resume and export sessions."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def list_sessions(options: Options) -> int:
 
 @command.command("resume")
 @click.argument("id_", metavar="ID", default="last")
-@common_options
+@partial(common_options, json_help="")
 def resume(id_: str, options: Options) -> int:
     """Resume a session. ID may be a prefix; without an ID the newest is resumed."""
     if options.json:
