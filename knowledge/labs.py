@@ -59,8 +59,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     job shows the second and not the first. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
     the review whose patch does. ``edits`` are what that fix asks for, where it is a text. ``hints`` come one at a
     time, ``guesses`` are the causes among which the learner chooses, without the right one. ``answers`` are those that
-    the output of the failing run gives to questions of the wizard, by question. ``why`` is what the files show, to be
-    read after the answer. ``within_s`` limits the failing run, and the repaired one.
+    the output of the failing run gives to questions of the wizard, by question. ``why`` is what the files or the
+    run show, to be read after the answer. ``within_s`` limits the failing run, and the repaired one.
     """
 
     title: str

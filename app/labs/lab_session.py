@@ -93,6 +93,11 @@ class LabSession:
         return self.lab.question.right if self.lab.question else self.lab.cause
 
     @property
+    def launch(self) -> str:
+        """The command line that starts the learner's copy now."""
+        return self.progress.launch or self.lab.launch
+
+    @property
     def script(self) -> Path:
         """The training script in the learner's directory."""
         return script_of(self.lab, self.directory)

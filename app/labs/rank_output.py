@@ -1,15 +1,18 @@
 """The lines that a lab prints, by rank: torchrun says which rank printed each of them."""
 
 import re
+import shlex
 from collections import defaultdict
 from typing import NamedTuple
+
+from ..launchers.arguments import parse_launcher
 
 PREFIX = re.compile(r"^\[[A-Za-z_]+(\d+)\]:(?: ?\[rank\d+\]:)? ?")
 NOISE = re.compile(r"^[WE]\d{4} |^\*{10,}$|OMP_NUM_THREADS|^\[Gloo\]")
 
 
 class PrintedLine(NamedTuple):
-    """A line of output. ``rank`` is None for the launcher's own."""
+    """A line of output. ``rank`` is None for one that the launcher printed, or a script that no launcher started."""
 
     rank: int | None
     text: str
@@ -22,6 +25,13 @@ def printed_line(line: str) -> PrintedLine | None:
     if not text.strip() or NOISE.search(text):
         return None
     return PrintedLine(int(found[1]) if found else None, text)
+
+
+def printer_name(rank: int | None, launch: str) -> str:
+    """Return who printed a line of the job that ``launch`` started: a rank, its launcher, or Python without one."""
+    if rank is not None:
+        return f"rank {rank}"
+    return "launcher" if parse_launcher(shlex.split(launch)) else "python"
 
 
 def lines_by_rank(output: str) -> defaultdict[int | None, list[str]]:

@@ -77,13 +77,17 @@ class CourseScreen(WizardScreen):
         marked = self.query_one("#course", Choices).marked
         rows: list[Content] = []
         if marked and (lab := self.course.lab(marked.id)):
-            rows = [safe_content(f"Lab {lab.number}", "$muted"), safe_content(lab.lab.title, "bold"), Content("")]
-            rows += [safe_content(reflow(lab.lab.story)), Content(""), safe_content(lab.lab.launch, "$muted")]
+            rows = self._headed(f"Lab {lab.number}: {lab.lab.title}", reflow(lab.lab.story))
         elif marked and marked.id == QUIZ:
-            rows = [safe_content(QUIZ_TITLE, "bold"), Content(""), safe_content(QUIZ_SUMMARY)]
+            rows = self._headed(QUIZ_TITLE, QUIZ_SUMMARY)
         elif marked and (chapter := self.course.chapter(marked.id)):
-            rows = [safe_content(chapter.chapter.title, "bold"), Content(""), safe_content(chapter.chapter.summary)]
+            rows = self._headed(chapter.chapter.title, chapter.chapter.summary)
         self.query_one("#text", Static).update(join_lines(*rows) if rows else "")
+
+    def _headed(self, heading: str, text: str) -> list[Content]:
+        """Return the text of the marked row; where it is below the list, the marked row is its heading."""
+        rows = [safe_content(heading, "bold"), Content("")] if self.has_class("-broad") else []
+        return [*rows, safe_content(text)]
 
     @on(Choices.Picked)
     async def _picked(self, event: Choices.Picked) -> None:

@@ -55,7 +55,7 @@ def part_content(
     if part == "code":
         return _code(session)
     if part == "output":
-        return rank_panes(printed, size.width - 2, size.height)
+        return rank_panes(printed, session.launch, size.width - 2, size.height)
     if part == "ranks" and report:
         header, rows = rank_table(rank_groups(report))
         return _plain(align_columns([header, *rows]))

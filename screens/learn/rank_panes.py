@@ -5,20 +5,21 @@ from itertools import zip_longest
 
 from textual.content import Content
 
+from ...app.labs.rank_output import printer_name
 from ..widgets.formatting import join_lines, safe_content
 
 LEAST_WIDTH = 36  # of a pane
 GAP = 2
 
 
-def rank_panes(printed: Mapping[int | None, Sequence[str]], width: int, height: int) -> Content:
-    """Render the last lines of each rank, and those of the launcher below."""
+def rank_panes(printed: Mapping[int | None, Sequence[str]], launch: str, width: int, height: int) -> Content:
+    """Render the last lines of each rank of the job that ``launch`` started, and those of its launcher below."""
     ranks = sorted(rank for rank in printed if rank is not None)
     across = max(1, min(len(ranks), (width + GAP) // (LEAST_WIDTH + GAP)))
     pane = (width - GAP * (across - 1)) // across
     launcher = [safe_content(line, "$muted") for line in printed.get(None, ())][-height // 3 :]
     if launcher:
-        launcher = [safe_content("launcher", "bold $accent"), *launcher[-max(1, height // 3 - 1) :]]
+        launcher = [safe_content(printer_name(None, launch), "bold $accent"), *launcher[-max(1, height // 3 - 1) :]]
     lines_each = max(3, (height - len(launcher)) // -(-max(1, len(ranks)) // across) - 1)
     rows: list[Content] = []
     for first in range(0, len(ranks), across):

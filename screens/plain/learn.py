@@ -24,6 +24,8 @@ def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
             run_quiz(state, prompt)
         elif lab := course.lab(number):
             run_lab_plain(state, prompt, lab)
+            if chapter := course.chapter(number.partition(".")[0]):
+                _choose_lab(state, prompt, chapter)
         elif number and (chapter := course.chapter(number)):
             _show_chapter(state, prompt, chapter)
         while True:
@@ -57,6 +59,11 @@ def _show_chapter(state: WizardState, prompt: Prompt, chapter: CourseChapter) ->
         save_progress(progress)
         if number < len(pages) and prompt.ask("Enter shows the next page, s goes to the labs: ").strip() == "s":
             break
+    _choose_lab(state, prompt, chapter)
+
+
+def _choose_lab(state: WizardState, prompt: Prompt, chapter: CourseChapter) -> None:
+    """Offer the labs of a chapter until the learner goes back to the chapters."""
     while chapter.labs:
         done = load_progress()
         rows = [(each.lab.title, "repaired" if done.of(each.lab.id).repaired else "") for each in chapter.labs]

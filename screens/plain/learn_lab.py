@@ -2,7 +2,9 @@
 
 import asyncio
 import subprocess
+import textwrap
 
+from ...app.diagnosis.term_text import terms_in_text
 from ...app.errors import UserError
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_session import LabSession
@@ -19,17 +21,20 @@ from ...app.labs.phrases import (
     repair_title_lines,
 )
 from ...app.labs.plot import table_lines
-from ...app.labs.rank_output import printed_line
+from ...app.labs.rank_output import printed_line, printer_name
 from ...app.options import target_python
 from ...app.system.editor import editor_command
 from ...app.text.terminal import align_columns
 from ...app.triage import rank_groups
+from ...knowledge.chapters import COLUMNS
 from ..shell.state import WizardState
 from .prompt import Prompt
 
-LEAVE = {"b": "back to the chapter"}
-RUNS = "the job runs; it takes some seconds until its processes print"
 EDIT, RESTORE = "Edit your copy", "Restore its files"
+LEAVE = {"b": "back to the chapter"}
+CHANGED = f'Your copy has your last changes. "{RESTORE}" begins the lab again.'
+RUNS = "the job runs; it takes some seconds until its processes print"
+EDIT_KEY, RUN_KEY, TERMS_KEY = "e", "r", "t"
 
 
 class LabLeft(Exception):
@@ -46,6 +51,8 @@ def run_lab_plain(state: WizardState, prompt: Prompt, entry: CourseLab) -> None:
         _show_story(prompt, entry, session)
         if not session.lab.launch:
             session.read_log()
+        if session.stage == "done" and not session.lab.question:
+            prompt.write(*evidence_lines(session))  # a log whose cause was named before
         while session.stage != "done":
             _next_step(prompt, session)
         _show_end(prompt, session)
@@ -73,6 +80,8 @@ def _show_story(prompt: Prompt, entry: CourseLab, session: LabSession) -> None:
     for path in lab.files:
         copy = session.directory / path.relative_to(lab.directory)
         prompt.write(f"--- {copy}", *numbered_code(copy.read_text(encoding="utf-8", errors="replace")), "")
+    if session.stage == "prove":
+        prompt.write(CHANGED)
 
 
 def _choose(prompt: Prompt, options: list[str], question: str = "What next? ") -> str:
@@ -99,10 +108,13 @@ def _edit_or_restore(session: LabSession, chosen: str) -> bool:
 
 def _run(prompt: Prompt, session: LabSession) -> None:
     run_it = f"Run it: {session.lab.launch}"
-    if _edit_or_restore(session, _choose(prompt, [run_it, EDIT, RESTORE])):
-        return
+    if not _edit_or_restore(session, _choose(prompt, [run_it, EDIT, RESTORE])):
+        _start(prompt, session)
+
+
+def _start(prompt: Prompt, session: LabSession) -> None:
     prompt.show_progress(RUNS)
-    if not asyncio.run(session.start(lambda line: _show_line(prompt, line))):
+    if not asyncio.run(session.start(lambda line: _show_line(prompt, line, session.lab.launch))):
         prompt.write("", f"  {not_shown_text(session)}")
         return
     prompt.write("", FAILURE_TEXT[session.lab.failure])
@@ -111,14 +123,19 @@ def _run(prompt: Prompt, session: LabSession) -> None:
         prompt.write("", *(f"  {line}".rstrip() for line in align_columns([header, *rows])))
 
 
-def _show_line(prompt: Prompt, line: str) -> None:
+def _show_line(prompt: Prompt, line: str, launch: str) -> None:
     if shown := printed_line(line):
-        prompt.write(f"  {'rank ' + str(shown.rank) if shown.rank is not None else 'launcher':<9} {shown.text}")
+        prompt.write(f"  {printer_name(shown.rank, launch):<9} {shown.text}")
 
 
 def _answer(prompt: Prompt, session: LabSession) -> None:
     ids = list(session.choices)
-    letters = {"h": "a hint", **({} if session.lab.question else {"s": "show the answer"}), **LEAVE}
+    letters = {"h": "a hint", TERMS_KEY: "terms in this text"}
+    if not session.lab.question:
+        letters["s"] = "show the answer"
+        if session.lab.launch:
+            letters |= {RUN_KEY: "run it again", EDIT_KEY: EDIT.lower()}
+    letters |= LEAVE
     prompt.write("", question_text(session), "")
     given = prompt.choose([session.choices[id_] for id_ in ids], letters, "Which one? ")
     if given in LEAVE:
@@ -126,6 +143,15 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
     if given == "h":
         hint = session.next_hint()
         prompt.write(f"  Hint {session.progress.hints}: {hint}")
+        return
+    if given == TERMS_KEY:
+        _show_terms(prompt, session)
+        return
+    if given == RUN_KEY:
+        _start(prompt, session)
+        return
+    if given == EDIT_KEY:
+        _edit_or_restore(session, EDIT)
         return
     if given == "s":
         session.show_answer()
@@ -137,6 +163,17 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
         prompt.write(f"  {sign} {'Right.' if right else 'No, it is another one.'}")
     if session.progress.answered:
         prompt.write("", *evidence_lines(session))
+
+
+def _show_terms(prompt: Prompt, session: LabSession) -> None:
+    """Explain the terms of the field in the story, the question and its answers."""
+    text = "\n".join([session.lab.title, session.lab.story, question_text(session), *session.choices.values()])
+    for name in terms_in_text(session.knowledge, text):
+        prompt.write(
+            "",
+            name,
+            *textwrap.wrap(session.knowledge.terms[name].text, COLUMNS, initial_indent="  ", subsequent_indent="  "),
+        )
 
 
 def _repair(prompt: Prompt, session: LabSession) -> None:
@@ -160,7 +197,7 @@ def _prove(prompt: Prompt, session: LabSession) -> None:
     if _edit_or_restore(session, _choose(prompt, ["Prove it: run the repaired job", EDIT, RESTORE])):
         return
     prompt.show_progress(RUNS)
-    proof = asyncio.run(session.prove(lambda line: _show_line(prompt, line)))
+    proof = asyncio.run(session.prove(lambda line: _show_line(prompt, line, session.launch)))
     prompt.write(
         "", f"  {prompt.status_sign('ok' if proof.outcome == 'proved' else 'fail')} {proof.outcome}: {proof.what}"
     )

@@ -2,19 +2,25 @@
 
 from ddpwizard.screens.learn.rank_panes import rank_panes
 
+TORCHRUN = "torchrun --standalone --nproc-per-node=2 train.py"
 LONG = "the table has 8 rows for 4 epochs: " + "x" * 60
 
 
 def test_long_lines_are_wrapped_and_two_ranks_are_side_by_side() -> None:
-    alone = rank_panes({0: [LONG]}, 70, 12).plain
+    alone = rank_panes({0: [LONG]}, TORCHRUN, 70, 12).plain
     assert alone.count("x") == 60 and max(map(len, alone.splitlines())) <= 72
-    text = rank_panes({0: [LONG], 1: ["step 3"]}, 78, 12).plain
+    text = rank_panes({0: [LONG], 1: ["step 3"]}, TORCHRUN, 78, 12).plain
     both = text.splitlines()
     assert "rank 0" in both[0] and "rank 1" in both[0]
     assert both[1].rstrip().endswith("step 3") and text.count("x") == 60
 
 
 def test_the_last_lines_are_shown() -> None:
-    shown = rank_panes({0: [f"step {number}" for number in range(40)], None: ["the launcher"]}, 60, 10).plain
+    shown = rank_panes({0: [f"step {number}" for number in range(40)], None: ["the launcher"]}, TORCHRUN, 60, 10).plain
     assert [line.strip() for line in shown.splitlines()][-2:] == ["launcher", "the launcher"]
     assert "step 39" in shown and "step 3\n" not in shown and shown.rstrip().endswith("the launcher")
+
+
+def test_lines_of_a_script_without_a_launcher_are_those_of_python() -> None:
+    shown = rank_panes({None: ["KeyError: 'LOCAL_RANK'"]}, "python train.py", 60, 10).plain
+    assert shown.splitlines() == ["python", "KeyError: 'LOCAL_RANK'"]

@@ -19,11 +19,20 @@ def test_a_lab_of_a_log_is_solved_and_its_chapter_goes_on() -> None:
     ids = answers("gpu-sick")
     right = ids.index("gpu-sick") + 1
     wrong = 1 if right > 1 else 2
-    done = ddpwizard("learn", "gpu-sick", "--plain", stdin=f"h\n{wrong}\n{right}\nq\n")
+    done = ddpwizard("learn", "gpu-sick", "--plain", stdin=f"h\nt\n{wrong}\n{right}\nb\nq\n")
     assert done.returncode == 0, done.stderr
-    for text in ("Hint 1: ", "No, it is another one.", "Right.", "The wizard ranks it first", "Which chapter?"):
+    for text in (
+        "Hint 1: ",
+        "No, it is another one.",
+        "Right.",
+        "The wizard ranks it first",
+        "Which lab?",
+        "Which chapter?",
+    ):
         assert text in done.stdout
     assert load_progress().labs["gpu-sick"].repaired
+    again = ddpwizard("learn", "gpu-sick", "--plain", stdin="q\n").stdout
+    assert "The wizard ranks it first" in again, "the answer of a lab that is done"
 
 
 def test_a_lab_is_left_without_leaving_its_chapter() -> None:
