@@ -238,7 +238,7 @@ def _print(
             body["statistics"] = [{"rule": rule, "findings": count} for rule, count in counts.most_common()]
         print_json(public_document("review", knowledge, body))
     elif request.format_ == "sarif":
-        print_json(_plain(output_formats.sarif_log(findings, skipped, knowledge, __version__)))
+        print_json(_redacted(output_formats.sarif_log(findings, skipped, knowledge, __version__)))
     elif request.format_ == "github":
         for finding in findings:
             print_line(output_formats.github_command(finding))
@@ -316,7 +316,7 @@ def _list_rules(knowledge: Knowledge, options: Options) -> int:
     return ExitCode.OK
 
 
-def _plain(document_: dict[str, Any]) -> dict[str, Any]:
+def _redacted(document_: dict[str, Any]) -> dict[str, Any]:
     cleaned = redact.redact_data(document_)
     assert isinstance(cleaned, dict)
     return cleaned

@@ -67,7 +67,7 @@ class RunDiagnosis:
         if state in TROUBLE:
             self._attempt("the session", lambda: self._record_job(reports, pid), None)
         lines += self._next_commands(pid)
-        notes = self._attempt("the report", lambda: self._hand_on(why, reports, lines), [])
+        notes = self._attempt("the report", lambda: self._deliver_report(why, reports, lines), [])
         return Report(state, [*lines, *notes, *self.problems])
 
     def diagnose_crash(self, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
@@ -171,7 +171,7 @@ class RunDiagnosis:
         opens = "opens this case in the wizard, with its fixes"
         return lines + ([f"  ddpwizard sessions resume {session.id} {opens}."] if session else [])
 
-    def _hand_on(self, why: str, reports: Sequence["JobReport"], lines: Sequence[str]) -> list[str]:
+    def _deliver_report(self, why: str, reports: Sequence["JobReport"], lines: Sequence[str]) -> list[str]:
         """Write the report file and run the user's command. Return messages."""
         from ..text.json_output import json_bytes, public_document
         from .triage import report_as_json

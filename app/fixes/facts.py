@@ -245,7 +245,7 @@ class CaseFacts:
         found: list[Place] = []
         for item in self.context.evidence:
             if item.id in own or item.id.startswith(f"log:{cause.id}/"):
-                place = self.place(item.where, _who(item) + item.what)
+                place = self.place(item.where, _origin_prefix(item) + item.what)
                 found += [place] if place else []
         return found[:SHOWN_SEEN]
 
@@ -335,7 +335,7 @@ def _has_workers(call: ast.Call) -> bool:
     return given is not None and not (isinstance(given, ast.Constant) and given.value == 0)
 
 
-def _who(item: Evidence) -> str:
+def _origin_prefix(item: Evidence) -> str:
     rank = f"rank {item.rank}" if item.rank is not None else ""
     host = f"on {item.host}" if item.host else ""
     return f"{' '.join(part for part in (rank, host) if part)}: " if rank or host else ""

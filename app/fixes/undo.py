@@ -81,7 +81,7 @@ def applied_fixes() -> list[ListedFix]:
         UserError: The state directory cannot be written.
     """
     with _backups() as home:
-        return [_listed(stored) for stored in reversed(stored_records(home))]
+        return [_listed_fix(stored) for stored in reversed(stored_records(home))]
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def _backups() -> Iterator[Path]:
         yield home
 
 
-def _listed(stored: StoredRecord) -> ListedFix:
+def _listed_fix(stored: StoredRecord) -> ListedFix:
     record = stored.record
     if record is None:
         return ListedFix(id=stored.folder.name, state="damaged")
@@ -155,7 +155,7 @@ def _open_records(home: Path) -> list[tuple[Path, Record]]:
 
 
 def _find(home: Path, id_: str | None) -> tuple[Path, Record]:
-    return _newest(home) if id_ is None else _named(home, id_)
+    return _newest(home) if id_ is None else _record_with_id(home, id_)
 
 
 def _newest(home: Path) -> tuple[Path, Record]:
@@ -172,7 +172,7 @@ def _newest(home: Path) -> tuple[Path, Record]:
     return left[-1]
 
 
-def _named(home: Path, id_: str) -> tuple[Path, Record]:
+def _record_with_id(home: Path, id_: str) -> tuple[Path, Record]:
     records = [(each.folder, each.record) for each in stored_records(home) if each.record]
     named = [i for i in records if i[1].applied.id == id_] or [i for i in records if i[1].applied.id.startswith(id_)]
     if not id_ or len(named) != 1:

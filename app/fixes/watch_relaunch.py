@@ -79,7 +79,7 @@ async def watch(
     samples: list[tuple[Job, dict[int, Sample]]] = []
     while not task.done():
         await asyncio.wait([task], timeout=SAMPLE_INTERVAL_S)
-        job = _marked(mark)
+        job = _relaunched_job(mark)
         if task.done():
             continue
         if job is None:
@@ -105,7 +105,7 @@ async def watch(
 async def wait_until_gone(mark: str) -> None:
     """Wait until no process of the run is left."""
     until = time.monotonic() + END_TIMEOUT_S
-    while _alive(mark) and time.monotonic() < until:  # noqa: ASYNC110
+    while _has_processes(mark) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
@@ -175,7 +175,9 @@ def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
     """Return why the relaunched job hangs, or "" while it does not."""
     job, last = samples[-1]
     for still_s, sure in HUNG_AFTER:
-        first = next((look for _, look in reversed(samples) if _at(last) - _at(look) >= still_s), None)
+        first = next(
+            (look for _, look in reversed(samples) if _sample_time(last) - _sample_time(look) >= still_s), None
+        )
         if first is None:
             return ""
         verdict = judge_job(build_observation(job, [first, last])).verdict
@@ -186,16 +188,16 @@ def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
     return ""
 
 
-def _at(look: dict[int, Sample]) -> float:
+def _sample_time(look: dict[int, Sample]) -> float:
     return next(iter(look.values())).at if look else 0.0
 
 
-def _marked(mark: str) -> Job | None:
+def _relaunched_job(mark: str) -> Job | None:
     found = discover.find_jobs()
     return next((job for job in found if any(p.environ.get(MARK) == mark for p in job.processes)), None)
 
 
-def _alive(mark: str) -> bool:
+def _has_processes(mark: str) -> bool:
     return any(proc.environ.get(MARK) == mark for proc in procfs.all_processes().values())
 
 

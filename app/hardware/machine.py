@@ -82,7 +82,7 @@ def machine_from_snapshot(snapshot: Snapshot | None) -> Machine:
         container=limits.container if limits else "",
         interface=pinned.name if pinned else "",
         other_interfaces=[interface.name for interface in others],
-        head=_head(snapshot, pinned),
+        head=_master_address(snapshot, pinned),
         free_port=_free_port(ports) if ports else 0,
         busy_port=ports.port if ports and not ports.free else 0,
         port_holder=_holder(ports) if ports else "",
@@ -122,7 +122,7 @@ def interfaces_to_pin(network: NetworkSection) -> tuple[Interface | None, list[I
     return (real[0], real[1:]) if real else (None, [])
 
 
-def _head(snapshot: Snapshot, pinned: Interface | None) -> str:
+def _master_address(snapshot: Snapshot, pinned: Interface | None) -> str:
     resolve, network = snapshot.resolve, snapshot.network
     if resolve and resolve.master_addr and not resolve.loopback and not resolve.problem:
         return resolve.master_addr

@@ -101,23 +101,23 @@ def assume_host(gpu: str | None, memory_gib: float | None, gpus: int) -> Assumed
     It is the least of the machines with these GPUs, as many of them if possible, else scaled by the number of GPUs; and
     twice the GPUs' memory if no machine has them.
     """
-    if alike := _alike(gpu, memory_gib, gpus):
+    if alike := _similar_servers(gpu, memory_gib, gpus):
         name, server = min(alike, key=lambda each: each[1].host_gib)
-        return AssumedHost(server.host_gib / server.gpus * gpus * GIB, _after(name, server, gpus))
+        return AssumedHost(server.host_gib / server.gpus * gpus * GIB, _source_text(name, server, gpus))
     return AssumedHost(HOST_SHARE * memory_gib * gpus * GIB, "twice its GPUs'") if memory_gib else None
 
 
 @lru_cache(maxsize=64)
 def assume_network(gpu: str | None, memory_gib: float | None, gpus: int) -> AssumedNetwork:
     """Return the assumed link to other nodes: the median of the machines with these GPUs, scaled by their number."""
-    alike = sorted(_alike(gpu, memory_gib, gpus), key=lambda each: (each[1].network_gbit, each[0]))
+    alike = sorted(_similar_servers(gpu, memory_gib, gpus), key=lambda each: (each[1].network_gbit, each[0]))
     if not alike:
         return AssumedNetwork(gpu_catalog.INTER_GBPS, "")
     name, server = alike[(len(alike) - 1) // 2]
-    return AssumedNetwork(server.inter_gbps / server.gpus * gpus, f", {_after(name, server, gpus)}")
+    return AssumedNetwork(server.inter_gbps / server.gpus * gpus, f", {_source_text(name, server, gpus)}")
 
 
-def _alike(gpu: str | None, memory_gib: float | None, gpus: int) -> list[tuple[str, Server]]:
+def _similar_servers(gpu: str | None, memory_gib: float | None, gpus: int) -> list[tuple[str, Server]]:
     """The machines with these GPUs whose number of GPUs is nearest."""
     keys = gpu_catalog.matching_gpus(gpu)
     if memory_gib:
@@ -129,7 +129,7 @@ def _alike(gpu: str | None, memory_gib: float | None, gpus: int) -> list[tuple[s
     return [(name, server) for name, server in found if abs(server.gpus - gpus) == nearest]
 
 
-def _after(name: str, server: Server, gpus: int) -> str:
+def _source_text(name: str, server: Server, gpus: int) -> str:
     if server.gpus < gpus:
         return f"as in {name} for each GPU"
     return f"as in {name}" + ("" if server.gpus == gpus else f" for {gpus} of its {server.gpus} GPUs")

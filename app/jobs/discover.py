@@ -93,7 +93,7 @@ def job_of_pid(pid: int, processes: dict[int, Proc] | None = None) -> list[Job]:
     _ = proc.environ
     if proc.denied:
         raise _denied(proc)
-    return [_alone(proc, processes)]
+    return [_single_process_job(proc, processes)]
 
 
 def _jobs(candidates: Iterable[Proc], processes: dict[int, Proc]) -> list[Job]:
@@ -304,7 +304,7 @@ def _interpreter(proc: Proc) -> str:
     return found if found and Path(found).is_file() else proc.executable
 
 
-def _alone(proc: Proc, processes: Mapping[int, Proc]) -> Job:
+def _single_process_job(proc: Proc, processes: Mapping[int, Proc]) -> Job:
     """The job of a process that belongs to none: a launcher without ranks, or accelerate with a single process, which
     has no rank in its environment."""
     name = launcher_name(proc.command)

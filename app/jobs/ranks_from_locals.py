@@ -100,8 +100,8 @@ def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
     wrap = next((frame for frame in inside if _wraps(frame)), None)
     spawning = next((f for f in inside if f.name == "start_processes" and f.filename.endswith(TORCH_SPAWN)), None)
     return RankHints(
-        rank=_first(places, RANK_NAMES),
-        world_size=_first(places, WORLD_NAMES),
+        rank=_first_value(places, RANK_NAMES),
+        world_size=_first_value(places, WORLD_NAMES),
         index=_value(wrap, "i") if wrap else None,
         entry=_entry(inside),
         distributed=any(DISTRIBUTED.search(frame.filename) for frame in inside)
@@ -111,7 +111,7 @@ def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
     )
 
 
-def _first(places: Sequence[tuple[SpyFrame, bool]], names: Sequence[str]) -> int | None:
+def _first_value(places: Sequence[tuple[SpyFrame, bool]], names: Sequence[str]) -> int | None:
     found = (_value(frame, name, argument) for frame, argument in places for name in names)
     return next((value for value in found if value is not None), None)
 

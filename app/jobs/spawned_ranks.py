@@ -56,7 +56,7 @@ def group_spawned_ranks(
     children of one parent, from which they may have inherited it."""
     torch_loaded = {proc.pid for proc in candidates if _may_be_rank(proc, processes)}
     families = _families([processes[pid] for pid in torch_loaded], processes)
-    ends = _all_ends(sorted(torch_loaded), processes)
+    ends = _connection_ends(sorted(torch_loaded), processes)
     found: list[SpawnedRanks] = []
     taken: set[int] = set()
     for parent, siblings in families.items():
@@ -168,7 +168,7 @@ def _components(procs: Sequence[Proc], ends: Mapping[int, _Ends]) -> list[list[P
     return list({id(part): sorted(part, key=_age) for part in part_of.values()}.values())
 
 
-def _all_ends(pids: Sequence[int], processes: Mapping[int, Proc]) -> dict[int, _Ends]:
+def _connection_ends(pids: Sequence[int], processes: Mapping[int, Proc]) -> dict[int, _Ends]:
     tables: dict[str, dict[int, sockets.TcpSocket]] = {}
     held: dict[int, frozenset[int]] = {}
 

@@ -114,17 +114,17 @@ class LauncherCommand(NamedTuple):
 
     def has(self, name: str) -> bool:
         """Return whether an option is given."""
-        return any(self._is(option, name) for option in self.options)
+        return any(self._is_named(option, name) for option in self.options)
 
     def value(self, name: str) -> str | None:
         """Return the value of an option, the last if there are several, or None."""
-        return next((option.value for option in reversed(self.options) if self._is(option, name)), None)
+        return next((option.value for option in reversed(self.options) if self._is_named(option, name)), None)
 
     def names(self, option: Option, names: Iterable[str]) -> bool:
         """Return whether an option is one of ``names``, perhaps abbreviated."""
-        return any(self._is(option, name) for name in names)
+        return any(self._is_named(option, name) for name in names)
 
-    def _is(self, option: Option, name: str) -> bool:
+    def _is_named(self, option: Option, name: str) -> bool:
         abbreviated = self.launcher in ABBREVIATING and len(option.name) > 1 and name.startswith(option.name)
         return option.name == name or abbreviated
 

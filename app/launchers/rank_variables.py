@@ -102,9 +102,9 @@ def rank_from_environment(environ: Mapping[str, str]) -> RankAssignment | None:
         if names.rank not in environ:
             continue
         rank = integer_variable(environ, names.rank)
-        world_size = _first(environ, names.world_size)
+        world_size = _first_number(environ, names.world_size)
         if rank is not None and world_size and rank < world_size <= MOST_RANKS:
-            on_node = _first(environ, names.local_world_size)
+            on_node = _first_number(environ, names.local_world_size)
             return RankAssignment(
                 rank=rank,
                 world_size=world_size,
@@ -119,7 +119,7 @@ def rank_from_environment(environ: Mapping[str, str]) -> RankAssignment | None:
 
 def local_world_size(environ: Mapping[str, str]) -> int | None:
     """Return the ranks of this node by the variables of torchrun or DeepSpeed, or None."""
-    return _first(environ, TORCH.local_world_size)
+    return _first_number(environ, TORCH.local_world_size)
 
 
 def rendezvous_address(environ: Mapping[str, str]) -> str:
@@ -145,6 +145,6 @@ def without_launch_variables(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _first(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
+def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
     found = (integer_variable(environ, name) for name in names)
     return next((number for number in found if number), None)

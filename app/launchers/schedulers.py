@@ -167,7 +167,7 @@ def render_jobset(
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
-        "spec": _all_again(restarts)
+        "spec": _restart_all_pods(restarts)
         | {"replicatedJobs": [{"name": "nodes", "replicas": 1, "template": {"spec": job}}]},
     }
     return JOBSET_HEAD + render_yaml(plain)
@@ -194,7 +194,7 @@ def render_trainjob(
         "metadata": {"name": f"{name}-runtime", "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {
             "mlPolicy": {"numNodes": machine.nodes, "torch": {}},
-            "template": {"spec": _all_again(restarts) | {"replicatedJobs": [{"name": "node", "template": job}]}},
+            "template": {"spec": _restart_all_pods(restarts) | {"replicatedJobs": [{"name": "node", "template": job}]}},
         },
     }
     train_job = {
@@ -219,7 +219,7 @@ def _in_image(target: list[str]) -> list[str]:
     return ["/".join(part for part in script.split("/") if part not in (".", "..")), *arguments]
 
 
-def _all_again(restarts: Restarts | None) -> dict[str, Any]:
+def _restart_all_pods(restarts: Restarts | None) -> dict[str, Any]:
     """Return how a JobSet starts all of its pods again after a failure."""
     return {"failurePolicy": {"maxRestarts": restarts.times}} if restarts else {}
 

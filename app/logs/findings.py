@@ -32,9 +32,9 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
             _failures,
             stop_findings,
             _peers_ended_first,
-            _silence,
+            _silent_rank,
             _collectives,
-            _joined,
+            _ranks_never_joined,
             _signals,
             out_of_memory_findings,
             _not_finite,
@@ -124,7 +124,7 @@ def _peers_ended_first(attempt: Attempt) -> Iterator[Evidence]:
         yield make_finding("peers-ended-first", what, lost[0], failed[0])
 
 
-def _silence(attempt: Attempt) -> Iterator[Evidence]:
+def _silent_rank(attempt: Attempt) -> Iterator[Evidence]:
     """Find a rank whose last line is well before those of all others."""
     tracks = [track for track in attempt.tracks if track.rank is not None]
     quiet = [track for track in tracks if not own_failures(track)]
@@ -163,7 +163,7 @@ def _collectives(attempt: Attempt) -> Iterator[Evidence]:
             yield make_finding("same-collective-timeout", f"all {len(waiting)} ranks timed out in {listed}", event)
 
 
-def _joined(attempt: Attempt) -> Iterator[Evidence]:
+def _ranks_never_joined(attempt: Attempt) -> Iterator[Evidence]:
     for track, event in all_events(attempt):
         if event.id == "mark:joined" and int(event.values["joined"]) < int(event.values["of"]):
             yield make_finding("ranks-never-joined", "{joined} of {of} joined".format(**event.values), event, track)

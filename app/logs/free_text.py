@@ -40,7 +40,7 @@ def match_free_text(text: str, origin: str, knowledge: Knowledge) -> list[Eviden
             *_clues(passages, origin, knowledge),
             *_answers(passages, origin, knowledge),
             *_typical_words(text, passages, origin, knowledge),
-            *_likeness(text, origin, knowledge),
+            *_similar_causes(text, origin, knowledge),
         ]
     finally:
         passages.close()
@@ -107,7 +107,7 @@ def _typical_words(text: str, passages: PassageIndex, origin: str, knowledge: Kn
             yield Evidence(typical_words_id(label), "description", what, where=where, strength=strength)
 
 
-def _likeness(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
+def _similar_causes(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
     """Return the team's causes, which the text model does not know, with symptoms similar to the text.
 
     ``strength`` is the lead in BM25 over the other causes.

@@ -150,7 +150,7 @@ class LiteralScanner:
                 if start < end - at:
                     here[index].append(at + start)
             for index, places in here.items():
-                found[self._built[index]] += _both_ends(places)
+                found[self._built[index]] += _first_and_last(places)
             many = FREQUENT * max(1, (end - at) // SLICE_BYTES)
             often = [self._built[index] for index, places in here.items() if len(places) > many]
             if often and self._builds < MOST_BUILDS:
@@ -159,7 +159,7 @@ class LiteralScanner:
             little = sum(map(len, here.values())) < LITTLE
             self._slice = min(2 * self._slice, LARGEST_SLICE_BYTES) if little else SLICE_BYTES
             at = end
-        return {literal: _both_ends(places) for literal, places in found.items() if literal in self._literals}
+        return {literal: _first_and_last(places) for literal, places in found.items() if literal in self._literals}
 
     def _build(self) -> "BytesAhoCorasick":
         from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -193,6 +193,6 @@ class LiteralScanner:
         return found
 
 
-def _both_ends(places: list[int]) -> list[int]:
+def _first_and_last(places: list[int]) -> list[int]:
     half = MOST_PER_BLOCK // 2
     return places if len(places) <= MOST_PER_BLOCK else places[:half] + places[-half:]

@@ -36,14 +36,14 @@ class PathHint(msgspec.Struct, frozen=True):
 
 def path_hints(paths: Sequence[str]) -> list[PathHint]:
     """Return the hint of each path. A number in which the files of a folder differ is taken as the rank."""
-    found = {path: _by_words(path) for path in paths}
+    found = {path: _hint_from_words(path) for path in paths}
     for group in _siblings([path for path, hint in found.items() if not hint.speaker.known]):
         for path, number in group.items():
             found[path] = PathHint(Speaker(number), found[path].attempt)
     return [found[path] for path in paths]
 
 
-def _by_words(path: str) -> PathHint:
+def _hint_from_words(path: str) -> PathHint:
     attempt = ATTEMPT.search(path)
     number = int(attempt[1]) if attempt else None
     if torchrun := TORCHRUN.search(path):

@@ -95,7 +95,7 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
     lines = FRAME.sub("\n", without_notices(text, knowledge.notices)).split("\n")
     style = PrefixStyle()
     style.learn(lines)
-    kept = [_kept(line, style, errors) for line in lines]
+    kept = [_prose_of_line(line, style, errors) for line in lines]
     return _without_messages("\n".join(_without_short_output(lines, kept)), knowledge)
 
 
@@ -122,7 +122,7 @@ def lines_of_person(text: str) -> set[int]:
             continue
         described = [lines[each - 1] for each in paragraph]
         if (
-            all(_kept(each, style, errors=False) for each in described)
+            all(_prose_of_line(each, style, errors=False) for each in described)
             and max(map(_words, described), default=0) >= LEAST_WORDS
         ):
             found.update(paragraph)
@@ -134,7 +134,7 @@ def _words(line: str) -> int:
     return sum(word.strip(".,;:!?()\"'").isalpha() for word in line.split())
 
 
-def _kept(line: str, style: PrefixStyle, errors: bool) -> str:
+def _prose_of_line(line: str, style: PrefixStyle, errors: bool) -> str:
     """Return what remains of a line: the line of a person, an exception without its prefix, or nothing."""
     bare = parse_prefix(line, style, UNKNOWN_SPEAKER).text
     if errors and ERROR.match(bare):

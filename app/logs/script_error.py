@@ -21,7 +21,7 @@ def script_error_findings(timeline: Timeline, *, of_job: bool = False) -> Iterat
     found = first_error(timeline)
     if found is None or not is_exception(found.event) or not (of_job or _started_by_launcher(found.attempt)):
         return
-    strength = _strength(found.event)
+    strength = _confidence(found.event)
     if strength and not _explained(found):
         track = found.tracks[0] if len(found.tracks) == 1 else None
         yield Evidence(
@@ -50,7 +50,7 @@ def _started_by_launcher(attempt: Attempt) -> bool:
     )
 
 
-def _strength(event: TimelineEvent) -> float:
+def _confidence(event: TimelineEvent) -> float:
     """Return how surely an exception is one of the script itself; 0.0 if its type points elsewhere."""
     name = event.id.removeprefix("exception:")
     if name.startswith(NOT_OF_A_SCRIPT) or "collective" in event.values or not event.values.get("location"):

@@ -92,17 +92,17 @@ class TracebackAssembler:
                 when = line.time_s if line.time_s is not None else time_s
                 self._open[key] = _Open(number, number, when, line.time_s is not None, [_Part([frame])])
         elif current.finished:
-            yield from self._after(key, current, text, number)
+            yield from self._line_after_exception(key, current, text, number)
         else:
             foreign = line.time_s is not None and not current.stamped
-            yield from self._inside(key, current, text, number, foreign=foreign)
+            yield from self._line_in_traceback(key, current, text, number, foreign=foreign)
 
     def end(self) -> Iterator[Traceback]:
         """Yield the incomplete tracebacks."""
         for key in list(self._open):
             yield from self._close(key)
 
-    def _inside(
+    def _line_in_traceback(
         self, key: tuple[Speaker, str], current: _Open, text: str, number: int, *, foreign: bool
     ) -> Iterator[Traceback]:
         part = current.parts[-1]
@@ -123,7 +123,9 @@ class TracebackAssembler:
             return
         current.others, current.last_line = 0, number
 
-    def _after(self, key: tuple[Speaker, str], current: _Open, text: str, number: int) -> Iterator[Traceback]:
+    def _line_after_exception(
+        self, key: tuple[Speaker, str], current: _Open, text: str, number: int
+    ) -> Iterator[Traceback]:
         """Handle a line after an exception's line: more of its message, or the announcement of another exception."""
         if text.startswith(LINKS):
             current.linked, current.last_line, current.others = True, number, 0

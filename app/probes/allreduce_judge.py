@@ -74,7 +74,7 @@ def all_reduce_verdict(
         return "failed", killed, f"{_were(killed)} ended by {_signal_text(number)} while {logs[killed[0]].stage}"
     first = min((rank for rank, log in logs.items() if log.error), key=lambda r: logs[r].error_at, default=None)
     if timed_out or (first is not None and TIMED_OUT.search(logs[first].error)):
-        return "hung", *_behind(logs)
+        return "hung", *_slowest_ranks(logs)
     if first is not None:
         error = logs[first].error
         same = [rank for rank, log in logs.items() if log.error == error]
@@ -102,7 +102,7 @@ def _checked(logs: Mapping[int, RankProgress]) -> tuple[Ended, list[int], str]:
     return "done", [], ""
 
 
-def _behind(logs: Mapping[int, RankProgress]) -> tuple[list[int], str]:
+def _slowest_ranks(logs: Mapping[int, RankProgress]) -> tuple[list[int], str]:
     """The ranks with the least progress; none if all have the same."""
     left = {rank: log for rank, log in logs.items() if not log.done}
     least = min(log.progress for log in left.values())

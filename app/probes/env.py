@@ -43,8 +43,8 @@ def read_env_section(request: ChildRequest) -> EnvSection:
     conf, files, problems = read_nccl_conf(environ)
     return EnvSection(
         owner=owner,
-        variables=_shown(environ),
-        ranks={pid: _shown(variables) for pid, variables in ranks.items()},
+        variables=_launch_variables(environ),
+        ranks={pid: _launch_variables(variables) for pid, variables in ranks.items()},
         nccl_conf=redact.redact_environment({name: value for name, value in conf.items() if name not in environ}),
         nccl_conf_files=files,
         nccl_conf_problems=problems,
@@ -130,7 +130,7 @@ def read_start_of_file(path: str, limit_bytes: int) -> bytes:
         os.close(fd)
 
 
-def _shown(environ: Mapping[str, str]) -> dict[str, str]:
+def _launch_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return redact.redact_environment(
         {name: value for name, value in environ.items() if is_launch_variable(name) and name != HOME}
     )

@@ -20,7 +20,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
     if section.never_returned:
         return [_never_returned(section)]
     if not section.gpus:
-        return [_none(section)]
+        return [_no_gpu(section)]
     job_pids = set(snapshot.env.ranks) if snapshot.env else set()
     checks = [_inventory(section), *_conditions(section), *_memory(section, job_pids)]
     missing = section.on_pci_bus - len(section.gpus) - section.lost
@@ -31,7 +31,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
     return checks + list(_ranks(section, snapshot))
 
 
-def _none(section: GpuSection) -> Check:
+def _no_gpu(section: GpuSection) -> Check:
     problem = section.problem or "NVML shows no GPU"
     if section.on_pci_bus:
         return Check(

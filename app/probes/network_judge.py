@@ -14,8 +14,8 @@ def judge(snapshot: Snapshot) -> list[Check]:
     network = snapshot.network
     if network is None:
         return []
-    nccl = [*_no_match(network), *_virtual(network), *_several(network), *_slow(network)]
-    return [*(nccl or [_clear(network)]), *_gloo(network), *_hostname(network)]
+    nccl = [*_no_match(network), *_virtual(network), *_several_interfaces(network), *_slow(network)]
+    return [*(nccl or [_chosen_interface(network)]), *_gloo(network), *_hostname(network)]
 
 
 def _no_match(network: NetworkSection) -> list[Check]:
@@ -42,7 +42,7 @@ def _no_match(network: NetworkSection) -> list[Check]:
 
 
 def _unmatched(network: NetworkSection, variable: str, value: str, down: list[str], effect: str) -> Check:
-    best = _best(network)
+    best = _recommended_interface(network)
     have = ", ".join(i.name for i in network.interfaces if i.up and i.addresses) or "none"
     id_ = "network.link-down" if down else "network.selector-matches-nothing"
     problem = f"selects {', '.join(down)}, which is down" if down else "matches no interface with an address"
@@ -67,7 +67,7 @@ def _virtual(network: NetworkSection) -> list[Check]:
     odd = [i for i in network.interfaces if i.name in taken and not _fine(i, network)]
     if not odd:
         return []
-    best = _best(network)
+    best = _recommended_interface(network)
     names = ",".join(i.name for i in odd)
     listed = ", ".join(f"{i.name} ({i.kind}, {_address(i)}; {taken[i.name]})" for i in odd)
     return [
@@ -84,7 +84,7 @@ def _virtual(network: NetworkSection) -> list[Check]:
     ]
 
 
-def _several(network: NetworkSection) -> list[Check]:
+def _several_interfaces(network: NetworkSection) -> list[Check]:
     real = [i for i in network.interfaces if i.name in network.nccl_would_use and i.kind in REAL]
     if len(real) < 2:
         return []
@@ -98,7 +98,7 @@ def _several(network: NetworkSection) -> list[Check]:
             f"{listed}. Its bootstrap uses {network.nccl_would_use[0]}, data uses all of them: correct only if "
             "each one reaches every node.",
             where=real[0].name,
-            fix=_pin(_best(network) or real[0]),
+            fix=_pin(_recommended_interface(network) or real[0]),
         )
     ]
 
@@ -147,7 +147,7 @@ def _hostname(network: NetworkSection) -> list[Check]:
     """This host's name resolves to loopback or not at all; gloo binds to it and torchrun gives it to other nodes."""
     if network.hostname_addresses and not is_loopback(network.hostname_addresses[0]):
         return []
-    best = _best(network)
+    best = _recommended_interface(network)
     fix = (
         f"put '{best.addresses[0]} {network.hostname}' into /etc/hosts"
         if best
@@ -179,7 +179,7 @@ def _hostname(network: NetworkSection) -> list[Check]:
     ]
 
 
-def _clear(network: NetworkSection) -> Check:
+def _chosen_interface(network: NetworkSection) -> Check:
     names = network.nccl_would_use
     chosen = next((i for i in network.interfaces if names and i.name == names[0]), None)
     if chosen is None or chosen.kind == "loopback":
@@ -230,7 +230,7 @@ def _usable(interface: Interface) -> bool:
     return interface.up and interface.kind in REAL and bool(interface.addresses)
 
 
-def _best(network: NetworkSection) -> Interface | None:
+def _recommended_interface(network: NetworkSection) -> Interface | None:
     """The interface to recommend: physical, up, fastest; of equal ones that with the default route."""
     usable = [i for i in network.interfaces if _usable(i)] or [
         i for i in network.interfaces if i.up and i.addresses and i.default_route

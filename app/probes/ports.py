@@ -87,7 +87,7 @@ def read_port_section(request: ChildRequest) -> PortSection:
         from_variable=from_variable,
         free=not taken and not problem,
         free_alternative=_free_port(port, sockets),
-        problem="" if taken or not problem else _why(port, problem),
+        problem="" if taken or not problem else _bind_error_text(port, problem),
     )
     if not taken:
         return section
@@ -99,7 +99,10 @@ def read_port_section(request: ChildRequest) -> PortSection:
         whose = f"a process of {' or '.join(users)} that this user cannot inspect" if users else ""
         return msgspec.structs.replace(section, holder=whose)
     return msgspec.structs.replace(
-        section, holder_pid=holder.pid, holder=redact.redact_text(holder.name), ours=_belongs(holder.pid, request.pids)
+        section,
+        holder_pid=holder.pid,
+        holder=redact.redact_text(holder.name),
+        ours=_is_of_job(holder.pid, request.pids),
     )
 
 
@@ -129,7 +132,7 @@ def _bind_problem(port: int) -> int:
     return 0
 
 
-def _why(port: int, number: int) -> str:
+def _bind_error_text(port: int, number: int) -> str:
     if number == errno.EACCES:
         return f"ports below 1024 need root, and {port} is one" if port < 1024 else "the kernel refuses this user"
     return os.strerror(number)
@@ -150,7 +153,7 @@ def _holder(inodes: set[int]) -> int | None:
     return next((pid for pid in sorted(procfs.all_processes()) if held & procfs.open_sockets(pid)), None)
 
 
-def _belongs(pid: int, job: list[int]) -> bool:
+def _is_of_job(pid: int, job: list[int]) -> bool:
     """Return whether ``pid`` is a process of the job or an ancestor of one (torchrun's agent hosts the store)."""
     if not job:
         return False

@@ -113,10 +113,10 @@ def judge_snapshot(snapshot: Snapshot, probes: Iterable[str] | None = None) -> l
         elif getattr(snapshot, probe) is not None:
             checks += import_module(f".{probe}", __package__).judge(snapshot)
     seen: set[tuple[str, str]] = set()
-    return [check for check in checks if not (check.finding and _again(check, seen))]
+    return [check for check in checks if not (check.finding and _is_repeated(check, seen))]
 
 
-def _again(check: Check, seen: set[tuple[str, str]]) -> bool:
+def _is_repeated(check: Check, seen: set[tuple[str, str]]) -> bool:
     key = (check.finding, check.where)
     again = bool(check.where) and key in seen
     seen.add(key)

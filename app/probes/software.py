@@ -59,7 +59,7 @@ def judge(snapshot: Snapshot) -> list[Check]:
         return []
     if software.problem:
         return [_no_torch(software)]
-    checks = list(_lacks(software, snapshot))
+    checks = list(_missing_backends(software, snapshot))
     return checks or [_fine(software)]
 
 
@@ -85,7 +85,7 @@ def _no_torch(software: SoftwareSection) -> Check:
     )
 
 
-def _lacks(software: SoftwareSection, snapshot: Snapshot) -> list[Check]:
+def _missing_backends(software: SoftwareSection, snapshot: Snapshot) -> list[Check]:
     gpus = snapshot.gpus.gpus if snapshot.gpus else []
     checks: list[Check] = []
     if not software.backends:

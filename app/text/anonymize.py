@@ -135,7 +135,7 @@ class Anonymizer:
         return self._of.get(("host", name)) or self._of["user", name] + match[2]
 
     def _host_list(self, match: re.Match[str]) -> str:
-        names = list(_spelt_out(match))
+        names = list(_expand_host_range(match))
         if not any(("host", name) in self._of for name in names):
             return match[0]
         return ",".join(self._alias("host", name) for name in names)
@@ -195,11 +195,11 @@ def _names(value: object, field: str) -> Iterator[tuple[str, str]]:
 def _hosts(value: str) -> Iterator[str]:
     """Yield the names in a field of hosts; Slurm's ``node[01-04,7]`` is expanded."""
     for listed in HOST_LIST.finditer(value):
-        yield from _spelt_out(listed)
+        yield from _expand_host_range(listed)
     yield from re.findall(NAME, HOST_LIST.sub("", value))
 
 
-def _spelt_out(listed: re.Match[str]) -> Iterator[str]:
+def _expand_host_range(listed: re.Match[str]) -> Iterator[str]:
     for part in listed[2].split(","):
         low, _, high = part.partition("-")
         if low.isdigit() and (high or low).isdigit():

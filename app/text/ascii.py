@@ -50,12 +50,12 @@ def to_ascii(text: str) -> str:
 
 def ascii_output() -> None:
     """Spell everything printed on stdout and stderr in ASCII from now on."""
-    codecs.register_error("ddpwizard-ascii", _spell)
+    codecs.register_error("ddpwizard-ascii", _ascii_spelling)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="ascii", errors="ddpwizard-ascii")
 
 
-def _spell(error: UnicodeError) -> tuple[str, int]:
+def _ascii_spelling(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     return to_ascii(error.object[error.start : error.end]), error.end

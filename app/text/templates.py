@@ -42,16 +42,16 @@ def select_template_lines(template: str, tags: set[str]) -> Iterator[str]:
     for line in template.splitlines():
         directive = line.strip()
         if directive.startswith("#? if "):
-            inside = _holds(directive.removeprefix("#? if "), tags)
+            inside = _condition_holds(directive.removeprefix("#? if "), tags)
         elif directive == "#? end":
             inside = True
         else:
             text, _, condition = line.partition("  #? ")
-            if inside and _holds(condition, tags):
+            if inside and _condition_holds(condition, tags):
                 yield text
 
 
-def _holds(condition: str, tags: set[str]) -> bool:
+def _condition_holds(condition: str, tags: set[str]) -> bool:
     return all(
         word[1:] not in tags if word.startswith("!") else bool(tags & set(word.split("|")))
         for word in condition.split()

@@ -29,7 +29,7 @@ def follow_job(before: WatchedJob | None, now: JobReport) -> WatchedJob:
     goes_on = now.verdict.state == "progressing"
     history = extend_history(before.history if before and goes_on else {}, now)
     report = _with_slow_rank(now, history) if goes_on and now.verdict.cause is None else now
-    if before is None or _essence(before.report.verdict) == _essence(report.verdict):
+    if before is None or _verdict_key(before.report.verdict) == _verdict_key(report.verdict):
         return WatchedJob(report, history, report)
     return WatchedJob(report, history, before.lasting)
 
@@ -40,7 +40,7 @@ def report_at_end(watched: WatchedJob, last: JobReport) -> JobReport:
     return watched.lasting if hung and not last.verdict.is_failure else last
 
 
-def _essence(verdict: Verdict) -> tuple[object, ...]:
+def _verdict_key(verdict: Verdict) -> tuple[object, ...]:
     return verdict.state, verdict.cause, verdict.culprits
 
 

@@ -87,7 +87,7 @@ class QuestionScreen(WizardScreen):
         if event.id == NO_QUESTION:
             await self.action_diagnosis()
         elif event.id == GO_ON:
-            await self._go_on()
+            await self._continue()
         elif event.id.startswith(COMMAND):
             await self._copy(event.id.removeprefix(COMMAND))
         else:
@@ -95,7 +95,7 @@ class QuestionScreen(WizardScreen):
             if self.question == WHERE_IS_JOB and event.id in ELSEWHERE:
                 self._show_experiment(INSPECT_THERE, goes_on=True)
             else:
-                await self._go_on()
+                await self._continue()
 
     @on(Input.Submitted, "#path")
     async def _path_given(self, event: Input.Submitted) -> None:
@@ -109,7 +109,7 @@ class QuestionScreen(WizardScreen):
         except UserError as error:
             self.wizard.show_error(error)
             return
-        await self._go_on()
+        await self._continue()
         self.show_status(line)
 
     async def _copy(self, command: str) -> None:
@@ -128,7 +128,7 @@ class QuestionScreen(WizardScreen):
     async def action_skip(self) -> None:
         if self.question:
             self.state.case.answer(self.question, SKIPPED)
-            await self._go_on()
+            await self._continue()
 
     async def action_take_back(self) -> None:
         answers = list(self.state.case.answers)
@@ -139,7 +139,7 @@ class QuestionScreen(WizardScreen):
         self._offered = False
         self._next(answers[-1])
 
-    async def _go_on(self) -> None:
+    async def _continue(self) -> None:
         """Ask the next question, or show the diagnosis, once, if it is sure."""
         diagnosis = self._next()
         if not self._offered and not self._probing and dialogue.is_sure(diagnosis):

@@ -44,7 +44,7 @@ class Interview:
             if given == "f":
                 self._fix(diagnosis)
             elif given == "b":
-                question = self._take_back()
+                question = self._undo_answer()
             else:
                 self._record(question, given)
                 question = ""
@@ -97,7 +97,7 @@ class Interview:
         self._leave_if(given)
         return given if given in letters else list(spec.answers)[int(given) - 1]
 
-    def _take_back(self) -> str:
+    def _undo_answer(self) -> str:
         answers = list(self.state.case.answers)
         if not answers:
             raise Quit(home=True)
@@ -171,7 +171,7 @@ class Interview:
         self.state.record_navigation("step", question)
         given = self._ask(question)
         if given == "b":
-            self._take_back()
+            self._undo_answer()
         elif given == "f":
             self._fix(diagnosis)
         elif given != "d":

@@ -98,7 +98,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
     found = found._replace(rows=plan_answer.explain_rows(found))
     assumed = plan_answer.assumptions(found)
     prompt.write("", *render_table(request.setting, [row.candidate for row in found.rows], assumed, has_reasons=False))
-    _say_three(prompt, found)
+    _show_summary(prompt, found)
     _choose_strategy(state, prompt, found.rows, found.request.links)
     names = [row.candidate.full_name for row in found.rows]
     prompt.write("", *(f"  {number:>2}  {name}" for number, name in enumerate(names, 1)))
@@ -125,7 +125,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
             )
             scaled = request._replace(more_gpus=form_fields.parse_field_number("more_gpus", more))
             found = plan_answer.add_scaling(found._replace(request=scaled, more=None))
-            _say_three(prompt, found)
+            _show_summary(prompt, found)
         else:
             _write(state, prompt, _row(prompt, found.rows, "Of which"), found.request.links)
 
@@ -154,7 +154,7 @@ def _choice(prompt: Prompt, count: int) -> str:
         prompt.write(f"  Please give a number from 1 to {count} or one of {', '.join(LETTERS)}.")
 
 
-def _say_three(prompt: Prompt, found: plan_answer.PlanAnswer) -> None:
+def _show_summary(prompt: Prompt, found: plan_answer.PlanAnswer) -> None:
     uncounted = summary.missing_memory(found.request.setting.model)
     prompt.write("", *(str(line) for line in summary.summary_lines(found)), *([uncounted] if uncounted else []))
 

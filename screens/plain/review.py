@@ -41,7 +41,7 @@ def review_path(state: WizardState, prompt: Prompt, typed: str) -> bool:
     for each in walk.skipped_files:
         prompt.write(f"  left out: {each.message}")
     if any(each.fix and each.fix.edits for each in walk.findings):
-        _go_through(walk, prompt)
+        _review_findings(walk, prompt)
         try:
             lines = written_lines(walk.write())
         except UserError as error:
@@ -63,7 +63,7 @@ def _migrate(path: Path, target: str, prompt: Prompt) -> None:
         prompt.write("  Nothing written.")
 
 
-def _go_through(walk: PatchWalk, prompt: Prompt) -> None:
+def _review_findings(walk: PatchWalk, prompt: Prompt) -> None:
     for at, finding in enumerate(walk.findings):
         prompt.write(
             "", f"{walk.position(at)}  {walk.heading(at)}", f"  why: {finding.why}", f"  {walk.patch_line(at)}"

@@ -135,7 +135,7 @@ class PlainWizard:
         if given == "q":
             raise Quit
         if not given.isdecimal():
-            self._take(given, "your words")
+            self._read_input(given, "your words")
             return
         chosen = int(given) - 1
         tasks = {"plan": self._plan, "check": self._check, "review": self._review, "browse": self._search}
@@ -162,7 +162,7 @@ class PlainWizard:
             status, text = JOB_STATE_TEXT[report.verdict.state]
             self.prompt.write(f"  job      {job_line(report)}   {self.prompt.status_sign(status)} {text}")
 
-    def _take(self, text: str, origin: str) -> None:
+    def _read_input(self, text: str, origin: str) -> None:
         """Read a script, a log, a description or a question about a term."""
         given = classify_given(text)
         if given.kind == "term":

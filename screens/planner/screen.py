@@ -128,7 +128,7 @@ class PlanScreen(BuildModelMixin):
             if values[name] == before[name] != value:
                 form.set(name, value)
         self.ask_again()
-        self._say_hint()
+        self._show_hint()
 
     # -- computing
 
@@ -203,9 +203,9 @@ class PlanScreen(BuildModelMixin):
 
     def on_descendant_focus(self) -> None:
         super().on_descendant_focus()
-        self._say_hint()
+        self._show_hint()
 
-    def _say_hint(self) -> None:
+    def _show_hint(self) -> None:
         """Show what can be entered in the field with the focus."""
         focused, inside = self.focused, self.size.width - MARGIN
         if focused and focused.id in form_fields.ALL:
@@ -239,12 +239,12 @@ class PlanScreen(BuildModelMixin):
 
     def _show_answers(self) -> None:
         """Show the three answers; one that is not computed yet keeps its former text for that moment."""
-        shown, rows = self.query_one("#answers", TextRows), self._three(self.size.width - MARGIN)
+        shown, rows = self.query_one("#answers", TextRows), self._plan_answer(self.size.width - MARGIN)
         if self._answer and summary.is_pending(self._answer) and not self._error:
             rows = [*rows[:-1], *(shown.rows[2:] or rows[-1:])]
         shown.show(rows)
 
-    def _three(self, width: int) -> list[Content]:
+    def _plan_answer(self, width: int) -> list[Content]:
         """Return the three answers; or what is wrong with the form, and what to do."""
         if self._error:
             wrong = safe_content(truncate_middle(self._error.message, 2 * width - WORD), "$warning").wrap(width)[:2]

@@ -51,7 +51,7 @@ class RankTable:
         cells = [_cells(group) | {"state": self._state(group)} for group in groups]
 
         def column(name: str, least: int, most: int, right: bool = False) -> Column:
-            return Column(name, _room([row[name] for row in cells], least, most), right)
+            return Column(name, _column_width([row[name] for row in cells], least, most), right)
 
         optional = [
             column("group", 5, 14),
@@ -70,7 +70,7 @@ class RankTable:
         before = [column("rank", 6, 12), column("state", 9, 13)]
         where = max(LEAST_WHERE, width - sum(each.width for each in before + after))
         if width >= WIDE_FROM:  # keep the columns close together
-            where = min(where, _room([self._where(g, where) for g in groups], LEAST_WHERE, where) + 2)
+            where = min(where, _column_width([self._where(g, where) for g in groups], LEAST_WHERE, where) + 2)
         self.columns = [*before, Column("where" if processes is None else "process", where), *after]
         self._styled = sum(each.width for each in before)
 
@@ -165,7 +165,7 @@ def _cells(group: RankGroup) -> dict[str, str]:
     return cells | {"call": group.collective, "moved": cells["last moved"]}
 
 
-def _room(values: Iterable[str], least: int, most: int) -> int:
+def _column_width(values: Iterable[str], least: int, most: int) -> int:
     """Return the width of a column of these values, including a gap."""
     return min(most, max([least, *(len(value) for value in values)])) + 1
 

@@ -226,7 +226,7 @@ class Choices(BaseWidget, can_focus=True):
             return Strip.blank(width, base.rich_style)
         item, line = rows[row]
         marked = item == self.highlighted
-        lead = self._lead(item, not line, marked, base)
+        lead = self._row_prefix(item, not line, marked, base)
         if marked and self.has_focus:
             base = base + self.get_visual_style("choices--marked", partial=True)
         pieces = [*lead, *segments(self._wrapped(item)[line], base, self.app.theme_variables)]
@@ -256,7 +256,7 @@ class Choices(BaseWidget, can_focus=True):
             return f"↑ {above} more" if above else "↑"
         return ""
 
-    def _lead(self, item: int, first: bool, marked: bool, base: Style) -> list[Segment]:
+    def _row_prefix(self, item: int, first: bool, marked: bool, base: Style) -> list[Segment]:
         def styled(name: str) -> RichStyle:
             return (base + self.get_visual_style(name, partial=True)).rich_style
 

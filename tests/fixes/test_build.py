@@ -149,7 +149,7 @@ class TestInterfaceToPin:
         chosen, rest = interfaces_to_pin(network)
         assert (chosen.name if chosen else "") == name
         assert [each.name for each in rest] == others
-        judged = network_judge._best(network)  # what the check recommends must be what the fix pins
+        judged = network_judge._recommended_interface(network)  # what the check recommends must be what the fix pins
         assert (judged.name if judged else "") == name
 
     def test_ipv4_before_ipv6_as_the_head(self):

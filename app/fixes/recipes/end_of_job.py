@@ -42,11 +42,11 @@ def _at_the_end(script: Script, made: ast.Call) -> list[Edit]:
         conditional |= _is_conditional(script, node)
         function = script.names.enclosing_function(node)
         if function is None:
-            return _behind(script, _main_block(script, node), conditional)
+            return _edits_after(script, _main_block(script, node), conditional)
         if _does_the_job(function):
             if block := _block_that_calls(script, function):
-                return _behind(script, block, conditional or _may_return_early(function))
-            return _behind(script, function.body, conditional)
+                return _edits_after(script, block, conditional or _may_return_early(function))
+            return _edits_after(script, function.body, conditional)
         calls = script.names.arguments.get(function, [])
         if len(calls) != 1:
             return []
@@ -93,7 +93,7 @@ def _main_block(script: Script, node: ast.AST) -> list[ast.stmt]:
     return script.source.tree.body
 
 
-def _behind(script: Script, block: list[ast.stmt], conditional: bool) -> list[Edit]:
+def _edits_after(script: Script, block: list[ast.stmt], conditional: bool) -> list[Edit]:
     source, dist, last = script.source, distributed_module(script, block[-1]), block[-1]
     leaves = [node for stmt in block for node in (stmt, *nodes_of_body(stmt)) if isinstance(node, ast.Return)]
     if not dist or not source.alone(last) or any(node is not last for node in leaves):

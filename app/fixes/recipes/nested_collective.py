@@ -33,7 +33,7 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
     statement = " ".join(file.statement(frame.line).split())
     condition = file.line(branch.line).strip().rstrip(":")
     collective = report.verdict.collective or "the collective"
-    calls = [_place(each, files) for each in frames[inner + 1 :]]
+    calls = [_place_of_frame(each, files) for each in frames[inner + 1 :]]
     chain = f" It calls {collective} at {calls[-1].shown}." if calls else ""
     ranks = rank_ranges(list(through))
     guard = _guard(files, branch, frame)
@@ -49,13 +49,15 @@ def move_out_of_condition(facts: CaseFacts) -> RecipeResult:
         f"Move line {frame.line} `{statement}` {way} `{condition}` of line {branch.line} in "
         f"{relative_to_cwd(branch.path)}, so that every rank runs it; today only {_only(ranks)}.{chain}"
     )
-    text += _also_needed(file, branch.line, frame.line) + _also_written(files, frames[inner + 1 :], condition)
+    text += _needed_assignments(file, branch.line, frame.line) + _writing_function(
+        files, frames[inner + 1 :], condition
+    )
     moved = Place(path=frame.path, line=frame.line, text=file.line(frame.line).strip(), label="move this line")
     code = "" if exits or guard is None else _example(file, guard, frame.line)
     return RecipeResult(text=text, code=code, places=[branch, moved, *calls])
 
 
-def _also_needed(file: LineQueries, branch: int, line: int) -> str:
+def _needed_assignments(file: LineQueries, branch: int, line: int) -> str:
     """Return which lines under the condition set what the moved line uses: they have to move with it."""
     condition = next(
         (node for node in ast.walk(file.module) if isinstance(node, ast.If) and node.lineno == branch), None
@@ -74,7 +76,7 @@ def _also_needed(file: LineQueries, branch: int, line: int) -> str:
     return f" It uses {which}: move what sets {'it' if len(needed) == 1 else 'them'} as well."
 
 
-def _also_written(files: ScriptFiles, called: Sequence[StackFrame], condition: str) -> str:
+def _writing_function(files: ScriptFiles, called: Sequence[StackFrame], condition: str) -> str:
     """Return which function on the way to the collective writes: every rank would, if the whole call were moved."""
     for frame in called:
         functions = [
@@ -173,6 +175,6 @@ def _texts(facts: CaseFacts, report: JobReport) -> dict[str, str]:
     return {file.path: file.text for file in facts.files} | report.sources
 
 
-def _place(frame: StackFrame, files: ScriptFiles) -> Place:
+def _place_of_frame(frame: StackFrame, files: ScriptFiles) -> Place:
     text = files[frame.path].line(frame.line).strip()
     return Place(path=frame.path, line=frame.line, text=text, label=f"called in {frame.function}")

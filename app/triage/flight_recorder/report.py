@@ -184,7 +184,7 @@ def _verdict(found: RecorderVerdict) -> Verdict | None:
         collective=sure.collective,
         where=_where(sure),
         branch=None,
-        why=_words(first, len(found.findings) - len(first)),
+        why=_verdict_text(first, len(found.findings) - len(first)),
         confidence=found.confidence,
         findings=list(dict.fromkeys(FINDINGS[finding.kind] for finding in first)),
     )
@@ -196,7 +196,7 @@ def _where(finding: Finding) -> str | None:
     return next(iter([*of_culprits, *(side.where for side in finding.sides if side.where)]), None)
 
 
-def _words(first: Sequence[Finding], follow: int) -> str:
+def _verdict_text(first: Sequence[Finding], follow: int) -> str:
     text = " ".join(finding.words for finding in first[:SHOWN_FINDINGS])
     for side in first[0].sides:
         if side.collective is None and side.where:

@@ -57,7 +57,7 @@ def _mismatch(log: JobLog, observed: Observation) -> Verdict | None:
     groups, tied = _minority(ran)
     culprits = sorted(ran) if tied else sorted(rank for group in groups[1:] for rank in group)
     parts = [f"{phrases.ranks_phrase(group, 'call')} {call_text(*ran[group[0]])}" for group in reversed(groups[:4])]
-    text = f"torch compared the ranks before collective {first}: {_listed(parts)}."
+    text = f"torch compared the ranks before collective {first}: {_joined_sentence(parts)}."
     findings = ["job.ranks-in-different-collectives", "job.log-names-mismatch"]
     return _verdict(log, observed, "collective-desync", culprits, text, TIED if tied else 0.9, findings)
 
@@ -139,14 +139,14 @@ def _operations(log: JobLog, observed: Observation) -> Verdict | None:
         groups, tied = _minority(ran)
         culprits = sorted(ran) if tied else sorted(rank for group in groups[1:] for rank in group)
         parts = [f"{phrases.ranks_phrase(group, 'call')} {call_text(*ran[group[0]])}" for group in reversed(groups[:4])]
-        text = f"Collective {number}{_of_group(group)}: {phrases.mid_sentence(_listed(parts))}."
+        text = f"Collective {number}{_of_group(group)}: {phrases.mid_sentence(_joined_sentence(parts))}."
         confidence = TIED if tied else 0.85 if group else 0.6
         findings = ["job.ranks-in-different-collectives"]
         return _verdict(log, observed, "collective-desync", culprits, text, confidence, findings)
     return None
 
 
-def _lagging(log: JobLog, observed: Observation) -> Verdict | None:
+def _desync_report(log: JobLog, observed: Observation) -> Verdict | None:
     """TORCH_NCCL_DESYNC_DEBUG reports the ranks that are behind all others."""
     reports = log.of("desync")
     if not reports:
@@ -166,7 +166,7 @@ def _lagging(log: JobLog, observed: Observation) -> Verdict | None:
     return _verdict(log, observed, None, behind, text, 0.8, ["job.log-rank-behind"], waiting=reports[0].rank)
 
 
-def _behind(log: JobLog, observed: Observation) -> Verdict | None:
+def _ranks_without_call(log: JobLog, observed: Observation) -> Verdict | None:
     """Ranks that never enqueued the collective in which the others wait.
 
     The GPU runs behind the process: a rank that has enqueued more is not suspicious.
@@ -296,8 +296,8 @@ RULES: tuple[Callable[[JobLog, Observation], Verdict | None], ...] = (
     _absent,
     _died,
     _operations,
-    _lagging,
-    _behind,
+    _desync_report,
+    _ranks_without_call,
     _at_init,
     _silent,
     _together,
@@ -314,7 +314,7 @@ def _minority(ran: dict[int, tuple[str, str, str]]) -> tuple[list[list[int]], bo
     return groups, sizes[len(groups[0])] > 1
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _joined_sentence(parts: Sequence[str]) -> str:
     return "; ".join([parts[0], *(phrases.mid_sentence(part) for part in parts[1:])])
 
 

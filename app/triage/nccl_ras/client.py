@@ -101,7 +101,7 @@ def verdict_from_ras(observed: Observation) -> Verdict | None:
     if ras is None or ras.problem:
         return None
     for communicator in sorted(ras.communicators, key=lambda each: -each.size):
-        found = _missing(communicator, ras, observed) or (_behind(communicator, observed) if ras.steady else None)
+        found = _missing(communicator, ras, observed) or (_ranks_behind(communicator, observed) if ras.steady else None)
         if found:
             return found
     return None
@@ -118,7 +118,7 @@ def _missing(communicator: Communicator, ras: RasStatus, observed: Observation) 
     return _verdict("rank-died-survivors-wait" if dead else None, ranks, None, text, 0.8 if dead else 0.7, findings)
 
 
-def _behind(communicator: Communicator, observed: Observation) -> Verdict | None:
+def _ranks_behind(communicator: Communicator, observed: Observation) -> Verdict | None:
     lower, higher = dict[int, str](), dict[int, str]()
     for operation, groups in _differing(communicator).items():
         for group in groups[1:]:

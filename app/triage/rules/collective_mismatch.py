@@ -267,7 +267,7 @@ def _groups_by_call(context: JobContext, waiting: Sequence[RankState]) -> list[l
     merged: list[list[RankState]] = []
     for group in groups:
         for other in merged[:COMPARED_PLACES]:
-            if _belong_together(context, group, other):
+            if _from_one_condition(context, group, other):
                 other += group
                 break
         else:
@@ -277,7 +277,7 @@ def _groups_by_call(context: JobContext, waiting: Sequence[RankState]) -> list[l
     return sorted(merged, key=lambda group: (-len(group), group[0].rank))
 
 
-def _belong_together(context: JobContext, one: list[RankState], other: list[RankState]) -> bool:
+def _from_one_condition(context: JobContext, one: list[RankState], other: list[RankState]) -> bool:
     if one[0].collective != other[0].collective or one[0].collective in POINT_TO_POINT:
         return False
     if group_of(one[0], context.world_size, context.sources) != group_of(other[0], context.world_size, context.sources):

@@ -109,7 +109,8 @@ def _exit_text(exiting: Sequence[RankState]) -> str:
     """Return ``it waits for its other threads to end, at train.py:15``, of several ranks what the first one does."""
     state = exiting[0]
     what = state.wait_reason.what if state.wait_reason else f"in {phrases.operation_text(state)}"
-    text = f"{'it waits' if len(exiting) == 1 else 'they wait'} {what.removesuffix(WHILE_EXITING)}"
+    what = what.removesuffix(WHILE_EXITING)
+    text = f"it waits {what}" if len(exiting) == 1 else f"they wait {what.replace('its other', 'their other')}"
     return f"{text}, at {phrases.short_place(state.row.where)}" if state.row.where else text
 
 

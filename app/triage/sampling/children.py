@@ -82,7 +82,7 @@ def current_children(watched: Sequence[WatchedChild]) -> Mapping[int, list[Child
                 command=[word[:WORD_LENGTH] for word in redact.redact_command(each.proc.command[:WORDS])],
                 kind="loader" if each.loader else "other",
                 process_state=state,
-                moved=state != each.proc.state or _moved(each.usage, _usage_of(each.proc.pid)),
+                moved=state != each.proc.state or _has_progressed(each.usage, _usage_of(each.proc.pid)),
                 stack=each.stack,
             )
         )
@@ -103,7 +103,7 @@ def _usage_of(pid: int) -> _Usage | None:
     return _Usage(counters.cpu_s, counters.switches, sum(procfs.read_io_bytes(pid))) if counters else None
 
 
-def _moved(first: _Usage | None, last: _Usage | None) -> bool:
+def _has_progressed(first: _Usage | None, last: _Usage | None) -> bool:
     if first is None or last is None:
         return first is not last
     return (

@@ -54,11 +54,13 @@ async def sample_job(
     began = time.monotonic()
     samples = [await stacks.sample_stacks(job.processes, may_pause=may_pause)]
     report_progress(f"sampling again after {gap_s:.0f} s")
-    around, _ = await asyncio.gather(sample_context(job, samples[0], logs=logs, allow=allow), _until(began + gap_s))
+    around, _ = await asyncio.gather(
+        sample_context(job, samples[0], logs=logs, allow=allow), _sleep_until(began + gap_s)
+    )
     report = judge_job(await _sample_again(job, samples, around, may_pause))
     if needs_another_sample(report.verdict) and not access_denied(report):
         report_progress(f"sampling again after another {LONGER_GAPS * gap_s:.0f} s")
-        await _until(began + gap_s + LONGER_GAPS * gap_s)
+        await _sleep_until(began + gap_s + LONGER_GAPS * gap_s)
         report = judge_job(await _sample_again(job, samples, around, may_pause))
     return report
 
@@ -116,7 +118,7 @@ async def _sample_again(
         return msgspec.structs.replace(bare, problems=[*bare.problems, error.message])
 
 
-async def _until(moment: float) -> None:
+async def _sleep_until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 

@@ -101,8 +101,8 @@ async def locals_of(pid: int) -> list[LocalsStack]:
         LocalsStack(
             _name(thread),
             [
-                LocalsFrame(_frame(frame, proc.cwd), {local.name: _shown(local) for local in frame.locals or []})
-                for frame in _kept(thread.frames)
+                LocalsFrame(_frame(frame, proc.cwd), {local.name: _local_text(local) for local in frame.locals or []})
+                for frame in _innermost_and_outermost(thread.frames)
             ],
         )
         for thread in ([main] if main else []) + others[:OTHERS]
@@ -213,10 +213,10 @@ def _read(answer: _Answer) -> StackDump:
 
 
 def _frames(thread: SpyThread, cwd: str) -> list[StackFrame]:
-    return [_frame(frame, cwd) for frame in _kept(thread.frames)]
+    return [_frame(frame, cwd) for frame in _innermost_and_outermost(thread.frames)]
 
 
-def _kept(frames: list[SpyFrame]) -> list[SpyFrame]:
+def _innermost_and_outermost(frames: list[SpyFrame]) -> list[SpyFrame]:
     return (
         frames
         if len(frames) <= MAX_INNERMOST_FRAMES + MAX_OUTERMOST_FRAMES
@@ -232,7 +232,7 @@ def _name(thread: SpyThread) -> str:
     return thread.thread_name or (f"thread {thread.os_thread_id}" if thread.os_thread_id else "thread")
 
 
-def _shown(local: SpyLocal) -> str:
+def _local_text(local: SpyLocal) -> str:
     value = local.repr or ""
     if redact.is_secret_name(local.name) or redact.is_secret(local.name, value):
         return redact.HIDDEN
