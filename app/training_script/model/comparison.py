@@ -42,6 +42,8 @@ class Comparison:
         self._views = self._taken.views
         self._visits: dict[tuple[int, int], int] = {}
         self._known: set[tuple[int, int, int]] = set()
+        self._again = False  # what follows a call is compared with what the function does
+        self._inside: dict[int, tuple[set[tuple[str, str]], list[Divergence]]] = {}  # by the bodies of functions
         self._calls = EnteredCalls()
         self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
@@ -58,6 +60,23 @@ class Comparison:
         except OverBudget:
             return False
         return not self._cut
+
+    def _compare_call(
+        self, call: Call, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...], *, same: bool
+    ) -> tuple[set[tuple[str, str]], list[Divergence]]:
+        """Compare what two ranks do in one function; return the different ends, and what was found there.
+
+        In what is compared again, with what follows, nothing is compared again without it.
+        """
+        if same and self._again and (known := self._inside.get(id(call.body))):
+            return known
+        before = len(self.found)
+        inner = self._compare_body(call, decided, by, (*calls, call.site))
+        inside = self.found[before:]
+        del self.found[before:]
+        if same and inside:
+            self._inside[id(call.body)] = inner, inside
+        return inner, inside
 
     def _compare_body(
         self, call: Call, decided: Choice | Loop | None, by: int, calls: tuple[Site, ...]
@@ -124,11 +143,11 @@ class Comparison:
                 continue
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
-                inner = self._compare_body(a, decided if a is not b else None, by, (*calls, a.site))
-                if inside := self.found[before:]:
+                inner, inside = self._compare_call(a, decided if a is not b else None, by, calls, same=a is b)
+                if inside:
                     # Another call may pair with this one, as with a barrier before and one after the work of rank 0.
-                    del self.found[before:]
                     known_before, self._known = self._known, set()
+                    again, self._again = self._again, True
                     ends |= self._compare(
                         self._calls.entered(a, self.budget),
                         self._calls.entered(b, self.budget),
@@ -137,6 +156,7 @@ class Comparison:
                         calls,
                         assumed,
                     )
+                    self._again = again
                     self._known |= known_before
                     if len(self.found) > before:
                         known = {each.first.site for each in inside}
