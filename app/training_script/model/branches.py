@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..loop_forms import as_for
 from ..nodes import walk
 from ..rank_names import TURN_CONTEXTS, one_rank_decorator
 from ..syntax import last_name
@@ -154,6 +155,9 @@ class BranchEvaluator(RoundsEvaluator):
         return False
 
     def _While_statement(self, stmt: ast.While) -> bool:
+        if (counted := as_for(stmt)) is not None:
+            self._For_statement(counted)
+            return False
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.test.end_lineno or stmt.lineno)
         test: list[Any] = []
 

@@ -40,7 +40,7 @@ from .values import (
 )
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset"}
+BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset", "vars"}
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
 HELD_BY_NAME = {"loader", "sampler"}  # what a comprehension makes and a program looks up
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
@@ -58,6 +58,11 @@ def is_mask(index: ast.expr) -> bool:
 def _leaves_out_none(test: ast.expr, target: ast.expr) -> bool:
     """Return whether a test of a comprehension only leaves out the elements that are None."""
     return ast.unparse(test) == f"{ast.unparse(target)} is not None"
+
+
+def _is_same_name(element: ast.expr, target: ast.expr) -> bool:
+    """Return whether the element of a comprehension is what its loop gets."""
+    return isinstance(element, ast.Name) and isinstance(target, ast.Name) and element.id == target.id
 
 
 def _has_ranks_as_factor(number: Key) -> bool:
@@ -395,6 +400,8 @@ class ExpressionEvaluator(OrderEvaluator):
     def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
         clause, *more = node.generators
+        if not (more or clause.ifs or clause.is_async) and _is_same_name(node.elt, clause.target):
+            return self.evaluate(clause.iter)
         held = self.evaluate(clause.iter) if isinstance(clause.iter, (ast.List, ast.Tuple)) else None
         if held is None or more or not is_elements(held.obj) or len(held.obj) > MOST_NESTED:
             return self._comprehension(node, [node.elt])
