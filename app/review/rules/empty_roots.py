@@ -224,9 +224,10 @@ def _is_decided(script: Script, node: ast.AST, name: str) -> bool:
     """Return whether a condition around a node is about the rank, or about the list itself."""
     at, below = script.source.parents.get(node), node
     while at is not None:
-        if isinstance(at, ast.If | ast.IfExp) and below is not at.test:
-            key = script.evaluated.value(at.test)
-            names = {dotted_name(each) for each in ast.walk(at.test) if isinstance(each, ast.Name)}
+        test = at.subject if isinstance(at, ast.Match) else at.test if isinstance(at, ast.If | ast.IfExp) else below
+        if isinstance(test, ast.expr) and below is not test:
+            key = script.evaluated.value(test)
+            names = {dotted_name(each) for each in ast.walk(test) if isinstance(each, ast.Name)}
             if key is None or key.spread or name in names:
                 return True
         at, below = script.source.parents.get(at), at

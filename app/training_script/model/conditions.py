@@ -11,7 +11,7 @@ from .keys import BY_RANK, LOCAL, Key
 from .noted_calls import INIT
 from .sequences import Event, Site
 from .statements import StatementEvaluator
-from .values import Value
+from .values import Value, is_elements
 
 
 class _Side(NamedTuple):
@@ -185,21 +185,50 @@ class ConditionEvaluator(StatementEvaluator):
         self.env.update(env)
 
     def _Match_statement(self, stmt: ast.Match) -> bool:
-        return self._cases(self.evaluate(stmt.subject), stmt.cases)
+        return self._cases(self.evaluate(stmt.subject), stmt.subject, stmt.cases)
 
-    def _cases(self, subject: Value, cases: Sequence[ast.match_case]) -> bool:
+    def _cases(self, subject: Value, text: ast.expr, cases: Sequence[ast.match_case]) -> bool:
         """Evaluate the first of some cases, and on its other side the rest of them."""
         if not cases:
             return False
         case, *rest = cases
-        if isinstance(case.pattern, ast.MatchValue):
-            test = self.keys.make("compare", "Eq", subject.key, self.evaluate(case.pattern.value).key)
-        elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None:
+        test = self._fits(case.pattern, subject)
+        if case.guard is not None:
+            test = self.keys.make("and", test, self.evaluate(case.guard).key)
+        if test is self.keys.true:
             return self.block(case.body)
-        else:
-            test = self.keys.make("matches", subject.key, *self.place(case.pattern))
+        if test is self.keys.false:
+            return self._cases(subject, text, rest)
         site = self.site(case.pattern)
-        return self._branch(test, site, lambda: self.block(case.body), lambda: self._cases(subject, rest))
+        return self._branch(test, site, lambda: self.block(case.body), lambda: self._cases(subject, text, rest), text)
+
+    def _fits(self, pattern: ast.pattern, subject: Value) -> Key:
+        """Return the condition under which a value fits a pattern, whose names are bound to its parts."""
+        match pattern:
+            case ast.MatchValue(value=value):
+                return self.keys.make("compare", "Eq", subject.key, self.evaluate(value).key)
+            case ast.MatchSingleton(value=None):
+                return self.keys.make("compare", "Is", subject.key, self.keys.none)
+            case ast.MatchSingleton(value=truth):
+                return subject.key if truth else self.keys.make("not", subject.key)
+            case ast.MatchAs(pattern=inner, name=name):
+                test = self._fits(inner, subject) if inner else self.keys.true
+                if name:
+                    self.bind(ast.Name(name, ast.Store()), subject)
+                return test
+            case ast.MatchOr(patterns=patterns):
+                return self._all("or", [self._fits(each, subject) for each in patterns])
+            case ast.MatchSequence(patterns=patterns) if is_elements(subject.obj) and len(subject.obj) == len(patterns):
+                pairs = zip(patterns, subject.obj, strict=True)
+                return self._all("and", [self._fits(each, part) for each, part in pairs])
+            case _:
+                return self.keys.make("matches", subject.key, *self.place(pattern))
+
+    def _all(self, op: str, tests: Sequence[Key]) -> Key:
+        found = self.keys.constant(op == "and")
+        for test in tests:
+            found = self.keys.make(op, found, test)
+        return found
 
 
 def _asks_for_group(test: ast.expr) -> bool:
