@@ -14,6 +14,7 @@ from ..training_script.edits import Edit
 from ..training_script.model.parsed_modules import PARSED_MODULES, ParsedModule
 from ..training_script.model.rank_mentions import concerns_ranks
 from ..training_script.name_resolution import Names
+from ..training_script.nodes import as_written
 from ..training_script.project_imports import MOST_ABOVE, is_project_top
 from ..training_script.source import ScriptSource
 from .types import RelatedPlace
@@ -123,7 +124,17 @@ class Script:
         """The evaluation of the script with what it imports."""
         from ..training_script.model.evaluated import Evaluated
 
-        return Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+        made = Evaluated(self.source.tree, Path(self.source.path), self.source.text)
+        self._place(made)
+        return made
+
+    def _place(self, evaluated: "Evaluated") -> None:
+        """Give calls that were completed the place of those that are written."""
+        for call in evaluated.completed:
+            written = as_written(call)
+            if (parent := self.source.parents.get(written)) is not None:
+                self.source.parents[call] = parent
+                self.names.scope_of[call] = self.names.scope_of[written]
 
     def forget(self) -> None:
         """Free the memory of the model, of which nothing can be asked after this."""
@@ -197,6 +208,7 @@ class ModuleInUse(Script):
     def __init__(self, module: Script, evaluated: "Evaluated") -> None:
         self.source, self.names, self._mentions = module.source, module.names, module._mentions
         self.evaluated, self.has_ranks = evaluated, True
+        self._place(evaluated)
 
     @property
     def is_of_several(self) -> bool:

@@ -13,9 +13,21 @@ def as_for(loop: ast.While) -> ast.For | None:
     """Return a loop as a ``for`` statement of the same rounds, at its place; None if it is no such loop."""
     if isinstance(loop.test, ast.Constant) and loop.test.value is True and not loop.orelse:
         return _from_endless(loop)
-    if asked := _asked(loop.test):
-        return _for(loop, asked.target, asked.value.args[0], loop.body)
-    return _from_counted(loop)
+    match loop.test:
+        # while (x := next(it, None)) is not None
+        case ast.Compare(
+            left=ast.NamedExpr(
+                target=target, value=ast.Call(func=ast.Name(id="next"), args=[over, ast.Constant(value=None)])
+            ),
+            ops=[ast.IsNot() | ast.NotEq()],
+            comparators=[ast.Constant(value=None)],
+        ):
+            return _for(loop, target, over, loop.body)
+        # while n < count: … / n += 1
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[bound]):
+            return _counted(loop, name, bound, loop.body)
+        case _:
+            return None
 
 
 def _from_endless(loop: ast.While) -> ast.For | None:
@@ -59,14 +71,6 @@ def _from_endless(loop: ast.While) -> ast.For | None:
             return None
 
 
-def _from_counted(loop: ast.While) -> ast.For | None:
-    match loop.test:
-        case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[bound]):
-            return _counted(loop, name, bound, loop.body)
-        case _:
-            return None
-
-
 def _counted(loop: ast.While, name: str, bound: ast.expr, body: list[ast.stmt]) -> ast.For | None:
     """Return a loop until a number, to which a statement of each round adds one."""
     steps = [stmt for stmt in body if _adds_one(stmt, name)]
@@ -85,19 +89,6 @@ def _adds_one(stmt: ast.stmt, name: str) -> bool:
             return added == name
         case _:
             return False
-
-
-def _asked(test: ast.expr) -> "ast.NamedExpr | None":
-    """Return the assignment in ``(x := next(it, None)) is not None``."""
-    match test:
-        case ast.Compare(
-            left=ast.NamedExpr(value=ast.Call(func=ast.Name(id="next"), args=[_, ast.Constant(value=None)])) as asked,
-            ops=[ast.IsNot() | ast.NotEq()],
-            comparators=[ast.Constant(value=None)],
-        ):
-            return asked
-        case _:
-            return None
 
 
 def _compares(test: ast.expr, name: str, *ops: type[ast.cmpop]) -> bool:

@@ -28,6 +28,22 @@ FIELDS = _Fields()
 _NODES: "WeakKeyDictionary[ast.AST, list[ast.AST]]" = WeakKeyDictionary()
 
 
+class CompletedCall(ast.Call):
+    """A call as the function gets it to which ``written`` passes its arguments on."""
+
+    written: ast.Call
+
+
+CompletedCall.__name__ = ast.Call.__name__  # by which visitors tell nodes apart
+
+
+def as_written(call: ast.Call) -> ast.Call:
+    """Return a call as the text has it."""
+    while isinstance(call, CompletedCall):
+        call = call.written
+    return call
+
+
 def child_nodes(node: ast.AST) -> list[ast.AST]:
     """Return the nodes directly below ``node``."""
     found: list[ast.AST] = []

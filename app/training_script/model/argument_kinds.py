@@ -11,6 +11,9 @@ from .values import Bound, Either, FunctionRef, Instance, Library, Method, Parti
 SIZED = {"call", "item", "rows", "sequence", "range"}  # values whose number of elements may follow
 
 
+CALLED = (FunctionRef, Bound, Partial)
+
+
 def kind(value: Value) -> tuple[Any, ...]:
     key, facts, obj = value.key, value.facts, value.obj
     known = key if key.op == "constant" or key.spread & DIFFERS or key.op == "world" else None
@@ -29,7 +32,7 @@ def _identity(obj: object) -> object:
         case Library():
             return obj
         case FunctionRef():
-            return obj.node
+            return (obj.node, obj.wraps.node) if obj.wraps else obj.node
         case Bound(function, owner):
             return function.node, id(owner.key)
         case Either(test, then, other):
@@ -45,8 +48,14 @@ def _identity(obj: object) -> object:
 
 
 def flags_of(values: Iterable[Value]) -> tuple[Any, ...]:
-    """Return which arguments are True, False or None: they decide what a function does more than others."""
-    return tuple([(value.key.value,) if _is_flag(value.key) else () for value in values])
+    """Return which arguments are True, False, None or functions: they decide what a function does more than others."""
+    return tuple([_flag(value) for value in values])
+
+
+def _flag(value: Value) -> tuple[Any, ...]:
+    if value.obj is not None and type(value.obj) in CALLED:
+        return (_identity(value.obj),)
+    return (value.key.value,) if _is_flag(value.key) else ()
 
 
 def _is_flag(key: Key) -> bool:

@@ -23,7 +23,7 @@ class AttributeEvaluator(NameEvaluator):
             if place not in self.set_here:
                 if before is None:
                     self.first_set.add(place)
-                if before is None or before is value or before.key is value.key:
+                if before is None or (before.key is value.key and before.facts == value.facts):
                     return  # as all objects of the class hold it
                 self.set_here[place] = Attribute(owner.obj, name, before)
             self.env[place] = value

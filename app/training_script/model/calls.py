@@ -4,11 +4,12 @@ import ast
 
 from msgspec.structs import replace
 
+from ..nodes import CompletedCall
 from ..syntax import last_name
 from .choices import ChoiceEvaluator
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
-from .handed_on import hands_on
+from .handed_on import elements_of, fields_of, hands_on
 from .keys import BY_RANK, Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, HOOKS, METHODS
 from .names import GRADIENT, Named, Values
@@ -91,8 +92,8 @@ class CallEvaluator(ChoiceEvaluator):
         if isinstance(node.func, ast.Name) and node.func.id == "super" and (inherited := self._super()):
             return inherited
         callee = self._callee(node.func)
-        values, named = self.arguments(node)
-        return self._invoked(callee, node, values, named)
+        written_out, values, named = self.arguments(node)
+        return self._invoked(callee, written_out, values, named)
 
     def _invoked(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         """Return the result of a call, and note what rules ask for."""
@@ -100,7 +101,7 @@ class CallEvaluator(ChoiceEvaluator):
             return self.chosen(callee.obj, node, lambda arm: self._invoked(arm, node, list(values), dict(named)))
         if isinstance(held := callee.obj, Partial):
             return self._invoked(
-                held.function, _with_arguments(held.node, node), [*held.values, *values], {**held.named, **named}
+                held.function, self._with_arguments(held.node, node), [*held.values, *values], {**held.named, **named}
             )
         name = self.qualified(callee)
         if name == "functools.partial" and values and (is_followed(values[0].obj) or self.qualified(values[0])):
@@ -120,6 +121,8 @@ class CallEvaluator(ChoiceEvaluator):
         if named_call and not (named_call == ".requires_grad_" and self._is_of_activation(callee, node)):
             made = named_call, self.site(node), node, owner_of(callee), values, named, outcome, self.on_demand
             self.items.append(Noted(*made))
+            if type(node) is CompletedCall:
+                self.shared.completed.append(node)
         if name in (INIT, DESTROY):
             self.shared.has_group = name == INIT
         if (name == "open" and is_opened_to_write(values, named)) or self._writes(callee, values, named):
@@ -179,20 +182,60 @@ class CallEvaluator(ChoiceEvaluator):
             return Value(self.keys.make("name", self.module.path, node.id))
         return value
 
-    def arguments(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+    def arguments(self, node: ast.Call) -> tuple[ast.Call, list[Value], dict[str, Value]]:
+        """Evaluate the arguments of a call; return it with the elements of known sequences and mappings written out."""
+        if ast.Starred not in map(type, node.args):
+            values = [self.evaluate(arg) for arg in node.args]
+            if not node.keywords:
+                return node, values, {}
+            if None not in [each.arg for each in node.keywords]:
+                return node, values, {each.arg or "": self.evaluate(each.value) for each in node.keywords}
+            return self._written_out(node, values, node.args)
         values: list[Value] = []
+        placed: list[ast.expr] = []
         for arg in node.args:
             value = self.evaluate(arg)
             if type(arg) is ast.Starred and is_elements(value.obj):
                 values += value.obj
+                placed += elements_of(arg.value, len(value.obj))
             else:
                 values.append(value)
-        if not node.keywords:
-            return values, {}
-        named = {each.arg or "**": self.evaluate(each.value) for each in node.keywords}
-        if "**" in named and isinstance(held := named["**"].obj, Record):
-            named = {**held.fields, **{name: value for name, value in named.items() if name != "**"}}
-        return values, named
+                placed.append(arg)
+        return self._written_out(node, values, placed)
+
+    def _written_out(
+        self, node: ast.Call, values: list[Value], placed: list[ast.expr]
+    ) -> tuple[ast.Call, list[Value], dict[str, Value]]:
+        """Evaluate the named arguments of a call, of which those by their places are known."""
+        named: dict[str, Value] = {}
+        keywords: list[ast.keyword] = []
+        for each in node.keywords:
+            value = self.evaluate(each.value)
+            if each.arg is None and isinstance(value.obj, Record):
+                named |= value.obj.fields
+                keywords += fields_of(each, value.obj.fields)
+            else:
+                named[each.arg or "**"] = value
+                keywords.append(each)
+        is_written_out = placed == node.args and keywords == node.keywords
+        return node if is_written_out else self.complete(node, node.func, placed, keywords), values, named
+
+    def complete(
+        self, written: ast.Call, function: ast.expr, placed: list[ast.expr], named: list[ast.keyword]
+    ) -> CompletedCall:
+        """Return a call with all that it passes on, at the place of the one that is written."""
+        made = ast.copy_location(CompletedCall(function, placed, named), written)
+        made.written = written
+        return made
+
+    def _with_arguments(self, partial: ast.Call, call: ast.Call) -> ast.Call:
+        """Return a call with the arguments that were given before it, as if it were written out."""
+        if len(partial.args) < 2 and not partial.keywords:
+            return call
+        placed, named = [*partial.args[1:], *call.args], [*partial.keywords, *call.keywords]
+        if call.func is partial:  # all of it is written at one place
+            return self.complete(call, partial.args[0], placed, named)
+        return ast.copy_location(ast.Call(call.func, placed, named), call)
 
     def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         obj = callee.obj
@@ -297,11 +340,3 @@ def _measured(result: Value, name: str) -> Value:
     if "gradient" in result.facts and name.rpartition(".")[2] in MEASURES:
         return replace(result, facts=result.facts - GRADIENT)
     return result
-
-
-def _with_arguments(partial: ast.Call, call: ast.Call) -> ast.Call:
-    """Return a call with the arguments that were given before it, as if it were written out."""
-    if len(partial.args) < 2 and not partial.keywords:
-        return call
-    made = ast.Call(call.func, [*partial.args[1:], *call.args], [*partial.keywords, *call.keywords])
-    return ast.copy_location(made, call)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ..nodes import CompletedCall
 from .budget import Budget, OverBudget
 from .evaluation import Evaluation
 from .function_steps import Called, Item
@@ -80,6 +81,11 @@ class Evaluated:
     def tree_of(self, path: Path) -> ast.Module | None:
         """Return the syntax tree of a module that was read, None for others."""
         return self._whole.program.tree_of(path)
+
+    @property
+    def completed(self) -> list[CompletedCall]:
+        """The noted calls of functions that are given more than what is written there, or something else."""
+        return self._whole.completed
 
     @property
     def is_cut(self) -> bool:

@@ -18,6 +18,7 @@ from .budget import Budget, OverBudget
 from .definitions import is_harmless, is_static
 from .function_steps import Item, Summary
 from .functions import FunctionEvaluator
+from .names import OUTSIDE, Within
 from .objects import SharedFunctions
 from .program import Program
 from .values import ClassRef, FunctionRef, Instance, Module, Value
@@ -82,6 +83,7 @@ class Evaluation(SharedFunctions):
             cls.forget()
         for names in self.scopes:
             names.clear()
+        self.names_of_scopes.clear()
         for summary in self.summaries.values():
             summary.forget()
 
@@ -95,10 +97,16 @@ class Evaluation(SharedFunctions):
             self.evaluated.pop(found[1], None)  # nothing has called it
 
     def summary(
-        self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
+        self,
+        function: FunctionRef,
+        values: list[Value],
+        named: dict[str, Value],
+        *,
+        called: bool = True,
+        within: Within = OUTSIDE,
     ) -> Summary:
         """Return what a function does with such arguments; ``called``: they are all that a call passes."""
-        node = function.node, self._closure(function)
+        node = function.node, self._closure(function), within
         signature = (
             node,
             called,
@@ -108,7 +116,8 @@ class Evaluation(SharedFunctions):
         if signature in self.summaries:
             return self.summaries[signature]
         flags = node, flags_of(values), tuple(named), flags_of(named.values())
-        if self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS:
+        many = self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS
+        if many and not any(type(value.obj) is FunctionRef and value.obj.decorated for value in values):
             alike = self.alike.get(flags) or self.alike.get(node)
             if alike:
                 return alike
@@ -124,9 +133,11 @@ class Evaluation(SharedFunctions):
             begins_abroad = not self.abroad and self.script is not None and function.module is not self.script
             with self._steps_abroad(function) if begins_abroad else AT_HOME:
                 evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
+                evaluator.no_sync, evaluator.free = within
                 made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
                 made.stored, made.sets, made.settled = evaluator.stored, evaluator.sets, evaluator.settled
+                made.rebound = evaluator.rebound
                 made.complete = True
                 decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
                 made.wrapped = any(not is_harmless(each) for each in decorators)

@@ -110,6 +110,7 @@ class Summary:
         self.stored: dict[str, Value] = {}  # attributes of its object that it has set
         self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
         self.sets: set[str] = set()  # the names of attributes that it or a function that it calls sets
+        self.rebound: dict[tuple[int, str], Value] = {}  # names of functions around that it has assigned
         self.returned: list[Value] = []  # by each of its return statements
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
@@ -120,6 +121,7 @@ class Summary:
         self.returned.clear()
         self.stored.clear()
         self.settled.clear()
+        self.rebound.clear()
         self._node = None
 
     @property

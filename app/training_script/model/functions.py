@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS
-from .definitions import gives_loss_to_trainer, is_abstract
+from .definitions import gives_loss_to_trainer, is_abstract, is_static
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
 from .keys import BY_RANK, DIFFERS, rank_in
@@ -37,6 +37,7 @@ class FunctionEvaluator(ObjectEvaluator):
         self.hoist(node.body)
         self.block(node.body)
         self.settle_attributes(node.name)
+        self.settle_names()
         items: list[Item] = self.items
         for decorator in node.decorator_list if not self.function.decorated else ():
             who = one_rank_decorator(last_name(decorator.func if isinstance(decorator, ast.Call) else decorator))
@@ -116,6 +117,7 @@ class FunctionEvaluator(ObjectEvaluator):
                     known = node in self.whole.evaluated
                     summary = self.whole.summary(function, values, named)
                     self.take_attributes(summary, values[0] if values else None)
+                    self.take_names(summary)
                     if not known:
                         self.whole.evaluated.pop(node, None)  # its steps are not those of the caller
                     facts = TURNS if summary.kinds else NO_FACTS
@@ -127,8 +129,10 @@ class FunctionEvaluator(ObjectEvaluator):
         if arguments and isinstance(arguments[-1], ast.Starred) and len(values) - len(arguments) in (0, 1):
             values = self._filled_up(function, values)
         every_argument = "**" not in named and ast.Starred not in map(type, arguments)
-        summary = self.whole.summary(function, values, named, called=every_argument)
+        within = self.no_sync, self.free
+        summary = self.whole.summary(function, values, named, called=every_argument, within=within)
         self.take_attributes(summary, values[0] if values else None)
+        self.take_names(summary)
         self.items.append(Called(summary, site))
         if len(values) - len(arguments) in (0, 1):  # with or without the object of a method
             for argument in (place - len(values) + len(arguments) for place in summary.filled):
@@ -159,12 +163,15 @@ class FunctionEvaluator(ObjectEvaluator):
             inner = call_handed_on(function.node)
             if inner is None:
                 return None
-            call, tests = inner
             around = FunctionEvaluator(self.whole, function.module, {}, function.env, function)
-            if any(around.evaluate(each).key is not self.keys.false for each in tests):
+            if any(around.evaluate(each).key is not self.keys.false for each in inner.tests):
                 return None
-            callee = around.evaluate(call.func)
+            if not all(around.is_harmless_call(each) for each in inner.others):
+                return None
             passed.append(function)
+            if inner.parameter is not None:
+                return self._handed_to_parameter(function, inner.parameter, passed, node, values, named)
+            callee = around.evaluate(inner.call.func)
             if isinstance(callee.obj, Library):
                 self.whole.evaluated |= {each.node: each for each in passed}
                 return self._invoked(callee, node, values, named)
@@ -172,6 +179,27 @@ class FunctionEvaluator(ObjectEvaluator):
                 return None
             function = callee.obj
         return None
+
+    def _handed_to_parameter(
+        self,
+        function: FunctionRef,
+        place: int,
+        passed: list[FunctionRef],
+        node: ast.Call,
+        values: Values,
+        named: Named,
+    ) -> Value | None:
+        """Return the result of a function that is an argument of a call, which hands the rest of them on to it."""
+        spec = function.node.args
+        owned = bool(function.owner) and not (isinstance(function.node, FUNCTIONS) and is_static(function.node))
+        count, place = len(spec.posonlyargs) + len(spec.args) - owned, place - owned
+        shown = node.args[-len(values) :] if values else []
+        known = len(values) >= count and len(shown) == len(values) and ast.Starred not in map(type, node.args)
+        if place < 0 or not known or values[place].obj is None:
+            return None
+        self.whole.evaluated |= {each.node: each for each in passed}
+        call = self.complete(node, shown[place], shown[count:], node.keywords)
+        return self._invoked(values[place], call, values[count:], named)
 
     def _filled_up(self, function: FunctionRef, values: Values) -> Values:
         """Return arguments of which the last is a sequence that is not known, with an element for each parameter."""

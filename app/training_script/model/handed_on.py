@@ -1,44 +1,114 @@
 """Functions that hand on all that they are called with to another one, as decorators and thin wrappers do."""
 
 import ast
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from ..nodes import as_written, walk
 from ..syntax import FUNCTIONS, last_name
 
 OF_CLASSES = ("staticmethod", "classmethod")
+NOTES = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign)  # statements that leave no function
+
+
+class HandedOn(NamedTuple):
+    """The one call by which a function hands on. ``tests``: what keeps it from that; ``others``: its other calls.
+
+    ``parameter``: the place of the parameter that is called, None if it is something else.
+    """
+
+    call: ast.Call
+    tests: list[ast.expr]
+    others: list[ast.Call]
+    parameter: int | None
 
 
 def hands_on(call: ast.Call, function: ast.AST) -> bool:
     """Return whether a call passes on every argument of the function around it, any number of them, and nothing else.
 
-    The object of a method may be left out.
+    The object of a method may be left out, and a function that is called.
     """
     if not isinstance(function, FUNCTIONS):
         return False
-    spec = function.args
+    spec, call = function.args, as_written(call)
     if not spec.vararg or spec.kwonlyargs:
         return False
-    named = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+    named = _placed(spec)
     *placed, last = [*call.args] or [call.func]
     if not isinstance(last, ast.Starred) or not _is_name(last.value, spec.vararg.arg):
         return False
     passed = [each.id if isinstance(each, ast.Name) else "" for each in placed]
     rest = [each.arg is None and _is_name(each.value, spec.kwarg.arg if spec.kwarg else "") for each in call.keywords]
-    return passed in (named, named[1:]) and rest == [True] * bool(spec.kwarg)
+    calls_own = not passed and isinstance(call.func, ast.Name) and call.func.id in named
+    return (calls_own or passed in (named, named[1:])) and rest == [True] * bool(spec.kwarg)
 
 
-def call_handed_on(function: ast.AST) -> tuple[ast.Call, list[ast.expr]] | None:
-    """Return the one call that a function consists of if it hands on to it; and the tests that keep it from that."""
+def call_handed_on(function: ast.AST) -> HandedOn | None:
+    """Return the call of a function by which it hands on to another one, if it does nothing else of weight."""
     if not isinstance(function, FUNCTIONS) or not function.args.vararg:
         return None
     if any(last_name(each) not in OF_CLASSES for each in function.decorator_list):
         return None
     body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-    *guards, last = body or [ast.Pass()]
-    tests = [each.test for each in guards if isinstance(each, ast.If) and _only_returns(each)]
-    if not isinstance(last, (ast.Return, ast.Expr)) or len(tests) < len(guards):
+    tests: list[ast.expr] = []
+    calls: list[ast.Call] = []
+    result = ""
+    for stmt in body or [ast.Pass()]:
+        if isinstance(stmt, ast.If) and _only_returns(stmt) and not result:
+            tests.append(stmt.test)
+        elif isinstance(stmt, NOTES) or (isinstance(stmt, ast.Return) and stmt is body[-1]):
+            calls += _calls(stmt)
+            if isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Call) and hands_on(stmt.value, function):
+                result = stmt.targets[0].id if isinstance(stmt.targets[0], ast.Name) else ""
+        else:
+            return None
+    own = [each for each in calls if hands_on(each, function)]
+    if len(own) != 1 or not _gives(body[-1], own[0], result):
         return None
-    call = last.value
-    return (call, tests) if isinstance(call, ast.Call) and hands_on(call, function) else None
+    called, placed = own[0].func, _placed(function.args)
+    parameter = placed.index(called.id) if isinstance(called, ast.Name) and called.id in placed else None
+    return HandedOn(own[0], tests, [each for each in calls if each is not own[0]], parameter)
+
+
+def elements_of(held: ast.expr, count: int) -> list[ast.expr]:
+    """Return expressions for the elements of a sequence, which are those that it is written with, if it is."""
+    if isinstance(held, ast.Tuple | ast.List) and len(held.elts) == count:
+        return held.elts
+    return [_part(held, place) for place in range(count)]
+
+
+def fields_of(held: ast.keyword, names: Iterable[str]) -> list[ast.keyword]:
+    """Return named arguments for the entries of a mapping, if it is written there: another one may get more later."""
+    match held.value:
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            written = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
+        case ast.Call(func=ast.Name(id="vars"), args=[ast.Call(args=[], keywords=keywords)]):
+            written = {each.arg: each.value for each in keywords}
+        case ast.Call(args=[], keywords=keywords):
+            written = {each.arg: each.value for each in keywords}
+        case _:
+            return [held]
+    return [ast.keyword(name, written[name]) for name in names] if written.keys() >= set(names) else [held]
+
+
+def _part(held: ast.expr, name: int) -> ast.expr:
+    made = ast.Subscript(held, ast.copy_location(ast.Constant(name), held), ast.Load())
+    return ast.copy_location(made, held)
+
+
+def _placed(spec: ast.arguments) -> list[str]:
+    return [each.arg for each in (*spec.posonlyargs, *spec.args)]
+
+
+def _calls(stmt: ast.stmt) -> Iterator[ast.Call]:
+    yield from (each for each in walk(stmt) if isinstance(each, ast.Call))
+
+
+def _gives(last: ast.stmt, call: ast.Call, result: str) -> bool:
+    """Return whether the last statement of a function gives what the call has returned."""
+    value = last.value if isinstance(last, (ast.Return, ast.Expr)) else None
+    return value is call or (isinstance(last, ast.Return) and value is not None and _is_name(value, result))
 
 
 def _only_returns(stmt: ast.If) -> bool:

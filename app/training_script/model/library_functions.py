@@ -41,6 +41,7 @@ from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_el
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
+AS_MAPPING = {"vars", "dataclasses.asdict"}
 SUBGROUPS = {"torch.distributed.new_subgroups", "torch.distributed.new_subgroups_by_enumeration"}
 OF_SUBGROUP = frozenset({"group", "members", "own"})
 MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collections.OrderedDict"}
@@ -96,8 +97,9 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
         if name == "dict" and named and not values and "**" not in named:
-            pairs = (each for text, value in named.items() for each in (self.keys.constant(text), value.key))
-            return Value(self.keys.make("mapping", *pairs), obj=Record(named))
+            return self._mapping(named)
+        if name in AS_MAPPING and values and (fields := self._fields_of(values[0], node)) is not None:
+            return self._mapping(fields)
         if name in BUFFERS and values:
             return self.unknown(node, *values)  # to read what it is made of
         if name in LOCAL_RESULTS:
@@ -105,7 +107,9 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
                 return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
         if name in QUEUES:
-            return Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
+            queue = Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
+            self.shared.queued.pop(queue.key, None)
+            return queue
         if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
             return Value(self.keys.local(RANDOM, *self.place(node)))
         if name in GENERATORS and values[0].key is not self.keys.none:
@@ -220,6 +224,19 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.unknown(node)
         return self._opaque(callee, node, values, named)
 
+    def _mapping(self, fields: dict[str, Value]) -> Value:
+        pairs = (each for text, value in fields.items() for each in (self.keys.constant(text), value.key))
+        return Value(self.keys.make("mapping", *pairs), obj=Record(fields))
+
+    def _fields_of(self, held: Value, node: ast.AST) -> dict[str, Value] | None:
+        """Return the attributes of an object by their names, None if they are not known."""
+        if isinstance(held.obj, Record):
+            return {name: self.attribute(held, name, node) for name in held.obj.fields}
+        if not isinstance(held.obj, Instance):
+            return None
+        names = dict.fromkeys(name for each in held.obj.cls.ancestry() for name in each.attributes)
+        return {name: self.attribute(held, name, node) for name in names}
+
     def _next(self, element: Key, iterated: Value, node: ast.Call) -> Key:
         """Return an element of an iterator, or None behind the last one."""
         return self.keys.make("next", element, self.keys.make("left", self.count(iterated, node.args[0])))
@@ -245,6 +262,10 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return result
         sizes = self.keys.make("sequence", *map(self.keys.constant, shape))
         return replace(result, key=self.keys.make(SIZED, *self.place(node), sizes, spread=result.key.spread))
+
+    def is_harmless_call(self, node: ast.Call) -> bool:
+        """Return whether a call that is written out surely makes no collective."""
+        return self._is_harmless(self.evaluate(node.func), node)
 
     def _is_harmless(self, callee: Value, node: ast.Call) -> bool:
         """Return whether a call surely makes no collective."""

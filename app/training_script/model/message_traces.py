@@ -180,7 +180,8 @@ class _Trace:
     def _call(self, item: Called) -> str:
         if item.perhaps or item.starts or item.summary.wrapped:
             raise UnknownStepError
-        calls, self._calls = self._calls, (*self._calls, item.site)
+        calls = self._calls
+        self._calls = calls if item.hands_on else (*calls, item.site)
         end = self.follow(item.summary.items)
         self._calls = calls
         return GOES_ON if end == "return" else end

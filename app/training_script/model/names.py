@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
+from ..nodes import CompletedCall
 from ..syntax import last_name
 from .amounts import is_of_data, is_of_parts
 from .budget import Budget
@@ -67,6 +68,8 @@ OWNERS |= {
     "hvd",
 }
 PLACED = (ast.expr, ast.stmt)
+Within = tuple[bool, bool]  # whether a call is in a context of ``no_sync``, and in one of ``join``
+OUTSIDE: Within = False, False
 Values = list[Value]
 Named = dict[str, Value]
 
@@ -92,10 +95,13 @@ class Shared:
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.defined: list[ClassRef] = []
         self.scopes: list[dict[str, Value]] = []  # of functions with functions or classes inside
+        self.names_of_scopes: dict[int, dict[str, Value]] = {}  # of the functions that the scopes are of
         self.options: dict[str, Value] = {}  # of the command line, with their defaults
         self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
         self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made
         self.has_group = False  # the process group has been made
+        self.completed: list[CompletedCall] = []  # that are noted
+        self.queued: dict[Key, Value | None] = {}  # what queues hold, None for a rank's own data
         self.files: set[Key] = set()  # that the program has opened to write
         self.is_single = False  # the program makes itself a job of one rank
         self.is_one_rank = False  # the program makes itself a rank with a number of its own
@@ -132,6 +138,9 @@ class NameEvaluator:
         self.skipped: list[Key] = []  # under what rounds of the loops around have gone on to the next
         self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
         self.globals: set[str] = set()
+        self.nonlocals: set[str] = set()
+        self.left_with: list[tuple[Key, dict[str, Value]]] = []  # these names where the function returns
+        self.rebound: dict[tuple[int, str], Value] = {}  # names of the functions around, by the scope of these
         self.parameters: list[str] = []
         self.stored: dict[str, Value] = {}  # attributes that a constructor has set
         self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends

@@ -9,7 +9,7 @@ from ..syntax import dotted_name
 from .amounts import DISTINCT
 from .followed import with_more
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, TOUCHED, Key
+from .keys import BY_RANK, LOCAL, TOUCHED, Key
 from .lengths import ELEMENTWISE, PAIR, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
@@ -72,8 +72,11 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.selected(owner, node, in_parts="as_tuple" in named)
         if owner.key.op == "selected" and name in OF_ANY_LENGTH:
             return Value(owner.key, owner.facts & CARRIED)
+        if name in ("put", "put_nowait") and "queue" in owner.facts and values:
+            self._put(owner.key, values[0])
         if name in ("get", "get_nowait") and "queue" in owner.facts:
-            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+            unseen = Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+            return self.shared.queued.get(owner.key) or unseen
         if name in LISTING_METHODS and owner.key.spread & BY_RANK:
             return Value(self.keys.local(LISTED, *self.place(node)))
         if name in ("keys", "items", "values") and owner.key.op == DISTINCT:
@@ -137,6 +140,17 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in PLACES:
             return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
         return self._opaque(owner, node, values, named)
+
+    def _put(self, queue: Key, value: Value) -> None:
+        """Keep what a queue gives: one of what was put there, unless a rank's own data go through it."""
+        known = self.shared.queued.get(queue, value)
+        if known is None or value.key.spread & LOCAL:
+            self.shared.queued[queue] = None
+        elif known.key is value.key:
+            self.shared.queued[queue] = value
+        else:
+            both = self.keys.make("one of", known.key, value.key)
+            self.shared.queued[queue] = Value(both, known.facts | value.facts)
 
     def _cast(self, owner: Value, name: str, values: Values, named: Named) -> Value | None:
         """Return a tensor in another type, if it is a new one or the type depends on the rank."""

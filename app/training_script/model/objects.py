@@ -12,7 +12,7 @@ from .definitions import is_harmless, is_static
 from .function_steps import Called, Summary
 from .keys import LOCAL
 from .lengths import PAIR, number
-from .names import Shared
+from .names import OUTSIDE, Shared, Within
 from .program import Program
 from .sequences import Site
 from .values import Bound, ClassRef, FunctionRef, Instance, Module, Value
@@ -32,7 +32,13 @@ class SharedFunctions(Shared, ABC):
 
     @abstractmethod
     def summary(
-        self, function: FunctionRef, values: list[Value], named: dict[str, Value], *, called: bool = True
+        self,
+        function: FunctionRef,
+        values: list[Value],
+        named: dict[str, Value],
+        *,
+        called: bool = True,
+        within: Within = OUTSIDE,
     ) -> Summary:
         """Return what a function does with such arguments; ``called``: they are all that a call passes."""
 

@@ -13,13 +13,13 @@ from .budget import OverBudget
 from .caught_errors import error_of
 from .collective_effects import is_agreed
 from .definitions import is_harmless
-from .expressions import ExpressionEvaluator
 from .followed import is_followed
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key, is_place
 from .names import CARRIED, OWN_GROUP, UNWRAPPED
 from .noted_calls import MEETING_POINT, NEW_PART, PART_OF_SOME
+from .outer_names import OuterNameEvaluator
 from .values import ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
 
 OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
@@ -37,7 +37,7 @@ class _MethodNames(dict[type[ast.stmt], str]):
 METHOD_NAMES = _MethodNames()
 
 
-class StatementEvaluator(ExpressionEvaluator):
+class StatementEvaluator(OuterNameEvaluator):
     """Evaluation of the simple statements in one function."""
 
     def hoist(self, body: Sequence[ast.stmt]) -> None:
@@ -50,7 +50,7 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def _define(self, stmt: "ast.FunctionDef | ast.AsyncFunctionDef", *, decorated: bool = True) -> None:
         at_module = self.env is self.module.env
-        scope = {} if at_module else self._live_scope()
+        scope = {} if at_module else self.live_scope()
         key = self.keys.make("function", self.module.path, stmt.lineno)
         function = FunctionRef(self.module, stmt, scope)
         self.env[stmt.name] = Value(key, obj=self.with_decorators(function) if decorated else function)
@@ -73,18 +73,13 @@ class StatementEvaluator(ExpressionEvaluator):
             return function._replace(decorated=not any(one_rank_decorator(last_name(each)) for each in decorators))
         return made.obj
 
-    def _live_scope(self) -> dict[str, Value]:
-        scope = self.env if not self.outer else {**self.outer, **self.env}
-        self.shared.scopes.append(scope)
-        return scope
-
     def _ClassDef_statement(self, stmt: ast.ClassDef) -> None:
         known = self.env.get(stmt.name)
         if known and isinstance(known.obj, ClassRef) and known.obj.node is stmt:
             known.obj.bases = [self.evaluate(base) for base in stmt.bases]  # imports came in between
             return
         bases = [self.evaluate(base) for base in stmt.bases]
-        cls = ClassRef(self.module, stmt, bases, {} if self.env is self.module.env else self._live_scope())
+        cls = ClassRef(self.module, stmt, bases, {} if self.env is self.module.env else self.live_scope())
         for each in stmt.body:
             match each:
                 case (
@@ -174,9 +169,6 @@ class StatementEvaluator(ExpressionEvaluator):
             case _:
                 self.block([stmt])
 
-    def _Global_statement(self, stmt: ast.Global) -> None:
-        self.globals.update(stmt.names)
-
     def _Assign_statement(self, stmt: ast.Assign) -> None:
         if type(stmt.value) is ast.Tuple and (pairs := unpacked_at_once(stmt)):
             unpacked = [(target, self.evaluate(value)) for target, value in pairs]
@@ -196,15 +188,6 @@ class StatementEvaluator(ExpressionEvaluator):
         load = ast.copy_location(ast.BinOp(left=_as_load(stmt.target), op=stmt.op, right=stmt.value), stmt)
         self.bind(stmt.target, self._BinOp(load))
 
-    def _bind_global(self, name: str, value: Value) -> None:
-        """Bind a name of the module: whether it is still None elsewhere is not known, but the same on all ranks."""
-        before = self.module.env.get(name)
-        kept = before is not None and (before.key is self.keys.none or before.key.op == "name")
-        if kept and not value.key.spread & DIFFERS and value.key.op not in ("constant", "world"):
-            value = replace(value, key=self.keys.make("name", self.module.path, name))
-        self.shared.count_stores += before is None or before.key is not value.key
-        self.module.env[name] = value
-
     def bind(self, target: ast.expr, value: Value) -> None:
         if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
             value = _as_own(value)
@@ -212,7 +195,7 @@ class StatementEvaluator(ExpressionEvaluator):
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
                 if name in self.globals:
-                    self._bind_global(name, self.env[name])
+                    self.bind_global(name, self.env[name])
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 known = value.obj if is_elements(value.obj) and len(value.obj) == len(elements) else None
                 for place, element in enumerate(elements):
@@ -320,6 +303,7 @@ class StatementEvaluator(ExpressionEvaluator):
 
     def _Return_statement(self, stmt: ast.Return) -> bool:
         self.returned.append((self.path[-1], self.evaluate(stmt.value)))
+        self.leave_names()
         self.items.append(Leave("return", self.site(stmt)))
         return True
 
