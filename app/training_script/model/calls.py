@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from ..nodes import CompletedCall
 from ..syntax import last_name
-from .choices import ChoiceEvaluator
+from .arguments import ArgumentEvaluator
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
-from .handed_on import elements_of, fields_of, hands_on
+from .handed_on import hands_on
 from .keys import BY_RANK, Key
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, HOOKS, METHODS
 from .names import GRADIENT, Named, Values
@@ -37,7 +37,6 @@ from .values import (
     Library,
     Method,
     Partial,
-    Record,
     Super,
     Value,
     is_elements,
@@ -85,7 +84,7 @@ def _may_be_overridden(method: Bound, called: ast.expr) -> bool:
     return called.attr in owner.cls.module.parsed.overridden.get(owner.cls.node.name, ())
 
 
-class CallEvaluator(ChoiceEvaluator):
+class CallEvaluator(ArgumentEvaluator):
     """Evaluation of the calls in one function."""
 
     def _Call(self, node: ast.Call) -> Value:
@@ -101,7 +100,7 @@ class CallEvaluator(ChoiceEvaluator):
             return self.chosen(callee.obj, node, lambda arm: self._invoked(arm, node, list(values), dict(named)))
         if isinstance(held := callee.obj, Partial):
             return self._invoked(
-                held.function, self._with_arguments(held.node, node), [*held.values, *values], {**held.named, **named}
+                held.function, self.with_arguments(held.node, node), [*held.values, *values], {**held.named, **named}
             )
         name = self.qualified(callee)
         if name == "functools.partial" and values and (is_followed(values[0].obj) or self.qualified(values[0])):
@@ -181,61 +180,6 @@ class CallEvaluator(ChoiceEvaluator):
         if isinstance(node, ast.Name) and value.obj is None and self.lookup(node.id) is None:
             return Value(self.keys.make("name", self.module.path, node.id))
         return value
-
-    def arguments(self, node: ast.Call) -> tuple[ast.Call, list[Value], dict[str, Value]]:
-        """Evaluate the arguments of a call; return it with the elements of known sequences and mappings written out."""
-        if ast.Starred not in map(type, node.args):
-            values = [self.evaluate(arg) for arg in node.args]
-            if not node.keywords:
-                return node, values, {}
-            if None not in [each.arg for each in node.keywords]:
-                return node, values, {each.arg or "": self.evaluate(each.value) for each in node.keywords}
-            return self._written_out(node, values, node.args)
-        values: list[Value] = []
-        placed: list[ast.expr] = []
-        for arg in node.args:
-            value = self.evaluate(arg)
-            if type(arg) is ast.Starred and is_elements(value.obj):
-                values += value.obj
-                placed += elements_of(arg.value, len(value.obj))
-            else:
-                values.append(value)
-                placed.append(arg)
-        return self._written_out(node, values, placed)
-
-    def _written_out(
-        self, node: ast.Call, values: list[Value], placed: list[ast.expr]
-    ) -> tuple[ast.Call, list[Value], dict[str, Value]]:
-        """Evaluate the named arguments of a call, of which those by their places are known."""
-        named: dict[str, Value] = {}
-        keywords: list[ast.keyword] = []
-        for each in node.keywords:
-            value = self.evaluate(each.value)
-            if each.arg is None and isinstance(value.obj, Record):
-                named |= value.obj.fields
-                keywords += fields_of(each, value.obj.fields)
-            else:
-                named[each.arg or "**"] = value
-                keywords.append(each)
-        is_written_out = placed == node.args and keywords == node.keywords
-        return node if is_written_out else self.complete(node, node.func, placed, keywords), values, named
-
-    def complete(
-        self, written: ast.Call, function: ast.expr, placed: list[ast.expr], named: list[ast.keyword]
-    ) -> CompletedCall:
-        """Return a call with all that it passes on, at the place of the one that is written."""
-        made = ast.copy_location(CompletedCall(function, placed, named), written)
-        made.written = written
-        return made
-
-    def _with_arguments(self, partial: ast.Call, call: ast.Call) -> ast.Call:
-        """Return a call with the arguments that were given before it, as if it were written out."""
-        if len(partial.args) < 2 and not partial.keywords:
-            return call
-        placed, named = [*partial.args[1:], *call.args], [*partial.keywords, *call.keywords]
-        if call.func is partial:  # all of it is written at one place
-            return self.complete(call, partial.args[0], placed, named)
-        return ast.copy_location(ast.Call(call.func, placed, named), call)
 
     def called(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         obj = callee.obj

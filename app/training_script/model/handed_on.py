@@ -1,7 +1,7 @@
 """Functions that hand on all that they are called with to another one, as decorators and thin wrappers do."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..nodes import as_written, walk
@@ -68,33 +68,6 @@ def call_handed_on(function: ast.AST) -> HandedOn | None:
     called, placed = own[0].func, _placed(function.args)
     parameter = placed.index(called.id) if isinstance(called, ast.Name) and called.id in placed else None
     return HandedOn(own[0], tests, [each for each in calls if each is not own[0]], parameter)
-
-
-def elements_of(held: ast.expr, count: int) -> list[ast.expr]:
-    """Return expressions for the elements of a sequence, which are those that it is written with, if it is."""
-    if isinstance(held, ast.Tuple | ast.List) and len(held.elts) == count:
-        return held.elts
-    return [_part(held, place) for place in range(count)]
-
-
-def fields_of(held: ast.keyword, names: Iterable[str]) -> list[ast.keyword]:
-    """Return named arguments for the entries of a mapping, if it is written there: another one may get more later."""
-    match held.value:
-        case ast.Dict(keys=keys, values=values):
-            pairs = zip(keys, values, strict=True)
-            written = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
-        case ast.Call(func=ast.Name(id="vars"), args=[ast.Call(args=[], keywords=keywords)]):
-            written = {each.arg: each.value for each in keywords}
-        case ast.Call(args=[], keywords=keywords):
-            written = {each.arg: each.value for each in keywords}
-        case _:
-            return [held]
-    return [ast.keyword(name, written[name]) for name in names] if written.keys() >= set(names) else [held]
-
-
-def _part(held: ast.expr, name: int) -> ast.expr:
-    made = ast.Subscript(held, ast.copy_location(ast.Constant(name), held), ast.Load())
-    return ast.copy_location(made, held)
 
 
 def _placed(spec: ast.arguments) -> list[str]:

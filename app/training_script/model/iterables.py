@@ -22,7 +22,7 @@ from .lengths import PAIR, differ, length, number
 from .library_calls import ENDLESS, INDEX
 from .names import CARRIED
 from .noted_calls import UNORDERED
-from .values import Generated, Instance, Value, is_elements
+from .values import Generated, Instance, Record, Value, is_elements
 
 # Sequences and mappings whose length may follow from data of one rank.
 COUNTED = {"range", "built", "changed", "appended", "extended", DISTINCT}
@@ -126,6 +126,20 @@ class IterableEvaluator(EffectEvaluator):
             case _:
                 return False
         return True
+
+    def mapping(self, fields: dict[str, Value]) -> Value:
+        """Return a mapping with these entries."""
+        pairs = (each for text, value in fields.items() for each in (self.keys.constant(text), value.key))
+        return Value(self.keys.make("mapping", *pairs), obj=Record(fields))
+
+    def fields_of(self, held: Value, node: ast.AST) -> dict[str, Value] | None:
+        """Return the attributes of an object by their names, None if they are not known."""
+        if isinstance(held.obj, Record):
+            return {name: self.attribute(held, name, node) for name in held.obj.fields}
+        if not isinstance(held.obj, Instance):
+            return None
+        names = dict.fromkeys(name for each in held.obj.cls.ancestry() for name in each.attributes)
+        return {name: self.attribute(held, name, node) for name in names}
 
     def note_order(self, node: ast.expr, held: Value) -> None:
         """Note that the order of a set is taken."""

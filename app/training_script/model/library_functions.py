@@ -97,9 +97,9 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in NAMESPACES and not values:
             return Value(self.keys.make("at", *self.place(node)), obj=Record(named))
         if name == "dict" and named and not values and "**" not in named:
-            return self._mapping(named)
-        if name in AS_MAPPING and values and (fields := self._fields_of(values[0], node)) is not None:
-            return self._mapping(fields)
+            return self.mapping(named)
+        if name in AS_MAPPING and values and (fields := self.fields_of(values[0], node)) is not None:
+            return self.mapping(fields)
         if name in BUFFERS and values:
             return self.unknown(node, *values)  # to read what it is made of
         if name in LOCAL_RESULTS:
@@ -223,19 +223,6 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
                 return self._computed(name, given)
             return self.unknown(node)
         return self._opaque(callee, node, values, named)
-
-    def _mapping(self, fields: dict[str, Value]) -> Value:
-        pairs = (each for text, value in fields.items() for each in (self.keys.constant(text), value.key))
-        return Value(self.keys.make("mapping", *pairs), obj=Record(fields))
-
-    def _fields_of(self, held: Value, node: ast.AST) -> dict[str, Value] | None:
-        """Return the attributes of an object by their names, None if they are not known."""
-        if isinstance(held.obj, Record):
-            return {name: self.attribute(held, name, node) for name in held.obj.fields}
-        if not isinstance(held.obj, Instance):
-            return None
-        names = dict.fromkeys(name for each in held.obj.cls.ancestry() for name in each.attributes)
-        return {name: self.attribute(held, name, node) for name in names}
 
     def _next(self, element: Key, iterated: Value, node: ast.Call) -> Key:
         """Return an element of an iterator, or None behind the last one."""
