@@ -6,6 +6,7 @@ import msgspec
 
 from ...knowledge.schema import Cause, Clue, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
+from ..text.search import match_order
 
 LineKind = Literal["text", "item", "detail", "code"]
 BULLET = "- "
@@ -73,10 +74,10 @@ def cause_lines(cause: Cause, knowledge: Knowledge) -> list[str]:
 
 
 def matching_causes(knowledge: Knowledge, typed: str) -> list[Cause]:
-    """Return the causes that have every word typed, those with all of them in title or id first."""
+    """Return the causes that have every word typed, those that have them side by side first."""
     words = typed.lower().split()
     found = [
-        (not all(word in cause.title.lower() or word in cause.id for word in words), cause)
+        (match_order(typed, [f"{cause.title} {cause.id}", cause.summary, *cause.symptoms]), cause)
         for cause in knowledge.causes.values()
         if (text := searchable_text(cause)) and all(word in text for word in words)
     ]

@@ -1,6 +1,7 @@
 """Descriptions of the rules, those of the knowledge base and the one about the comments of review itself, as text."""
 
 from ...knowledge.schema import Knowledge, Rule
+from ..text.search import match_order
 
 UNUSED_IGNORE = "DW001"
 UNUSED_IGNORE_RULE = Rule(
@@ -30,7 +31,8 @@ def rule_lines(id_: str, rule: Rule) -> list[str]:
 
 
 def matching_rules(knowledge: Knowledge, typed: str) -> list[str]:
-    """Return the ids of the rules with every word typed in their title or reason."""
+    """Return the ids of the rules that have every word typed, those that have them side by side first."""
     words = typed.lower().split()
-    texts = {id_: f"{id_} {rule.title} {rule.why}".lower() for id_, rule in knowledge.rules.items()}
-    return [id_ for id_, text in texts.items() if all(word in text for word in words)]
+    texts = {id_: [f"{id_} {rule.title}", rule.why] for id_, rule in knowledge.rules.items()}
+    found = [id_ for id_, parts in texts.items() if all(word in " ".join(parts).lower() for word in words)]
+    return sorted(found, key=lambda id_: match_order(typed, texts[id_]))

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.diagnosis.cause_text import cause_lines
+from ddpwizard.app.diagnosis.cause_text import cause_lines, matching_causes
 from ddpwizard.app.diagnosis.term_text import find_term, matching_terms
+from ddpwizard.app.text.search import match_order
 from ddpwizard.knowledge.chapters import read_chapters
 from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
@@ -110,6 +111,35 @@ def test_other_words_list_the_entries_that_have_them_those_in_the_title_first():
     shown = json.loads(ddpwizard("explain", "parameters", "--json").stdout)
     assert [entry["id"] for entry in shown["entries"]] == listed
     assert "unused-parameters" in ddpwizard("explain", "unused", "gradient").stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("early stop", "per-rank-decision"),
+        ("port in use", "port-in-use"),
+        ("stale lock file", "python-lock"),
+        ("same order every epoch", "missing-set-epoch"),
+        ("restart from scratch", "restart-loses-state"),
+    ],
+)
+def test_words_side_by_side_come_before_the_same_words_apart(typed: str, first: str):
+    assert matching_causes(built_in_knowledge(), typed)[0].id == first
+
+
+@pytest.mark.parametrize(
+    ("typed", "before", "after"),
+    [
+        ("early stop", ["A title", "early stopping"], ["A title", "stops early"]),
+        ("early stop", ["Early stop", "x"], ["A title", "early stopping"]),
+        ("early stop", ["A title", "x, early stop"], ["Stops early", "x"]),
+        ("reduce", ["A title", "all_reduce"], ["A title", "allreduce"]),
+        ("port in use", ["A title", "port-in-use"], ["A title", "support in users"]),
+        ("rank hang", ["A title", "hang of a rank"], ["A title", "rank", "hang"]),
+    ],
+)
+def test_order_of_matches(typed: str, before: list[str], after: list[str]):
+    assert match_order(typed, before) < match_order(typed, after)
 
 
 @pytest.mark.parametrize(

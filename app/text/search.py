@@ -1,0 +1,25 @@
+"""The order of search results: words that are typed together and found together come first."""
+
+import re
+from collections.abc import Sequence
+
+SPREAD = 4  # the words are found, but in different texts, or within other words
+
+
+def match_order(typed: str, texts: Sequence[str]) -> tuple[int, int]:
+    """Return the sort key of an entry for what was typed. ``texts``: those of the entry, its title first.
+
+    The typed words side by side come before the same words apart, and those in the title before those in another
+    text. The last word may be the beginning of one.
+    """
+    words = [re.escape(word) for word in re.findall(r"\w+", typed.lower())]
+    phrase = re.compile(r"(?<![a-z0-9])" + r"[\W_]+".join(words))
+    apart = [re.compile(rf"(?<![a-z0-9]){word}") for word in words]
+    lower = [text.lower() for text in texts]
+    together = [place for place, text in enumerate(lower) if phrase.search(text)]
+    in_one = [place for place, text in enumerate(lower) if all(word.search(text) for word in apart)]
+    if together:
+        return (0 if together[0] == 0 else 1), together[0]
+    if in_one:
+        return (2 if in_one[0] == 0 else 3), in_one[0]
+    return SPREAD, 0
