@@ -147,7 +147,8 @@ def is_led_from_outside(causes: Sequence[RankedCause]) -> bool:
 
 
 STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
-NOT_HUNG = (STARTING, "job.progressing", "job.straggler", "job.all-ranks-moved")  # of a job that may be healthy
+MOVING = ("job.progressing", "job.straggler")  # the findings of a running job that makes progress
+NOT_HUNG = (STARTING, *MOVING, "job.all-ranks-moved")  # of a job that may be healthy
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to be about something else
 

@@ -11,6 +11,7 @@ import msgspec
 from ...knowledge.schema import Knowledge, Question
 from ..evidence import (
     MIN_SHARE_SHOWN,
+    MOVING,
     ONE_PROCESS,
     Diagnosis,
     Evidence,
@@ -30,6 +31,7 @@ from .scope import scale_by_scope
 SKIPPED = "skipped"
 SCRIPT_PATH = "script-path"  # the question for the path of the training script; its answer is the path
 FRONT_DOOR = "symptom"  # the question the wizard begins with
+HANGS, RUNS = "hangs", "wrong-or-slow"  # two of its answers
 
 
 class Case:
@@ -80,6 +82,19 @@ class Case:
         return "" if given == SKIPPED else given
 
     @property
+    def is_moving(self) -> bool:
+        """True if the job was inspected and makes progress: then it does not hang, whatever was answered before."""
+        return any(item.source == "job" and item.id in MOVING for item in self.evidence)
+
+    def answers_to_offer(self, question: str) -> dict[str, str]:
+        """Return the answers of a question and their labels in the order to show them: of a job that makes progress
+        a hang comes last."""
+        answers = dict(self.knowledge.questions[question].answers)
+        if question != FRONT_DOOR or not self.is_moving:
+            return answers
+        return {RUNS: answers.pop(RUNS)} | {id_: answers[id_] for id_ in sorted(answers, key=lambda id_: id_ == HANGS)}
+
+    @property
     def rejected(self) -> set[str]:
         """Causes that the user has rejected."""
         return {id_ for item in self.evidence if (id_ := item.id.removeprefix("rejected:")) != item.id}
@@ -89,7 +104,8 @@ class Case:
 
         ``may_probe``: probes that are allowed to run.
         """
-        weighed = explain_errors(scale_by_scope(self.evidence, self.knowledge, self.rejected), self.knowledge)
+        kept = [item for item in self.evidence if not (self.is_moving and item.id == answer_id(FRONT_DOOR, HANGS))]
+        weighed = explain_errors(scale_by_scope(kept, self.knowledge, self.rejected), self.knowledge)
         ranking = rank_causes(self.knowledge, self._weights, weighed)
         # A text about one process does not weigh on the next step: the answer to a question may correct it.
         others = [item for item in weighed if item.id != ONE_PROCESS]
@@ -125,6 +141,8 @@ class Case:
         given = self.answers.get(question, "")
         implied = (answer_parts(item.id) for item in self.evidence if item.id.startswith("answer:"))
         answer = given or next((answer for asked, answer in implied if asked == question), "")
+        if question == FRONT_DOOR and answer == HANGS and self.is_moving:
+            return RUNS
         return "" if answer in (SKIPPED, "unsure") else answer
 
     def _fits(self, question: Question) -> bool:

@@ -202,7 +202,8 @@ class QuestionScreen(WizardScreen):
         if self.question == SCRIPT_PATH:
             self._show_asked(dialogue.SCRIPT_ASKED, [], dialogue.SCRIPT_WHY)
         elif spec:
-            rows = [Choice(id_, safe_content(label)) for id_, label in spec.answers.items()]
+            offered = self.state.case.answers_to_offer(self.question)
+            rows = [Choice(id_, safe_content(label)) for id_, label in offered.items()]
             self._show_asked(spec.ask, rows, spec.why)
         elif dialogue.is_sure(self.state.diagnosis()):
             self._show_asked(dialogue.CLEAR_ENOUGH, [Choice(NO_QUESTION, "Show the diagnosis")], "")

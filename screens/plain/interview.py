@@ -93,9 +93,10 @@ class Interview:
         spec = self.state.knowledge.questions[question]
         self.prompt.write("", spec.ask, f"  (why I ask: {spec.why})")
         letters = {"s": "skip", "b": "back", "d": "diagnosis so far", "f": "fix", "h": "home", "q": "quit"}
-        given = self.prompt.choose(list(spec.answers.values()), letters, "Your answer: ")
+        offered = self.state.case.answers_to_offer(question)
+        given = self.prompt.choose(list(offered.values()), letters, "Your answer: ")
         self._leave_if(given)
-        return given if given in letters else list(spec.answers)[int(given) - 1]
+        return given if given in letters else list(offered)[int(given) - 1]
 
     def _undo_answer(self) -> str:
         answers = list(self.state.case.answers)

@@ -127,10 +127,10 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._reports += [report for id_, report in now.items() if id_ not in before]
         if self._pid is None:
             self.state.reports = list(now.values())
-        if FRONT_DOOR not in self.state.case.answers:
-            self.state.case.answer(*SYMPTOM)
         self.taken = True
         self._update_case()
+        if FRONT_DOOR not in self.state.case.answers and not self.state.case.is_moving:
+            self.state.case.answer(*SYMPTOM)
         self._show()
         if text := " ".join(filter(None, news)):
             self.show_status(f"{time.strftime('%H:%M:%S')}  {text}")

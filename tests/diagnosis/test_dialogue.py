@@ -33,6 +33,24 @@ def test_a_job_answers_where_it_is_and_names_its_script():
     assert next_of(case) not in ("where-is-job", SCRIPT_PATH)
 
 
+@pytest.mark.parametrize("finding", ["job.progressing", "job.straggler"])
+def test_job_that_makes_progress_does_not_hang_whatever_was_answered(finding: str):
+    seen = Evidence(finding, "job", "the ranks move")
+    case, unasked = Case(KNOWLEDGE), Case(KNOWLEDGE)
+    case.answer(FRONT_DOOR, "hangs")
+    hanging = {cause.id for cause in case.diagnosis().causes[:10]}
+    case.add([seen])
+    unasked.add([seen])
+    assert [cause.id for cause in case.diagnosis().causes] == [cause.id for cause in unasked.diagnosis().causes]
+    first = [cause.id for cause in case.diagnosis().causes[:3]]
+    assert not {"p2p-broken", "barrier-wrong-device", "mtu-mismatch"} & {*first} and {*first} - hanging
+    assert "when-it-stops" in case.known_answers()
+    offered = list(case.answers_to_offer(FRONT_DOOR))
+    assert (offered[0], offered[-1]) == ("wrong-or-slow", "hangs")
+    assert next(iter(Case(KNOWLEDGE).answers_to_offer(FRONT_DOOR))) == "hangs"
+    assert {*offered} == {*KNOWLEDGE.questions[FRONT_DOOR].answers}
+
+
 def test_nothing_is_asked_once_the_cause_is_clear():
     case = Case(KNOWLEDGE)
     case.answer(FRONT_DOOR, "crashes")
