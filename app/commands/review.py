@@ -33,7 +33,10 @@ from ..text.terminal import align_columns, print_line, print_patch, print_progre
 from .common import common_options
 
 MOST_RULES_SHOWN = 12
-NOT_FOLLOWED = "too many calls to follow them all: divergences between ranks may be missing; split the file"
+NOT_FOLLOWED = (
+    "too large or too deeply nested, with what it imports, to be followed to its end: divergences between ranks may be "
+    "missing; split it"
+)
 
 
 class _Request(msgspec.Struct, kw_only=True):

@@ -94,6 +94,14 @@ class TestFindings:
             assert done.returncode == 1
             assert not set(done.stdout + done.stderr) & {"\x1b", "\x07"}
 
+    def test_file_that_is_too_large_is_named_without_a_guess_at_the_reason(self, tmp_path: Path) -> None:
+        path = tmp_path / "table.py"
+        table = "sizes = [\n" + "    1,\n" * 160_000 + "]\n"
+        path.write_text(f"import torch.distributed as dist\n{table}rank = dist.get_rank\n")
+        done = ddpwizard("review", str(path))
+        assert done.returncode == 0
+        assert "table.py: too large or too deeply nested" in done.stderr and "calls" not in done.stderr
+
     def test_sarif_format(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--format", "sarif", cwd=script.parent)
         assert done.returncode == 1
