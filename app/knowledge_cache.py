@@ -6,6 +6,7 @@ entries are cached together with the names, sizes and times of the files they we
 
 import os
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,11 +66,20 @@ def _fingerprint(extra: list[Path]) -> bytes:
     """Return bytes that differ if any of the files, or this program, has changed."""
     parts = [__version__]
     for root in (BUILT_IN, *extra):
-        for path in sorted(path for path in root.rglob("*") if path.suffix in (".yaml", ".py")):
-            with suppress(OSError):  # a link that leads nowhere
-                status = path.stat()
-                parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+        parts += sorted(_versions_of_files(str(root)))
     return os.fsencode("\n".join(parts))
+
+
+def _versions_of_files(folder: str) -> Iterator[str]:
+    """Yield path, size and time of each YAML and Python file below a folder."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):  # a link that leads nowhere
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _versions_of_files(entry.path)
+                elif entry.name.endswith((".yaml", ".py")):
+                    status = entry.stat()
+                    yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
 
 
 def _cache_path(extra: list[Path]) -> Path:

@@ -130,11 +130,11 @@ def _read_into(
 
 def _review_named_script(case: Case, timeline: Timeline) -> None:
     """Review the script that the log names, if it is here, for collectives that its ranks do not reach alike."""
-    from ..diagnosis.script_evidence import add_divergences
+    named = CaseFacts(FixContext(timeline=timeline)).target[:1]
+    if named and Path(named[0]).is_file():
+        from ..diagnosis.script_evidence import add_divergences
 
-    for script in CaseFacts(FixContext(timeline=timeline)).target[:1]:
-        if Path(script).is_file():
-            add_divergences(case, Path(script))
+        add_divergences(case, Path(named[0]))
 
 
 def _read_with_progress(case: Case, sources: Sequence[LogInput]) -> IntakeResult:
@@ -239,7 +239,9 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     for item in diagnosis.evidence:
         kind, _, id_ = item.id.partition(":")
         if kind == "message" and id_ in knowledge.messages:
-            print_line(f"   not the cause, ignore: {knowledge.messages[id_].says}   [{item.where}]")
+            message = knowledge.messages[id_]
+            what = "not about several ranks" if message.kind == "unrelated" else "not the cause, ignore"
+            print_line(f"   {what}: {message.says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
     again = shlex.join(command_line)

@@ -8,7 +8,7 @@ ANYTHING = ".{1,240}?"  # in place of * in a notice
 VALUE = r"(?:True|False|[\d,.]{0,20})"  # in place of * at its end
 WORD = re.compile(r"[A-Za-z]{2,}")
 LEAST_WORDS = 3  # of a line that a person has written next to a notice
-MOST_KEPT = 4  # compiled lists of notices: that of the built-in knowledge, and those of teams
+MOST_KEPT = 4  # lists of notices: that of the built-in knowledge, and those of teams
 
 
 def without_notices(text: str, notices: Sequence[str]) -> str:
@@ -21,7 +21,7 @@ def without_notices(text: str, notices: Sequence[str]) -> str:
     packed = "".join(text[place] for place in places)
     letters = list(text)
     for start, pattern in _patterns(tuple(notices)):
-        for found in pattern.finditer(packed) if start in packed else ():
+        for found in re.finditer(pattern, packed) if start in packed else ():
             for place in places[found.start() : found.end()]:
                 letters[place] = " "
     lines = zip(text.split("\n"), "".join(letters).split("\n"), strict=True)
@@ -29,12 +29,15 @@ def without_notices(text: str, notices: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _patterns(notices: tuple[str, ...]) -> list[tuple[str, re.Pattern[str]]]:
-    """Return for each notice the text by which it begins, and its pattern, both without spaces."""
-    found: list[tuple[str, re.Pattern[str]]] = []
+def _patterns(notices: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return for each notice the text by which it begins, and its pattern, both without spaces.
+
+    Few texts have one, so a pattern is compiled when the text has the beginning.
+    """
+    found: list[tuple[str, str]] = []
     for notice in notices:
         packed = "".join(notice.split())
         parts = packed.removesuffix("*").split("*")
         pattern = ANYTHING.join(map(re.escape, parts)) + (VALUE if packed.endswith("*") else "")
-        found.append((parts[0], re.compile(pattern)))
+        found.append((parts[0], pattern))
     return found
