@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 WORD = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,}\b|(?P<word>[a-z]{2,}|(?<!\d)\d{1,3}(?!\d))", re.IGNORECASE)
 ENDINGS = ("ing", "ed", "es", "s")
+NUMBERED = ("rank", "gpu", "node")  # a text names one of them by a number, which another text would choose otherwise
+A_NUMBER = "#"  # stands for such a number, except that of the first one
+FIRST = "0"
 LEAST_STEM = 3  # letters that an ending leaves
 STOP_WORDS = frozenset(
     re.findall(
@@ -34,11 +37,14 @@ def terms_of(text: str, same: Mapping[str, str]) -> list[Term]:
 
     ``same``: as ``synonymous_stems`` returns it.
     """
-    words = [
-        Term(same.get(stem, stem), found.start(), found.end())
-        for found in WORD.finditer(text)
-        if found["word"] and (word := found[0].lower()) not in STOP_WORDS and (stem := stem_of(word))
-    ]
+    words: list[Term] = []
+    for found in WORD.finditer(text):
+        if not found["word"] or (word := found[0].lower()) in STOP_WORDS:
+            continue
+        stem = stem_of(word)
+        if word.isdigit() and word != FIRST and words and words[-1].name in NUMBERED:
+            stem = A_NUMBER
+        words.append(Term(same.get(stem, stem), found.start(), found.end()))
     pairs = [Term(f"{first.name} {second.name}", first.begin, second.end) for first, second in pairwise(words)]
     return words + pairs
 

@@ -22,9 +22,8 @@ def out_of_memory_findings(attempt: Attempt) -> Iterator[Evidence]:
         track, event = next(iter(who.values()), (None, None))
         if track and event and len(who) == 1:
             others = len(attempt.tracks) - 1
-            yield _finding(
-                "oom-on-one-rank", f"{track.name} ran out of GPU memory, the other {others} did not", event, track
-            )
+            who = f"the other {others} ranks show" if others > 1 else "the other rank shows"
+            yield _finding("oom-on-one-rank", f"{track.name} ran out of GPU memory, {who} no such error", event, track)
         elif event and len(who) == len(attempt.tracks):
             yield _finding("oom-on-all-ranks", f"all {len(who)} ranks ran out of GPU memory", event, None)
     rank_pids = _rank_pids(attempt)

@@ -420,6 +420,17 @@ LOG = """\
 """
 
 
+def test_line_of_a_device_side_assert_is_not_named_as_the_one_to_fix():
+    case = Case(KNOWLEDGE)
+    text = LOG.replace("KeyError: 'image_path'", "RuntimeError: CUDA error: device-side assert triggered")
+    found = add_to_case(case, [source_of_text(text, "/data/run/out.log")])
+    context = FixContext(evidence=case.evidence, timeline=found.timeline)
+    fix = next(iter(fixes("device-side-assert", context).values()))
+    assert case.diagnosis().causes[0].id == "device-side-assert"
+    assert "Rank 2 failed first" in fix.text and "Fix this line" not in fix.text
+    assert "CUDA_LAUNCH_BLOCKING=1" in fix.text
+
+
 def test_first_failure_of_a_log_is_named():
     case = Case(KNOWLEDGE)
     found = add_to_case(case, [source_of_text(LOG, "/data/run/out.log")])

@@ -97,6 +97,16 @@ MESSAGES_OF_SOURCES = {
         "OSError: Consistency check failed: file should be of size 4943162336 but has size 1912602624",
     ],
     "service-mesh-sidecar": ["upstream connect error or disconnect/reset before headers"],
+    "device-side-assert": [
+        "Indexing.cu:1284: indexSelectLargeIndex: block: [134,0,0], thread: [0,0,0] Assertion "
+        "`srcIndex < srcSelectDimSize` failed.",
+        "ScatterGatherKernel.cu:144: operator(): block: [2,0,0], thread: [14,0,0] Assertion "
+        '`idx_dim >= 0 && idx_dim < index_size && "index out of bounds"` failed.',
+        "[1] include/alloc.h:125 NCCL WARN Cuda failure 710 'device-side assert triggered'",
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        "  what():  [PG 1 Rank 1] Process group watchdog thread terminated with exception: CUDA error: device-side "
+        "assert triggered",
+    ],
     "port-in-use": ["OSError: [Errno 98] Address already in use"],
     "master-unreachable": ["[c10d] The client socket has failed to connect to any network address of (node0, 29500)."],
     "bare-python-launch": ["Distributed environment: DistributedType.NO"],
@@ -411,6 +421,16 @@ def asked(cause: Cause, most: int = ANSWERS, **before: str) -> list[RankedCause]
             break
         case.answer(steps[0].id, truthful(cause, steps[0].id))
     return case.diagnosis().causes
+
+
+@pytest.mark.parametrize("question", KNOWLEDGE.questions)
+def test_a_question_asks_one_thing(question: str):
+    """One question mark at its end, and no second question behind "and" or "or"."""
+    asked = KNOWLEDGE.questions[question].ask
+    assert asked.count("?") == 1 and asked.endswith("?")
+    second = r",?\s(?:and|or)\s(?:which|what|how|where|when|who|why|do|does|did|is|are|has|have|can)\b"
+    assert not re.search(second, asked)
+    assert not [answer for answer in KNOWLEDGE.questions[question].answers.values() if "?" in answer]
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)

@@ -5,6 +5,9 @@ from ...triage.phrases import DEATH_TEXT
 from ..facts import CaseFacts
 from .types import RecipeResult
 
+OF_A_KERNEL = "CUDA error: "  # of an error that CUDA reports after the line that caused it
+LATE_ERROR = "Kernels fail after the line that starts them, so an earlier line may be the cause"
+
 
 def first_failure(facts: CaseFacts) -> RecipeResult:
     """Return the error to fix, with its line; of a running job, the rank that the others wait for."""
@@ -14,9 +17,10 @@ def first_failure(facts: CaseFacts) -> RecipeResult:
         place = facts.error_place
         at = f" at {place.shown}" if place else ""
         error = event.text.partition("   at ")[0].rstrip(".")
-        text = f"{who} failed first{at}: {error}. Fix this line; the errors of the other ranks are consequences."
+        todo = LATE_ERROR if OF_A_KERNEL in error else "Fix this line"
+        text = f"{who} failed first{at}: {error}. {todo}; the errors of the other ranks are consequences."
         if "log.all-ranks-failed-alike" in facts.holds:
-            text = f"All ranks failed{at}: {error}. Fix this line."
+            text = f"All ranks failed{at}: {error}. {todo}."
         return RecipeResult(text=text, places=[place] if place else [])
     report = facts.context.report
     if report is None:
