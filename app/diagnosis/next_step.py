@@ -13,6 +13,7 @@ from .evidence_weights import Weights
 
 NO_FINDING_NATS = 1.0  # a probe most often finds nothing: that outcome is e times as likely as a neutral one
 SMALLEST_GAIN_BITS = 0.004
+READING_S = 10.0  # a person takes to read a question and its answers, before finding out which is right
 
 
 def next_steps(
@@ -38,7 +39,8 @@ def next_steps(
             continue
         outcomes = [answer_id(id_, answer) for answer in question.answers]
         gain = expected_gain_bits(outcomes, weights, shares, None)
-        steps.append((True, gain / question.cost_s, NextStep("question", id_, question.ask, round(gain, 3))))
+        cost_s = READING_S + question.cost_s
+        steps.append((True, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3))))
     useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
     return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]
 
