@@ -11,7 +11,7 @@ from typing import NamedTuple
 WORD = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,}\b|(?P<word>[a-z]{2,}|(?<!\d)\d{1,3}(?!\d))", re.IGNORECASE)
 ENDINGS = ("ing", "ed", "es", "s")
 NUMBERED = ("rank", "gpu", "node")  # a text names one of them by a number, which another text would choose otherwise
-A_NUMBER = "#"  # stands for such a number, except that of the first one
+A_NUMBER = "#"  # in place of such a number, except that of the first one
 FIRST = "0"
 LEAST_STEM = 3  # letters that an ending leaves
 STOP_WORDS = frozenset(

@@ -36,12 +36,12 @@ def test_a_job_answers_where_it_is_and_names_its_script():
 @pytest.mark.parametrize("finding", ["job.progressing", "job.straggler"])
 def test_job_that_makes_progress_does_not_hang_whatever_was_answered(finding: str):
     seen = Evidence(finding, "job", "the ranks move")
-    case, unasked = Case(KNOWLEDGE), Case(KNOWLEDGE)
+    case, unanswered = Case(KNOWLEDGE), Case(KNOWLEDGE)
     case.answer(FRONT_DOOR, "hangs")
     hanging = {cause.id for cause in case.diagnosis().causes[:10]}
     case.add([seen])
-    unasked.add([seen])
-    assert [cause.id for cause in case.diagnosis().causes] == [cause.id for cause in unasked.diagnosis().causes]
+    unanswered.add([seen])
+    assert [cause.id for cause in case.diagnosis().causes] == [cause.id for cause in unanswered.diagnosis().causes]
     first = [cause.id for cause in case.diagnosis().causes[:3]]
     assert not {"p2p-broken", "barrier-wrong-device", "mtu-mismatch"} & {*first} and {*first} - hanging
     assert "when-it-stops" in case.known_answers()
