@@ -1,13 +1,14 @@
 """Choose the question or probe with the most expected information for its cost.
 
 For a step with the outcomes o and the causes c, p(o|c) is taken proportional to exp(weight of o for c); outcomes an
-entry does not mention are neutral. The gain is the entropy now minus the expected entropy after the outcome, in bits.
+entry does not mention are neutral. The gain is the entropy now minus the expected entropy after the outcome, in bits,
+times the probability that the question makes sense.
 """
 
 import math
 from collections.abc import Collection, Mapping
 
-from ...knowledge.schema import Knowledge
+from ...knowledge.schema import Knowledge, Question
 from ..evidence import NextStep, answer_id
 from .evidence_weights import Weights
 
@@ -39,10 +40,34 @@ def next_steps(
             continue
         outcomes = [answer_id(id_, answer) for answer in question.answers]
         gain = expected_gain_bits(outcomes, weights, shares, None)
+        gain *= _fitting_probability(question, knowledge, weights, shares, asked)
         cost_s = READING_S + question.cost_s
         steps.append((True, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3))))
     useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
     return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]
+
+
+def _fitting_probability(
+    question: Question, knowledge: Knowledge, weights: Weights, shares: Mapping[str, float], asked: Collection[str]
+) -> float:
+    """Return how likely a question makes sense: that the answers to others, which are not known yet, fit it.
+
+    A question about an error message tells nothing about a job that has raised none.
+    """
+    total = 1.0
+    for other, fitting in question.fits.items():
+        if other in asked:
+            continue
+        answers = list(knowledge.questions[other].answers)
+        columns = [weights.get(answer_id(other, answer), {}) for answer in answers]
+        fitting_places = [place for place, answer in enumerate(answers) if answer in fitting]
+        rest = 1.0 - sum(shares.values())
+        fits = rest * len(fitting) / len(answers)
+        for cause, share in shares.items():
+            chances = _likelihood([column.get(cause, 0.0) for column in columns])
+            fits += share * sum(chances[place] for place in fitting_places)
+        total *= fits
+    return total
 
 
 def expected_gain_bits(

@@ -10,7 +10,7 @@ from ...knowledge.stemming import TOKENIZER, protect_one, quote_phrase
 from ...knowledge.text_model import built_in_classifier
 from ..evidence import OTHER_SUBJECT, Evidence, answer_id, clue_id, quoted_text_id, similar_text_id, typical_words_id
 from .passages import PassageIndex
-from .prose import ERROR, prose_of, without_options
+from .prose import ERROR, prose_of, without_expectations, without_options
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
@@ -21,6 +21,12 @@ FULL_LEAD_BM25 = 20.0
 LEAST_STRENGTH = 0.1
 MOST_TOKENS = 400
 LEAST_QUOTED_WORDS = 3  # of a symptom that a text may quote; a shorter one is in many texts
+# In the message of an exception: what only processes that communicate have. The "rank" of a tensor is no such rank.
+COMMUNICATES = re.compile(
+    r"torch\.distributed\.(?!fsdp|tensor|checkpoint)|\bc10d\b|\bProcessGroup[A-Z]\w*(?:\.cpp)?:|gloo/transport"
+    r"|connectFullMesh|monitoredBarrier|\bncclRemoteError\b|\bDeadLock detected from rank"
+    r"|(?<!of )(?<!be )(?<!is )(?<!to )\branks? ?\d+(?:,| has| is| successfully| and|\])|\bacross (?:all )?ranks\b"
+)
 STOP_WORDS = """
 a an and are as at be been but by can could do does for from get gets had has have how i if in into is it its just me my
 no not of on or our so some than that the their then there they this to too up us was we what when which while why will
@@ -33,7 +39,7 @@ STOP = frozenset(STOP_WORDS.split())
 def match_free_text(text: str, origin: str, knowledge: Knowledge) -> list[Evidence]:
     """Return the evidence in a short text, each piece with its line."""
     text = translate_glossary(text, knowledge)
-    passages = PassageIndex(prose_of(text, knowledge), knowledge)
+    passages = PassageIndex(without_expectations(prose_of(text, knowledge)), knowledge)
     text = prose_of(text, knowledge, errors=True)
     try:
         return [
@@ -58,9 +64,10 @@ def translate_glossary(text: str, knowledge: Knowledge) -> str:
 def mentions_multiple_ranks(text: str, knowledge: Knowledge) -> bool:
     """Return whether the text mentions several ranks, GPUs or machines.
 
-    The message of an exception does not: a library words it alike for a single process.
+    The message of an exception does only if processes that communicate raised it: a library words others alike for a
+    single process.
     """
-    rest = "\n".join(line for line in text.split("\n") if not ERROR.match(line))
+    rest = "\n".join(line for line in text.split("\n") if not ERROR.match(line) or COMMUNICATES.search(line))
     return any(re.search(pattern, rest, re.IGNORECASE) for pattern in knowledge.multi_rank_words)
 
 

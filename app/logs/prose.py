@@ -60,27 +60,45 @@ SUBJECT = r"(?:[\w'/+-]+(?:\.\w+)?\s+){1,6}?"
 # With one of these a clause tells when it works, not what is in order.
 CONDITION = r"(?:one|single|first|epochs?|steps?|training|runs?|with|without|until|when|if|on|it|all|everything)"
 THING = rf"(?:(?!{CONDITION}\b)[\w'/+-]+(?:\.\w+)?\s+){{1,6}}?"
-# Words after "not" that tell how something is, not what is ruled out.
+# Words after "not" that tell how, when or where something is, not what is ruled out.
 STATE = (
     r"(?:same|equal|identical|correct|right|ready|stable|clear|sure|possible|enough|true|visible|empty|full|zero|always"
-    r"|only|just|yet|even|here|there|so|as|very)"
+    r"|only|just|yet|even|here|there|so|as|very|on|in|at|by|for|from|to|with|without|after|before|during|until|when|if"
+    r"|all|every|each|one|two|many|much|more|any)"
+)
+BLAMED = (
+    r"(?:it|the\s+(?:problem|cause|issue|reason|culprit|bottleneck|hold-?up|trigger|blocker|suspect|explanation|limit"
+    r"|limiting\s+factor|obstacle)|to\s+blame|involved|at\s+fault)"
 )
 RULED_OUT = re.compile(
     rf"""\b(?:I|we)(?:'ve|\s+have|\s+had)?(?:\s+(?:also|already|first|even))?\s+
         (?:checked|verified|confirmed|made\s+sure|ruled\s+out|excluded|suspected|assumed|thought|believed|blamed
         |suspect(?=[^,.;\n]{{1,80}},\s+but))\b[^.,;\n]{{0,160}}
-    | (?:(?<=[,(;:-]\s)|(?<=\sis\s)|(?<='s\s)|(?<=\swas\s))
+    | (?:(?<=[,(;:.!?-]\s)|(?<=\sis\s)|(?<='s\s)|(?<=\swas\s)|^)
         not\s+(?:the\s+|a\s+|an\s+|about\s+|due\s+to\s+|because\s+of\s+|caused\s+by\s+)?
-        (?!(?:\w+(?:ing|ed|able|en)|{STATE})\b)\w+(?:\s+\w+)?(?=[,.;:)\n]|$)
+        (?!(?:\w+(?:ing|ed|able|en)|{STATE}|\d\w*)\b)[\w/+-]+(?:\s+(?:n?or\s+)?[\w/+-]+){{0,2}}(?=[ ]?[,.;:()\n]|$)
+    | \brul(?:e|es|ed|ing)\s+out\s(?!of\b)[^.,;:\n]{{1,100}}
+    | {CLAUSE}{THING}\(?(?:(?:is|are|was|were|can\s+be|has\s+been|have\s+been)\s+)?(?:already\s+)?
+        (?:ruled\s+out|excluded)\b\)?
     | {CLAUSE}{SUBJECT}(?:(?:is|are|was|were)\s+not|(?:is|are|was|were)n't)\s+
-        (?:it|the\s+(?:problem|cause|issue|reason|culprit|bottleneck)|to\s+blame|involved|at\s+fault)
-        (?=\s*(?:[.,;:)!?]|$))
+        {BLAMED}(?=\s*(?:[.,;:)!?]|$))
     | {CLAUSE}{THING}(?:(?:is|are|was|were|looks?|seems?)\s+(?:all\s+|perfectly\s+|quite\s+)?
         (?:fine|okay|ok|healthy|in\s+order|as\s+(?:it|they)\s+should\s+be|as\s+expected|set\s+correctly
         |correctly\s+set)|pass(?:es|ed)?)\b(?:\s*\([^)\n]{{0,80}}\))?(?=\s*(?:[.,;:)!?]|$|and\b|but\b))
     | \b(?:it\s+|this\s+|that\s+)?(?:has|had|have)\s+nothing\s+to\s+do\s+with\s[^.,;:\n]{{1,100}}
     | \bneither\s[^.,;\n]{{1,80}}\snor\s[^.,;\n]{{1,60}}\s(?:is|are|was|were)\s
         (?:involved|used|to\s+blame|the\s+(?:cause|problem))\b
+    """,
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+# What the person expected or was to happen, to the end of the clause: it is no observation.
+CLAUSE_END = r"(?=\s*(?:[.;!?]|\n|$|,?\s+(?:but|yet|however|while|whereas|instead|although|though)\b))"
+EXPECTED = re.compile(
+    rf"""\b(?:I|we|one|you|they)(?:'d|\s+would|\s+had|\s+have)?(?:\s+have)?\s+(?:expect(?:ed|s)?|hoped?)\b
+        [^.;!?\n]{{0,200}}?{CLAUSE_END}
+    | \b(?:which|that|this|it|there|they)\s+(?:should|would\s+be\s+expected\s+to)\s+
+        (?!not\b|have\s+been\s+fixed)[^.;!?\n]{{0,160}}?{CLAUSE_END}
+    | ^\W{{0,12}}expected\s+(?:behaviou?r|results?|outputs?)\W{{0,6}}\n(?:\s{{0,4}}\n)?(?:[^\n]{{1,400}}\n?){{1,8}}
     """,
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
@@ -97,6 +115,11 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
     style.learn(lines)
     kept = [_prose_of_line(line, style, errors) for line in lines]
     return _without_messages("\n".join(_without_short_output(lines, kept)), knowledge)
+
+
+def without_expectations(text: str) -> str:
+    """Remove what the person expected; the lines stay where they are."""
+    return EXPECTED.sub(lambda found: " " + "\n" * found[0].count("\n"), text)
 
 
 def _without_short_output(lines: list[str], kept: list[str]) -> list[str]:

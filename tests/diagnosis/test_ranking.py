@@ -219,6 +219,18 @@ def test_probes_come_before_questions_and_nothing_comes_twice():
     assert "symptom" not in [step.id for step in steps]
 
 
+def test_a_question_that_may_make_no_sense_gains_less():
+    """Which error a job raised is asked of a job that runs and is wrong only if its symptom is known to be a crash."""
+    shares = {"wrapper-forward-bypassed": 0.6, "inplace-buffer-modified": 0.2}
+    gains = [
+        {step.id: step.expected_gain for step in next_steps(KNOWLEDGE, WEIGHTS, shares, asked=asked, probes_left=[])}
+        for asked in ((), ("symptom",))
+    ]
+    unknown, known = (found["step-error"] for found in gains)
+    assert 0 < unknown < 0.7 * known
+    assert gains[0]["step-habit"] == gains[1]["step-habit"]
+
+
 def test_every_cause_of_the_graph_is_reachable_and_has_a_fix():
     graph = build_graph(KNOWLEDGE)
     for cause in KNOWLEDGE.causes:
