@@ -44,6 +44,8 @@ MESSAGES_OF_SOURCES = {
         "init.cc:1001 NCCL WARN Multiple ranks detected using the same GPU on this node.",
         "init.cc:1057 NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1",
         "RuntimeError: CUDA error: invalid device ordinal",
+        "ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device "
+        "than the one you're training on.",
     ],
     "wrong-nic": [
         "bootstrap.cc:126 NCCL WARN Bootstrap : no socket interface found",
@@ -76,6 +78,8 @@ MESSAGES_OF_SOURCES = {
         "NCCL WARN hipIpcGetMemHandle failed : invalid argument",
     ],
     "mixed-parallel-groups": [
+        "RuntimeError: world_size (6) is not divisible by tensor_model_parallel_size (4) x pipeline_model_parallel",
+        "RuntimeError: `world_size` (6) is not divisible by tensor_model_parallel_size (4)",
         "AssertionError: Invalid parallel dims: dp_replicate(1) * dp_shard(2) * cp(1) * tp(2) * pp(1) != WORLD_SIZE(8)",
         "AssertionError: world size (8) is not divisible by total_model_size (total_model_size=3)",
         "ValueError: ParallelismConfig total_size (4) does not match num_processes (8).",
@@ -96,7 +100,6 @@ MESSAGES_OF_SOURCES = {
         "HfHubHTTPError: 429 Too Many Requests for url: https://huggingface.co/x. Retry after 55 seconds",
         "OSError: Consistency check failed: file should be of size 4943162336 but has size 1912602624",
     ],
-    "service-mesh-sidecar": ["upstream connect error or disconnect/reset before headers"],
     "device-side-assert": [
         "Indexing.cu:1284: indexSelectLargeIndex: block: [134,0,0], thread: [0,0,0] Assertion "
         "`srcIndex < srcSelectDimSize` failed.",
@@ -106,6 +109,42 @@ MESSAGES_OF_SOURCES = {
         "torch.AcceleratorError: CUDA error: device-side assert triggered",
         "  what():  [PG 1 Rank 1] Process group watchdog thread terminated with exception: CUDA error: device-side "
         "assert triggered",
+    ],
+    "service-mesh-sidecar": [
+        "upstream connect error or disconnect/reset before headers",
+        "2022-10-05T08:29:05.231573Z\tdebug\tenvoy filter\t[C2] new tcp proxy session",
+        '{"level":"debug","scope":"envoy upstream","msg":"membership update for TLS cluster inbound|29500|| added 1"}',
+    ],
+    "wrapper-forward-bypassed": [
+        "RuntimeError: setStorage: sizes [512], strides [1], storage offset 0, and itemsize 4 requiring a storage size "
+        "of 2048 are out of bounds for storage of size 0",
+        "AssertionError: Non-root FSDP instance's `_is_root` should not have been set yet or should have been set",
+    ],
+    "fsdp-wrap-policy": [
+        "ValueError: `FlatParameter` requires uniform `requires_grad`",
+        "RuntimeError: Cannot writeback when the parameter shape changes",
+    ],
+    "fsdp-state-dict": [
+        "UserWarning: Failed to clone() tensor with name lm.weight. This may mean that this state_dict entry",
+        "UserWarning: Failed to clone() tensor with name lm.weight on rank 3. This may mean that this state_dict entry",
+    ],
+    "data-dependent-forward": [
+        "RuntimeError: Forward order differs across ranks: rank 0 is all-gathering 43 parameters while rank 12 is "
+        "all-gathering 1 parameters",
+        "RuntimeError: disagreement between rank0 and rank1: rank0: [7, 8], rank1: [7, 9]",
+    ],
+    "p2p-broken": [
+        "NotImplementedError: Using RTX 4000 series doesn't support faster communication broadband via P2P or IB.",
+    ],
+    "tensors-on-two-devices": [
+        "ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",
+    ],
+    "scheduler-launch-mismatch": [
+        "srun: error: Unable to create step for job 99825: More processors requested than permitted",
+    ],
+    "external-service-block": ["ServiceStartTimeoutError: Timed out waiting for wandb service to start after 30.0"],
+    "timeout-masks-cause": [
+        "WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)\n ran for 721595 milliseconds",
     ],
     "port-in-use": ["OSError: [Errno 98] Address already in use"],
     "master-unreachable": ["[c10d] The client socket has failed to connect to any network address of (node0, 29500)."],
