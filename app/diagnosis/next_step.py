@@ -50,7 +50,7 @@ def next_steps(
 def _fitting_probability(
     question: Question, knowledge: Knowledge, weights: Weights, shares: Mapping[str, float], asked: Collection[str]
 ) -> float:
-    """Return how likely a question makes sense: that the answers to others, which are not known yet, fit it.
+    """Return the probability that a question makes sense: that answers to others, which are not known yet, fit it.
 
     A question about an error message tells nothing about a job that has raised none.
     """

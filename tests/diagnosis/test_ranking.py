@@ -220,7 +220,7 @@ def test_probes_come_before_questions_and_nothing_comes_twice():
 
 
 def test_a_question_that_may_make_no_sense_gains_less():
-    """Which error a job raised is asked of a job that runs and is wrong only if its symptom is known to be a crash."""
+    """The question about the error message counts less while the symptom, which must be a crash, is not known."""
     shares = {"wrapper-forward-bypassed": 0.6, "inplace-buffer-modified": 0.2}
     gains = [
         {step.id: step.expected_gain for step in next_steps(KNOWLEDGE, WEIGHTS, shares, asked=asked, probes_left=[])}
