@@ -39,6 +39,7 @@ from .rules import (
     layers_of_some,
     lightning_calls,
     loaders,
+    local_losses,
     local_overflow,
     locked_collectives,
     lone_training,
@@ -75,6 +76,7 @@ from .rules import (
     saved_shards,
     scaled_steps,
     schedules,
+    seeds_of_samplers,
     settings_of_ranks,
     shard_norms,
     sharded_optimizers,
@@ -82,6 +84,7 @@ from .rules import (
     sized_by_data,
     spawned_processes,
     state_dicts,
+    stop_files,
     store_counters,
     store_keys,
     strided_tensors,
@@ -127,7 +130,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW202": loaders.check_sampler,
     "DW203": _both(samplers.check_epoch, repeated_epochs.check),
     "DW204": loaders.check_shuffle,
-    "DW205": samplers.check_seed,
+    "DW205": _both(samplers.check_seed, seeds_of_samplers.check),
     "DW206": replicas.check_start,
     "DW208": unshared_parts.check_outside,
     "DW207": unwrapped_forward.check,
@@ -242,6 +245,9 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW467": named_parts.check,
     "DW470": unpicklable_objects.check,
     "DW471": locked_collectives.check,
+    "DW480": store_counters.check_reused,
+    "DW481": stop_files.check,
+    "DW482": local_losses.check,
     "DW501": checkpoints.check_race,
     "DW502": checkpoints.check_local_writer,
     "DW504": checkpoint_loads.check,
@@ -251,10 +257,10 @@ FACT_RULES: dict[str, FactCheck] = {
 # The rules for which a module is also read as the scripts that use it call it: in these, what is there is wrong, rather
 # than that something is missing, which a script may do elsewhere; DW203 reads the loop over epochs of the script.
 IN_USE = (
-    *("DW203", "DW207", "DW224", "DW225", "DW226", "DW229", "DW230", "DW236", "DW240", "DW302"),
-    *("DW303", "DW306", "DW414", "DW415", "DW416", "DW417", "DW418", "DW419", "DW420", "DW421"),
-    *("DW422", "DW423", "DW424", "DW425", "DW426", "DW427", "DW431", "DW438", "DW441", "DW450"),
-    *("DW451", "DW459"),
+    *("DW203", "DW207", "DW224", "DW225", "DW226", "DW229", "DW230", "DW236", "DW240", "DW244"),
+    *("DW302", "DW303", "DW306", "DW414", "DW415", "DW416", "DW417", "DW418", "DW419", "DW420"),
+    *("DW421", "DW422", "DW423", "DW424", "DW425", "DW426", "DW427", "DW431", "DW438", "DW441"),
+    *("DW450", "DW451", "DW459", "DW480"),
 )
 
 

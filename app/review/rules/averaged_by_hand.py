@@ -34,7 +34,10 @@ def check_early(script: Script, run: Run) -> Iterator[Violation]:
         if any(reach is each for each in reduces):
             reduced, behind = reach, False
         elif reach.name == ".backward":
-            behind = reduced is not None
+            # A method of that name that reduces them itself has been through its backward pass.
+            behind = reduced is not None and reach.fact.site not in reduced.calls
+        elif reach.name == ".step" and reduced and not behind:
+            reduced = None  # the step for which they are averaged
         elif reach.name == ".step" and reduced and behind and reduced.loops[:1] == reach.loops[:1] and reach.loops:
             again = [each for each in reduces if each is not reduced and each.loops[:1] == reach.loops[:1]]
             if not again:

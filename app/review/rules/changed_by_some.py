@@ -41,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if reach.ranks == ALL or reach.unsure:
             continue
-        if use := _use_by_all(script, module):
+        if (use := _use_by_all(script, module)) and not _is_in_function_of_some(script, fact.node, use):
             yield from violation_at(
                 script,
                 reach,
@@ -158,6 +158,12 @@ def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
     calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
     uses = (each for each in calls if dotted_name(each.func) == name and script.names.bindings(each.func) == made)
     return next((each for each in uses if made and not _is_of_some(script, each)), None)
+
+
+def _is_in_function_of_some(script: Script, load: ast.Call, use: ast.Call) -> bool:
+    """Return whether a module is loaded and used in one function, which as a whole is called by only some ranks."""
+    function = script.names.enclosing_function(load)
+    return function is not None and function is script.names.enclosing_function(use) and not _is_of_some(script, load)
 
 
 def _is_of_some(script: Script, node: ast.AST) -> bool:

@@ -12,6 +12,7 @@ from ...training_script.model.values import Value
 from ..patches.shared_values import wait_for_writer
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
+from .store_counters import waits_in_store
 
 LOADS = {"torch.load": "f", "numpy.load": "file", "safetensors.torch.load_file": "filename"}
 MOVED_TO = (*MOVES, "shutil.copy", "shutil.copyfile", "shutil.copy2")
@@ -29,7 +30,7 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
     written: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event):
+        if isinstance(fact, Event) or waits_in_store(reach):
             written = []  # the rank that writes comes there when it has written
         elif isinstance(fact, Noted) and (path := written_path(fact)):
             if reach.ranks != ALL and not reach.unsure:
@@ -53,7 +54,7 @@ def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
     reads: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event):
+        if isinstance(fact, Event) or waits_in_store(reach):
             reads = []
         elif isinstance(fact, Noted) and (path := read_path(fact)):
             if reach.several and not any(each.test.spread & LOCAL for each in reach.conditions):
@@ -70,7 +71,7 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
     changed: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event):
+        if isinstance(fact, Event) or waits_in_store(reach):
             changed = []
         elif isinstance(fact, Noted) and (folder := _changed(fact)):
             if reach.ranks == ALL:

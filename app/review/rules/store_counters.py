@@ -1,11 +1,12 @@
-"""DW428: counters in the key-value store that ranks wait for and that do not get as far."""
+"""DW428 and DW480: counters in the key-value store that do not get as far as ranks wait for, or are there already."""
 
 import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, Rank
+from ...training_script.model.keys import Key, Rank, parts
 from ...training_script.model.lengths import Member, number
+from ...training_script.model.noted_calls import STORE
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import walk
@@ -15,6 +16,7 @@ from ..violations import violation_at
 from .store_keys import SETS, SIZES, WAITS
 
 ADD = SETS[1]
+RESETS = (SETS[0], SETS[2], f"{STORE}delete_key")
 WAITING = (ast.Lt, ast.NotEq)  # the comparisons of a counter by which a loop goes on
 MIRRORED = (ast.Gt, ast.NotEq)  # with the counter on the right
 ENOUGH, AT_MOST = (ast.GtE, ast.Eq), (ast.LtE, ast.Eq)  # by which it ends
@@ -43,7 +45,55 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _wanted(script: Script, fact: Noted) -> tuple[ast.expr, ast.While] | None:
+def check_reused(script: Script, run: Run) -> Iterator[Violation]:
+    """DW480: yield the counts of ranks that come under one key in each round of a loop."""
+    kept = {fact.values[0].key for _, fact in run.of(*RESETS) if fact.values}
+    for reach, fact in run.of(ADD):
+        if not (fact.values and reach.by_all and _adds(fact)) or fact.values[0].key in kept:
+            continue
+        reads = [(each, read) for each, read in run.of(ADD) if _is_read(read)]
+        polls = [(each, read) for each, read in reads if read.values[0].key is fact.values[0].key]
+        if reach.loops and any(_counts_up(script, *each) for each in polls) and _is_written_out(fact.values[0].key):
+            yield from violation_at(
+                script,
+                reach,
+                "the ranks count themselves under one key in each round: the counts of earlier rounds stay in it, and "
+                "from the second round on they wait for another number than that of one round",
+                0.85,
+            )
+
+
+def waits_in_store(reach: Reach) -> bool:
+    """Return whether several ranks wait there for what another has set in the store, under a key of its own."""
+    fact = reach.fact
+    if not isinstance(fact, Noted) or not reach.several or not (fact.name in WAITS or _is_read(fact)):
+        return False
+    rounds = len(reach.loops) - (fact.name not in WAITS)
+    return bool(fact.values) and (rounds <= 0 or not _is_written_out(fact.values[0].key))
+
+
+def _is_read(fact: Noted) -> bool:
+    """Return whether a call reads a counter."""
+    return fact.name == ADD and len(fact.values) > 1 and fact.values[1].key.is_constant and not fact.values[1].key.value
+
+
+def _adds(fact: Noted) -> bool:
+    return len(fact.values) > 1 and fact.values[1].key.is_constant and bool(fact.values[1].key.value)
+
+
+def _is_written_out(key: Key) -> bool:
+    """Return whether a key is the same text in each round."""
+    return all(part.is_constant or part.op in ("text", "binary") for part in parts(key))
+
+
+def _counts_up(script: Script, poll: Reach, read: Noted) -> bool:
+    """Return whether a loop goes on until a counter has a number that is the same in each round."""
+    found = _wanted(script, read, may_raise=True) if script.is_here(poll) else None
+    key = script.evaluated.value(found[0]) if found else None
+    return key is not None and all(part.is_constant or part.op in ("world", "binary") for part in parts(key))
+
+
+def _wanted(script: Script, fact: Noted, *, may_raise: bool = False) -> tuple[ast.expr, ast.While] | None:
     """Return what a loop compares a counter with that it reads to go on, or to end, and the loop.
 
     None if the loop has another end, or does something else with the store.
@@ -69,7 +119,8 @@ def _wanted(script: Script, fact: Noted) -> tuple[ast.expr, ast.While] | None:
         case _:
             return None
     leaves = any(
-        isinstance(node, ast.Break | ast.Return | ast.Raise)
+        isinstance(node, ast.Break | ast.Return)
+        or (isinstance(node, ast.Raise) and not may_raise)
         or (isinstance(node, ast.Call) and last_name(node.func) in ("add", "set", "exit", "compare_set"))
         for stmt in others
         for node in walk(stmt)

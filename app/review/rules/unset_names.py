@@ -1,5 +1,6 @@
 """DW437: names and attributes that only some ranks have set and others read."""
 
+import ast
 import builtins
 import re
 from collections.abc import Iterator
@@ -39,14 +40,28 @@ def _of_none(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the first use of each object that a rank comes to with None in its place."""
     known: set[tuple[str, str]] = set()
     for reach, fact in run.of(NONE_OF_SOME):
-        name, attribute = dotted_name(fact.node.func).rpartition(".")[::2]
+        name, error, lacks = _use(fact.node)
         without = possible_ranks(reach, run.keys) & ranks_without(fact.values[0].key, run.keys)
         if not without or not reach.several or reach.attempted or (fact.site.path, name) in known:
             continue
         known.add((fact.site.path, name))
         which = "every rank but 0" if not without & 1 << 0 and without.bit_count() == len(RANKS) - 1 else "some ranks"
-        message = f"`{name}` is None on {which}: they end here with an AttributeError, as None has no `{attribute}`"
+        message = f"`{name}` is None on {which}: they end here with {error}, as None has no {lacks}"
         yield from violation_at(script, reach, message, 0.8)
+
+
+def _use(noted: ast.Call) -> tuple[str, str, str]:
+    """Return the name of what is used, the error that a use of None raises, and what None lacks."""
+    match noted.func:
+        case ast.Subscript(value=held):
+            return dotted_name(held), "a TypeError", "elements"
+        case ast.Starred(value=held):
+            return dotted_name(held), "a TypeError", "elements to go through"
+        case ast.Call(args=[held, *_]):
+            return dotted_name(held), "a TypeError", "length"
+        case used:
+            name, _, attribute = dotted_name(used).rpartition(".")
+            return name, "an AttributeError", f"`{attribute}`"
 
 
 def ranks_without(test: Key, keys: Keys) -> int:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import ClassRef, Instance
@@ -19,10 +20,14 @@ from .loaders import iterates, trained_loops
 
 BASE = "IterableDataset"
 # What an iterable dataset may use to read a part of its own, or other samples than the other ranks.
-DIVIDES = re.compile(
-    r"rank|world|shard|process|worker|rand|seed|generator|shuffle|sample|socket|queue|time", re.IGNORECASE
-)
+DIVIDES = re.compile(r"rank|world|shard|process|rand|seed|generator|shuffle|sample|socket|queue|time", re.IGNORECASE)
+WORKERS = re.compile(r"worker", re.IGNORECASE)
+WORKER_INFO = "get_worker_info"
 MESSAGE = "every rank reads all of this dataset: its `__iter__` divides nothing by the rank"
+AMONG_WORKERS = (
+    "every rank reads all of this dataset: its `__iter__` divides it among the workers of the loader, of which each "
+    "rank has as many, and not by the rank"
+)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -33,14 +38,27 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if data is None or not isinstance(data.obj, Instance) or reach.ranks != ALL or reach.unsure:
             continue
         cls = data.obj.cls
-        held = [value for each in cls.ancestry() for value in each.attributes.values()]
-        plain = all(same_on_ranks(value.key) for value in held) and not any(map(_divides, cls.ancestry()))
-        if _is_stream(cls) and plain and any(iterates(key, fact.result.key) for key in trained):
+        used = _used(cls)
+        divides = any(map(DIVIDES.search, used)) or (any(map(WORKERS.search, used)) and WORKER_INFO not in used)
+        held = [value for each in cls.ancestry() for name, value in each.attributes.items() if name in used]
+        plain = all(same_on_ranks(value.key) for value in held) and not divides
+        if _is_stream(cls) and plain and any(_goes_over(script, key, fact.result.key) for key in trained):
             place = _first_yield(cls) if cls.module.path == script.source.path else None
             at = reach._replace(fact=fact._replace(site=place or fact.site))
             yields = node_at(script.source.tree, place.line, place.column, ast.Yield, ast.YieldFrom) if place else None
             patch = partial(share_stream, script, yields) if yields else None
-            yield from violation_at(script, at, MESSAGE, 0.8, patch=patch)
+            message = AMONG_WORKERS if WORKER_INFO in used else MESSAGE
+            yield from violation_at(script, at, message, 0.8, patch=None if WORKER_INFO in used else patch)
+
+
+def _goes_over(script: Script, amount: Key, loader: Key) -> bool:
+    """Return whether a loop goes over a loader, of which the number of batches may not be known."""
+    if iterates(amount, loader):
+        return True
+    path, line, column = amount.args[:3] if amount.op == "at" else ("", 0, 0)
+    node = node_at(script.source.tree, line, column, ast.expr) if path == script.source.path else None
+    key = script.evaluated.value(node) if node else None
+    return key is not None and loader in parts(key)
 
 
 def check_unused(script: Script) -> list[Violation]:
@@ -57,7 +75,7 @@ def check_unused(script: Script) -> list[Violation]:
             continue
         kept = {name for name in _stored(made) if rank_kind(name)}
         others = [each for each in node.body if each is not made]
-        used = any(DIVIDES.search(name) for each in others for name in _names(each))
+        used = any(DIVIDES.search(name) or WORKERS.search(name) for each in others for name in _names(each))
         place = _yields(iterates_) or iterates_
         if kept and not used:
             found.append(
@@ -100,8 +118,12 @@ def _is_stream(cls: ClassRef) -> bool:
     return any(base.endswith(BASE) for base in cls.library_bases())
 
 
-def _divides(cls: ClassRef) -> bool:
-    return any(DIVIDES.search(name) for name in _names(cls.node))
+def _used(cls: ClassRef) -> set[str]:
+    """Return the names that a class uses to iterate, without those of its own methods."""
+    ancestry = cls.ancestry()
+    own = {name for each in ancestry for name in each.methods}
+    body = [stmt for each in ancestry for stmt in each.node.body if getattr(stmt, "name", "") != "__init__"]
+    return {name for stmt in body for name in _names(stmt)} - own
 
 
 def _first_yield(cls: ClassRef) -> Site | None:

@@ -107,7 +107,10 @@ class BranchEvaluator(RoundsEvaluator):
         return leaves and not goes_on
 
     def _For_statement(self, stmt: ast.For | ast.AsyncFor) -> None:
-        iterable = self.iterated(self.evaluate(stmt.iter), stmt.iter)
+        over = self.evaluate(stmt.iter)
+        if over.key.op == "if":
+            self.note_none(ast.copy_location(ast.Starred(stmt.iter, ast.Load()), stmt.iter), stmt.iter, over)
+        iterable = self.iterated(over, stmt.iter)
         site = Site(self.module.path, stmt.lineno, stmt.col_offset + 1, stmt.iter.end_lineno or stmt.lineno)
         if (held := known_functions(iterable)) is not None:
             self.again = True

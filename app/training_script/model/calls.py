@@ -108,6 +108,8 @@ class CallEvaluator(ArgumentEvaluator):
             return Value(self.keys.make("partial", values[0].key, *self.place(node)), obj=made)
         if handed := self._handed_on(name, callee, node, values, named):
             return handed
+        if type(callee.obj) is Method and callee.obj.name == "step" and values and is_followed(values[0].obj):
+            self._invoked(values[0], ast.copy_location(ast.Call(node.func, [], []), node), [], {})  # the closure
         if name == "map" and len(values) > 1 and (is_followed(values[0].obj) or self.qualified(values[0])):
             return self._mapped(node, values)
         if name in ("sys.exit", "os._exit", "exit", "quit"):

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..nodes import child_nodes
-from ..syntax import dotted_name, last_name
+from ..syntax import last_name
 from .amounts import is_of_data
 from .budget import OverBudget
 from .choices import arms_of
@@ -21,7 +21,7 @@ from .library_functions import across
 from .module_api import DDP_API
 from .names import CARRIED, MOST_NESTED
 from .names_of_ranks import OfSome
-from .noted_calls import MEETING_POINT, NONE_OF_SOME, NOTED_FUNCTIONS
+from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
 from .rank_values import GET_RANK
 from .values import (
@@ -126,14 +126,6 @@ class ExpressionEvaluator(OrderEvaluator):
         if read := of_some.read_at(node, self.site(node), self.path[-1], self.keys):
             self.items.append(read)
 
-    def _note_none(self, node: ast.Attribute, owner: Value) -> None:
-        """Note an attribute of what a condition on the rank makes an object on some ranks and None on others."""
-        none = self._is_none(owner.key)
-        if name := dotted_name(node.value) if none.spread & BY_RANK else "":
-            held = OfSome(name, owner, owner, self.keys.make("not", none), self.site(node))
-            if read := held.read_at(node, self.site(node), self.path[-1], self.keys):
-                self.items.append(read._replace(name=NONE_OF_SOME))
-
     def from_star(self, module: Module, name: str) -> Value | None:
         """Return what a library has under a name, if a module imports all names of it."""
         for each in module.stars:
@@ -144,8 +136,8 @@ class ExpressionEvaluator(OrderEvaluator):
 
     def _Attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
-        if owner.key.op == "if" and owner.key.spread & BY_RANK and isinstance(node.ctx, ast.Load):
-            self._note_none(node, owner)
+        if owner.key.op == "if" and isinstance(node.ctx, ast.Load):
+            self.note_none(node, node.value, owner)
         if isinstance(owner.obj, Either):
             return self.chosen(owner.obj, node, lambda arm: self.attribute(arm, node.attr, node))
         wrapped = "ddp" in owner.facts and "fsdp" not in owner.facts
@@ -171,6 +163,8 @@ class ExpressionEvaluator(OrderEvaluator):
 
     def _Subscript(self, node: ast.Subscript) -> Value:
         owner = self.evaluate(node.value)
+        if owner.key.op == "if":
+            self.note_none(node, node.value, owner)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             if found := self.variable(node.slice.value, owner):
                 return found
@@ -228,7 +222,7 @@ class ExpressionEvaluator(OrderEvaluator):
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
         if left.obj is not None and isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
-            none = self._is_none(left.key)
+            none = self.is_none(left.key)
             return self.keys.make("not", none) if isinstance(op, (ast.IsNot, ast.NotEq)) else none
         if left.key.op == "next":
             return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
@@ -238,12 +232,6 @@ class ExpressionEvaluator(OrderEvaluator):
         if left.key.spread & BY_RANK and not test.is_constant and self.keys.none not in arms_of(left.key):
             return self.unknown(node).key  # no side of a branch by the rank is known to be None
         return test
-
-    def _is_none(self, key: Key) -> Key:
-        """Return the condition under which something that is known to be an object elsewhere is None."""
-        if key.op == "if":
-            return self.keys.make("if", key.args[0], self._is_none(key.args[1]), self._is_none(key.args[2]))
-        return self.keys.constant(key is self.keys.none)
 
     def _as_members(self, value: Value) -> Key:
         if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):

@@ -12,7 +12,7 @@ from .branches import WITHOUT_GRADIENTS
 from .definitions import gives_loss_to_trainer, is_abstract, is_static
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
-from .keys import BY_RANK, DIFFERS, rank_in
+from .keys import BY_RANK, DIFFERS, Key, rank_in
 from .names import CARRIED, Named, Values
 from .objects import ObjectEvaluator
 from .sequences import Site
@@ -21,6 +21,9 @@ from .values import NO_FACTS, TURNS, Context, FunctionRef, Generated, Library, M
 BY_CONDITION = {"compare", "not", "and", "or", "constant"}
 MOST_HANDED_ON = 3  # functions, each of which calls the next one
 LONGEST_FLAG = 3  # statements of a function whose result is rather known than suggested by its name
+
+# Decorators of Lightning, Accelerate and mmengine: the function returns None on the ranks that do not run it.
+NONE_ON_OTHERS = {"rank_zero_only", "on_main_process", "on_local_main_process", "master_only"}
 
 
 class FunctionEvaluator(ObjectEvaluator):
@@ -39,16 +42,22 @@ class FunctionEvaluator(ObjectEvaluator):
         self.settle_attributes(node.name)
         self.settle_names()
         items: list[Item] = self.items
+        of_some: list[Key] = []
         for decorator in node.decorator_list if not self.function.decorated else ():
-            who = one_rank_decorator(last_name(decorator.func if isinstance(decorator, ast.Call) else decorator))
+            name = last_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            who = one_rank_decorator(name)
+            test = self.keys.is_first("local" if who == "first local" else "global")
             if who and items:
-                test = self.keys.is_first("local" if who == "first local" else "global")
                 items = [Branch(test, self.site(node)._replace(end_line=node.lineno), items, [])]
+            if name in NONE_ON_OTHERS:
+                of_some.append(test)
         if self.yielded:
             return items, self._generated()
         result = self.constant(None)
         for condition, value in reversed(self.returned):
             result = value if condition is self.keys.true else self.joined(condition, value, result)
+        for test in of_some if result.key is not self.keys.none else ():
+            result = self.joined(test, result, self.constant(None))
         return items, result
 
     def _generated(self) -> Value:

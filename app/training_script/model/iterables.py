@@ -2,7 +2,7 @@
 
 import ast
 
-from ..syntax import last_name
+from ..syntax import dotted_name, last_name
 from .amounts import (
     BATCH,
     DISTINCT,
@@ -21,7 +21,8 @@ from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
 from .lengths import PAIR, differ, length, number
 from .library_calls import ENDLESS, INDEX
 from .names import CARRIED
-from .noted_calls import UNORDERED
+from .names_of_ranks import OfSome
+from .noted_calls import NONE_OF_SOME, UNORDERED
 from .values import Generated, Instance, Record, Value, is_elements
 
 # Sequences and mappings whose length may follow from data of one rank.
@@ -145,6 +146,20 @@ class IterableEvaluator(EffectEvaluator):
         """Note that the order of a set is taken."""
         call = node if isinstance(node, ast.Call) else ast.copy_location(ast.Call(node, [], []), node)
         self.items.append(Noted(UNORDERED, self.site(node), call, None, [held], {}, self.constant(None)))
+
+    def note_none(self, node: ast.expr, held: ast.expr, value: Value) -> None:
+        """Note a use of what a condition on the rank makes an object on some ranks and None on others."""
+        none = self.is_none(value.key) if value.key.spread & BY_RANK else self.keys.false
+        if name := dotted_name(held) if none.spread & BY_RANK else "":
+            some = OfSome(name, value, value, self.keys.make("not", none), self.site(node))
+            if read := some.read_at(node, self.site(node), self.path[-1], self.keys):
+                self.items.append(read._replace(name=NONE_OF_SOME))
+
+    def is_none(self, key: Key) -> Key:
+        """Return the condition under which something that is known to be an object elsewhere is None."""
+        if key.op == "if":
+            return self.keys.make("if", key.args[0], self.is_none(key.args[1]), self.is_none(key.args[2]))
+        return self.keys.constant(key is self.keys.none)
 
 
 def limit_of(key: Key) -> Key | None:

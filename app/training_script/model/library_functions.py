@@ -150,6 +150,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             self.rebind(node.args[0], values[0], [Value(order)], SHUFFLED)
             return self.constant(None)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
+            if values and values[0].key.op == "if" and name == "len":
+                self.note_none(node, node.args[0], values[0])
             if name == "len" and values and is_elements(values[0].obj):
                 return self.constant(len(values[0].obj))
             if name == "len" and values and isinstance(values[0].obj, Instance):

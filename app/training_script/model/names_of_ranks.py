@@ -30,7 +30,7 @@ class OfSome(NamedTuple):
     test: Key
     site: Site
 
-    def read_at(self, node: ast.Name | ast.Attribute, site: Site, path: Key, keys: Keys) -> Noted | None:
+    def read_at(self, node: ast.expr, site: Site, path: Key, keys: Keys) -> Noted | None:
         """Return a note of a read under the conditions of ``path``, None if no rank without the name comes there."""
         without = keys.make("and", path, keys.make("not", self.test))
         if all(seen.is_constant and not seen.value for seen in (keys.specialise(without, rank) for rank in RANKS)):

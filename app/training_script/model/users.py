@@ -135,14 +135,23 @@ def users(path: Path) -> list[Path]:
     """Return the scripts next to a module and at the top of its project that import it."""
     libraries = libraries_in_use()
     if path not in libraries.users:
-        name = path.parent.name if path.name == "__init__.py" else path.stem
+        names = _imported_as(path)
         found: list[Path] = []
         for folder in libraries.folders(path):
             for file in libraries.scripts(folder, MOST_FILES):
-                if len(found) < MOST_USERS and file != path and file not in found and name in SOURCES.imports(file):
+                if len(found) < MOST_USERS and file != path and file not in found and names & SOURCES.imports(file):
                     found.append(file)
         libraries.users[path] = found
     return libraries.users[path]
+
+
+def _imported_as(path: Path) -> set[str]:
+    """Return the names by which a script may import a module: its own, and that of a package that hands it on."""
+    if path.name == "__init__.py":
+        return {path.parent.name}
+    package = SOURCES.source(path.parent / "__init__.py")
+    imported = NAME.findall(" ".join(IMPORTS.findall(package.text))) if package else []
+    return {path.stem, *([path.parent.name] if path.stem in imported else [])}
 
 
 class _Source(NamedTuple):
