@@ -7,7 +7,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import DIFFERS, parts
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
-from ...training_script.model.values import FunctionRef
+from ...training_script.model.values import Bound, FunctionRef
 from ...training_script.nodes import walk
 from ..rule_context import Script, Violation
 from ..violations import at_node, violation_at
@@ -30,11 +30,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(".step") if made and run.distributed else ():
         closure = argument(fact, 0, "closure")
         own = fact.owner is not None and any(key in made for key in alternatives(fact.owner.key))
-        if not own or not reach.several or closure is None or not isinstance(closure.obj, FunctionRef):
+        function = closure.obj if closure else None
+        function = function.function if isinstance(function, Bound) else function
+        if not own or not reach.several or not isinstance(function, FunctionRef):
             continue
         if not any(isinstance(each.fact, Event) and fact.site in each.calls for each in run.reached):
             continue
-        returned = _local_loss(script, closure.obj)
+        returned = _local_loss(script, function)
         if returned is not None:
             yield from violation_at(script, at_node(script, reach, returned), MESSAGE, 0.8)
 

@@ -366,3 +366,23 @@ def test_optimizers_that_call_a_closure_once(other: str) -> None:
     assert lines(code.replace("RETURNS", "return loss"), "DW482") == []
     alone = CLOSURE.replace("DDP(nn.Linear(4, 2))", "nn.Linear(4, 2)").replace("OPTIONS", "max_iter=10")
     assert lines(alone.replace("RETURNS", "return loss"), "DW482") == []
+
+
+def test_closure_that_is_a_method() -> None:
+    method = """
+class Objective:
+    def __init__(self, model, opt, batch):
+        self.model, self.opt, self.batch = model, opt, batch
+
+    def evaluate(self):
+        self.opt.zero_grad()
+        loss = self.model(self.batch).sum()
+        loss.backward()
+        return loss
+
+model = DDP(nn.Linear(4, 2))
+opt = torch.optim.LBFGS(model.parameters())
+for batch in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+    opt.step(Objective(model, opt, batch).evaluate)
+"""
+    assert lines(START + method, "DW482") == ["return loss"]
