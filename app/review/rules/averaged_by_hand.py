@@ -1,14 +1,16 @@
-"""DW230, DW235 and DW255: gradients that a program averages by hand too early, too seldom, or twice."""
+"""DW230, DW235, DW255 and DW483: gradients that a program averages by hand too early, too seldom, or twice."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, Key, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.several_ranks import SET_UP
+from ...training_script.model.values import Library
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
 from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -16,6 +18,7 @@ from ..violations import in_function_of, violation_at
 
 INIT = "torch.distributed.init_process_group"
 REDUCE = "torch.distributed.all_reduce"
+CLEARS = re.compile(r"\.grad(?:\.data)?\s*=\s*None|\bgrad\w*(?:\.data)?\.(?:zero_|fill_)\(")
 
 
 def by_hand(run: Run) -> list[Reach]:
@@ -49,6 +52,65 @@ def check_early(script: Script, run: Run) -> Iterator[Violation]:
                     0.85,
                 )
                 return
+
+
+def check_accumulated(script: Script, run: Run) -> Iterator[Violation]:
+    """DW483: yield the sums over the ranks of gradients that several backward passes add up, in each of them."""
+    backward = [reach for reach, _ in run.of(".backward") if reach.loops]
+    if not backward or script.mentions(CLEARS):
+        return
+    for reach in by_hand(run):
+        loops = next((each.loops for each in backward if each.loops == reach.loops[: len(each.loops)]), None)
+        cleared = [
+            each for each, _ in run.of(".zero_grad") if loops and each.loops in (loops, loops[:-1]) and each.loops
+        ]
+        seldom = [each for each in cleared if each.loops != loops or _is_in_some_rounds(each, reach)]
+        in_each = any(each.loops == loops and each not in seldom for each in cleared)
+        if in_each or not seldom or not _is_sum(reach) or _divides_there(script, reach):
+            continue
+        line = seldom[-1].fact.site.line
+        yield from violation_at(
+            script,
+            reach,
+            "the gradients are summed over the ranks behind each backward pass, and cleared only every few of them "
+            f"(line {line}): what an earlier pass has summed is added up over the ranks again",
+            0.8,
+            related=[RelatedPlace(path=seldom[-1].fact.site.path, line=line, message="cleared here")],
+        )
+        return
+
+
+def _is_in_some_rounds(cleared: Reach, reduced: Reach) -> bool:
+    """Return whether gradients are cleared under a condition of only some rounds, and are reduced without it."""
+    for each in cleared.conditions:
+        in_some = any(part.op == "binary" and part.args[0] == "Mod" for part in parts(each.test))
+        if in_some and not each.test.spread & DIFFERS and each not in reduced.conditions:
+            return True
+    return False
+
+
+def _is_sum(reduced: Reach) -> bool:
+    op = argument(reduced.fact, 1, "op") if isinstance(reduced.fact, Noted) else None
+    return op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("SUM"))
+
+
+def _divides_there(script: Script, reduced: Reach) -> bool:
+    """Return whether the loop over the parameters divides each gradient that it has summed, or cannot be read."""
+    node = reduced.fact.node if isinstance(reduced.fact, Noted) else None
+    at: ast.AST | None = script.source.parents.get(node) if node in script.source.parents else None
+    if at is None:
+        return True
+    while at is not None and not isinstance(at, (*LOOPS, *FUNCTIONS)):
+        at = script.source.parents.get(at)
+    for each in ast.walk(at) if at is not None else ():
+        match each:
+            case ast.BinOp(op=ast.Div() | ast.Mult()) | ast.AugAssign(op=ast.Div() | ast.Mult()):
+                return True
+            case ast.Call(func=ast.Attribute(attr="div_" | "div" | "mul_" | "copy_" | "wait")):
+                return True
+            case _:
+                pass
+    return False
 
 
 def check_some(script: Script, run: Run) -> Iterator[Violation]:

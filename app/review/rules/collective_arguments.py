@@ -92,7 +92,7 @@ def check_elements(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*(PREFIX + name for name in FILLED_LISTS)):
         name = fact.name.removeprefix(PREFIX)
         given = argument(fact, *FILLED_LISTS[name])
-        if given and _repeats(given.key):
+        if given and (_repeats(given.key) or _one_for_all(script, fact, name)):
             yield from violation_at(
                 script,
                 reach,
@@ -249,6 +249,29 @@ def _repeats(held: Key) -> bool:
     return repeated is not None and not all(each.is_constant for each in repeated.args)
 
 
+def _one_for_all(script: Script, fact: Noted, name: str) -> ast.ListComp | None:
+    """Return the comprehension that puts one tensor made before into each place of a list."""
+    for made in _lists(script, fact, name):
+        match made:
+            case ast.ListComp(elt=ast.Name(id=held) as element, generators=rounds):
+                bound = {each.id for one in rounds for each in ast.walk(one.target) if isinstance(each, ast.Name)}
+                key = script.evaluated.value(element)
+                if held not in bound and key is not None and not key.is_constant:
+                    return made
+            case _:
+                pass
+    return None
+
+
+def _lists(script: Script, fact: Noted, name: str) -> list[object]:
+    """Return what makes the list that a call fills: the argument, or what its name has there."""
+    place, word = FILLED_LISTS[name]
+    passed = [*fact.node.args[place : place + 1], *(each.value for each in fact.node.keywords if each.arg == word)]
+    if fact.node in script.source.parents and passed and isinstance(passed[0], ast.Name):
+        return [*values_at(script.names, passed[0], script.source.statement_of(fact.node))]
+    return [*passed]
+
+
 def _first_member(script: Script, fact: Noted, name: str, root: int) -> Patch:
     place, word = OF_ONE[name]
     if root:
@@ -272,12 +295,11 @@ def _at_once(script: Script, fact: Noted) -> Patch:
 
 
 def _own_tensors(script: Script, fact: Noted, name: str) -> Patch:
-    place, word = FILLED_LISTS[name]
-    passed = [*fact.node.args[place : place + 1], *(each.value for each in fact.node.keywords if each.arg == word)]
-    values: list[object] = [*passed]
-    if passed and isinstance(passed[0], ast.Name):
-        values = [*values_at(script.names, passed[0], script.source.statement_of(fact.node))]
+    values = _lists(script, fact, name)
     why = "make the list with one new tensor for each rank"
+    if len(values) == 1 and isinstance(comprehension := values[0], ast.ListComp):
+        end = script.source.end(comprehension.elt)
+        return Patch(id=OWN_TENSORS, safety="safe", edits=[Edit(end, end, ".clone()")])
     if len(values) != 1 or not isinstance(made := values[0], ast.BinOp):
         return no_patch(OWN_TENSORS, why)
     held, times = (made.left, made.right) if isinstance(made.left, ast.List) else (made.right, made.left)

@@ -11,6 +11,7 @@ from ..rule_context import Script
 
 TENSORS = ("torch.tensor", "torch.as_tensor")
 SUMS = ("sum", "count_nonzero")
+AS_NUMBER = ("item", "float", "double", "int", "long", "detach")
 
 
 def is_divided_by_count(script: Script, value: Key) -> bool:
@@ -55,12 +56,20 @@ def _without_bounds(value: Key) -> Key:
 
 
 def _is_sum(script: Script, value: Key) -> bool:
-    """Return whether a value is what ``sum`` gives for a tensor."""
+    """Return whether a value is what ``sum`` gives for a tensor, or is made of such by numbers and additions."""
+    match value.op, value.args:
+        case "binary", ("Mult", left, right) if left.is_constant or right.is_constant:
+            return _is_sum(script, right if left.is_constant else left)
+        case "binary", ("Add", left, right):
+            added = [each for each in (left, right) if not each.is_constant]
+            return bool(added) and all(_is_sum(script, each) for each in added)
+        case _:
+            pass
     if value.op == "call":
         return str(value.args[0]).removeprefix("torch.") in SUMS and len(value.args) == 2
     if value.op != "at" or value.args[0] != script.source.path:
         return False
     made = node_at(script.source.tree, *value.args[1:], ast.Call)
-    while isinstance(made, ast.Call) and last_name(made.func) == "item" and isinstance(made.func, ast.Attribute):
+    while isinstance(made, ast.Call) and last_name(made.func) in AS_NUMBER and isinstance(made.func, ast.Attribute):
         made = made.func.value
     return isinstance(made, ast.Call) and last_name(made.func) in SUMS and not made.args

@@ -23,6 +23,7 @@ BUFFERS = re.compile(r"buffers\(|state_dict\(|SyncBatchNorm|sync_batchnorm|runni
 def check_ready(script: Script, run: Run) -> Iterator[Violation]:
     """DW224: yield what makes a gradient ready twice: two backward passes, or checkpointing that enters again."""
     yield from partial_steps.check_twice(script, run)
+    yield from _shared_parts(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         unused = fact.named.get("find_unused_parameters")
         static = fact.named.get("static_graph")  # DDP then learns in the first step when each gradient is ready
@@ -48,6 +49,36 @@ def check_ready(script: Script, run: Run) -> Iterator[Violation]:
             0.85,
             related=[RelatedPlace(path=each, line=line, message=what) for each, line, what in related],
         )
+
+
+def _shared_parts(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the models in DDP that go through one part several times, each in a backward pass of its own."""
+    for reach, fact in run.of(*DDP_CLASSES):
+        model = argument(fact, 0, "module")
+        if not model or not isinstance(model.obj, Instance) or not reach.several or "static_graph" in fact.named:
+            continue
+        for cls in _classes(model.obj.cls):
+            for call in _repeating(cls.node):
+                part = _part_of_rounds(cls.node, call)
+                if part is None or cls.find(part.removeprefix("self.")):
+                    continue
+                line, path = call.lineno, cls.module.path
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"checkpoint(use_reentrant=True) runs `{part}` in each round of a loop (line {line}): its "
+                    "gradients are ready once in each backward pass, and DDP raises an error at the second time",
+                    0.8,
+                    related=[RelatedPlace(path=path, line=line, message="checkpointing")],
+                )
+                return
+
+
+def _part_of_rounds(cls: ast.ClassDef, call: ast.Call) -> str | None:
+    """Return the part of a model that each round of a loop runs, if it is the same one in all of them."""
+    part = dotted_name(call.args[0]) if call.args else ""
+    loops = [node for node in ast.walk(cls) if isinstance(node, ast.For) and call in ast.walk(node)]
+    return part if part.startswith("self.") and loops else None
 
 
 def _chooses(cls: ClassRef) -> bool:

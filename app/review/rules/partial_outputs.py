@@ -4,10 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.keys import Key, parts
-from ...training_script.model.reach import Run, argument
+from ...training_script.model.reach import Run, alternatives, argument
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 
 LINEAR, LAYER = "torch.nn.functional.linear", "torch.nn.Linear"
 
@@ -21,11 +22,25 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if len(fact.values) == 1 and (_adds_bias(sent.key) or _is_of_layer(script, given)):
             yield from violation_at(
                 script,
-                reach,
+                at_node(script, reach, _product_elsewhere(script, sent.key, fact.node)),
                 "each rank adds the whole bias to its part of this product: the sum over the ranks has it once for "
                 "each rank",
                 0.85,
             )
+
+
+def _product_elsewhere(script: Script, product: Key, summed: ast.Call) -> ast.Call | None:
+    """Return the call that gives a product, if it is in another function than the sum over the ranks."""
+    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    products = (node for node in calls if script.names.qualified(node.func) == LINEAR)
+    made = next((node for node in products if _is_value(script, node, product)), None)
+    inside = script.names.enclosing_function(summed)
+    return made if made and script.names.enclosing_function(made) is not inside else None
+
+
+def _is_value(script: Script, node: ast.expr, value: Key) -> bool:
+    key = script.evaluated.value(node)
+    return key is not None and value in alternatives(key)
 
 
 def _adds_bias(output: Key) -> bool:

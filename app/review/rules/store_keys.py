@@ -1,13 +1,13 @@
-"""DW428: keys of the key-value store that ranks wait for and no rank sets."""
+"""DW428 and DW484: keys of the key-value store that no rank sets, or that each rank sets to a value of its own."""
 
 import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, Rank, parts
+from ...training_script.model.keys import BY_RANK, Key, Rank, parts
 from ...training_script.model.lengths import Member, counts_rounds, number, numbers
 from ...training_script.model.noted_calls import STORE
-from ...training_script.model.reach import ALL, Reach, Run
+from ...training_script.model.reach import ALL, Reach, Run, same_on_ranks
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -29,6 +29,22 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 script,
                 reach,
                 f"no rank sets the key `{lacking[0]}` that is waited for here, with {len(SIZES[0])} ranks or more",
+                0.85,
+            )
+
+
+def check_overwritten(script: Script, run: Run) -> Iterator[Violation]:
+    """DW484: yield the keys that all ranks set, each to a value with its rank in it."""
+    for reach, fact in run.of(SETS[0]):
+        if len(fact.values) < 2 or not reach.by_all or reach.conditions:
+            continue
+        key, value = (each.key for each in fact.values[:2])
+        if same_on_ranks(key) and value.spread & BY_RANK:
+            yield from violation_at(
+                script,
+                reach,
+                "every rank sets this key, to a value of its own: the one that comes last is kept, and those of the "
+                "others are lost",
                 0.85,
             )
 

@@ -17,6 +17,7 @@ from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
 from .counted_divisors import held_number, is_divided_by_count
+from .meters import is_metered
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
@@ -229,7 +230,11 @@ def check_padded(script: Script, run: Run) -> Iterator[Violation]:
             if (given := argument(loader, 3, "sampler")) and given.key is sampler.result.key
         }
         sums = [
-            (reduction, any(_goes_over(each.grown, loaders, trained) for each in parts(given.key) if each.grown))
+            (
+                reduction,
+                any(_goes_over(each.grown, loaders, trained) for each in parts(given.key) if each.grown)
+                or is_metered(script, given.key, loaders),
+            )
             for _, reduction, given in sent(run, "all_reduce", "reduce")
         ]
         for reduction, is_of_test in sums:

@@ -17,6 +17,7 @@ from .replicas import GRADIENT, LAYER, SEED, SYNCHRONISES
 SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
 LOAD = ".load_state_dict"
 STATE_OF_MODEL = re.compile(r"\.load_state_dict\([\w.]+\.state_dict\(\)\)")
+READS_DATA = re.compile(r"\b(?:torch|numpy|np|json|pickle|yaml)\.(?:safe_)?loads?\(|broadcast_buffers")
 COPY = ("copy.deepcopy", "copy.copy")
 
 READS_OR_WRITES = re.compile(r"\w*(?:load|save|resume|restore)\w*")  # functions that fill a model, or keep its state
@@ -51,6 +52,8 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
     loads = [fact for _, fact in run.of(LOAD) if _state_of(fact) is not None]
     text = STATE_OF_MODEL.sub("", script.source.text) if loads else script.source.text
+    if "load_state_dict" not in text:
+        text = READS_DATA.sub("", text)
     if not (loads or any(run.of(*COPY))) or SYNCHRONISES.search(text):
         return
     seeds = list(run.of(SEED))

@@ -309,6 +309,9 @@ class NameEvaluator:
             return Value(self.keys.make("method", id(method[1])), obj=Bound(function, owner) if of_class else function)
         if made_of is ClassRef and (held := obj.attribute(name)):
             return held
+        if made_of is ClassRef and name == "apply" and (method := obj.find("forward")) and _is_autograd(obj):
+            function = FunctionRef(method[0].module, method[1], method[0].env, method[0])
+            return Value(self.keys.make("method", id(method[1])), obj=Bound(function, owner))  # with the class as ctx
         place = f"{id(owner.key)}.{name}"
         stored = self.held_at(place)
         if stored is not None:
@@ -433,3 +436,8 @@ class NameEvaluator:
     def scope(self) -> dict[str, Value]:
         """Return the names that a function defined here can see."""
         return {**self.outer, **self.env} if self.env is not self.module.env else {}
+
+
+def _is_autograd(cls: ClassRef) -> bool:
+    """Return whether a class is a function with a backward pass of its own."""
+    return any(base.endswith("autograd.Function") for base in cls.library_bases())

@@ -1,7 +1,7 @@
 """Causes that small trainers of two ranks have shown, each with programs that look alike and are right."""
 
 import pytest
-from helpers.review_snippets import lines
+from helpers.review_snippets import found, lines, repaired
 
 START = """
 import copy
@@ -163,7 +163,6 @@ class Stream(IterableDataset):
 
 
 def test_records_of_a_file_that_the_ranks_deal_out() -> None:
-    from helpers.review_snippets import found
 
     code = START + DEALT + TRAIN.replace("DATA", 'Stream("records.txt")')
     assert {each.severity for each in found(code, "DW217")} <= {"info"}
@@ -386,3 +385,290 @@ for batch in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
     opt.step(Objective(model, opt, batch).evaluate)
 """
     assert lines(START + method, "DW482") == ["return loss"]
+
+
+@pytest.mark.parametrize("name", ["out", "places"])
+def test_list_with_one_tensor_in_each_place(name: str) -> None:
+    code = f"{START}mine = torch.ones(3)\nplace = torch.zeros(3)\n{name} = [PLACE for _ in range(world)]\n"
+    gather = f"dist.all_gather({name}, mine)"
+    shared = code.replace("PLACE", "place") + gather
+    assert lines(shared, "DW418") == [gather]
+    assert f"{name} = [place.clone() for _ in range(world)]" in repaired(shared, "DW418")
+    for each in ("torch.zeros(3)", "place.clone()", "torch.zeros_like(mine)"):
+        assert lines(code.replace("PLACE", each) + gather, "DW418") == []
+    several = f"{name} = [place for place in torch.zeros(world, 3).unbind()]\n"
+    assert lines(f"{START}mine = torch.ones(3)\n{several}{gather}", "DW418") == []
+
+
+ACCUMULATED = (
+    START
+    + """
+net = nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+class Trainer:
+    def __init__(self, every):
+        self.every, self.count = every, 0
+
+    def backward(self, loss):
+        loss.backward()
+        self.count += 1
+        REDUCE
+
+    def step(self):
+        if self.count % self.every:
+            return
+        LAST
+        opt.step()
+        opt.zero_grad()
+
+trainer = Trainer(4)
+for x, y in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+    trainer.backward(F.cross_entropy(net(x), y) / 4)
+    trainer.step()
+"""
+)
+SUM_UP = "for p in net.parameters():\n            dist.all_reduce(p.grad)"
+
+
+def test_gradients_of_micro_batches_that_are_summed_each_time() -> None:
+    each_time = ACCUMULATED.replace("REDUCE", SUM_UP).replace("LAST", "pass")
+    assert lines(each_time, "DW483") == ["dist.all_reduce(p.grad)"]
+    later = ACCUMULATED.replace("REDUCE", SUM_UP)
+    later = later.replace("LAST", "for p in net.parameters():\n            p.grad /= world")
+    assert lines(later, "DW483") == ["dist.all_reduce(p.grad)"]
+
+
+def test_gradients_that_are_summed_once_or_averaged_each_time() -> None:
+    once = ACCUMULATED.replace("REDUCE", "pass").replace("LAST", SUM_UP)
+    assert lines(once, "DW483") == []
+    for average in ("            p.grad /= world", "            p.grad.div_(world)"):
+        code = ACCUMULATED.replace("REDUCE", f"{SUM_UP}\n{average}").replace("LAST", "pass")
+        assert lines(code, "DW483") == []
+    mean = SUM_UP.replace("p.grad)", "p.grad, op=dist.ReduceOp.AVG)")
+    assert lines(ACCUMULATED.replace("REDUCE", mean).replace("LAST", "pass"), "DW483") == []
+    cleared = ACCUMULATED.replace("REDUCE", SUM_UP).replace("LAST", "pass")
+    assert lines(cleared.replace("    trainer.backward(", "    opt.zero_grad()\n    trainer.backward("), "DW483") == []
+
+
+def test_micro_batches_in_a_loop_of_their_own() -> None:
+    code = """
+net = nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=32, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    for part in x.split(8):
+        net(part).sum().backward()
+    REDUCE
+    opt.step()
+"""
+    inside = "    for p in net.parameters():\n            dist.all_reduce(p.grad)"
+    assert lines(START + code.replace("REDUCE", inside), "DW483") == ["dist.all_reduce(p.grad)"]
+    behind = "for p in net.parameters():\n        dist.all_reduce(p.grad)"
+    assert lines(START + code.replace("REDUCE", behind), "DW483") == []
+
+
+SHARED_PART = (
+    START
+    + """
+from torch.utils.checkpoint import checkpoint
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.layers = nn.Linear(4, 4), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = CALL
+        return x
+
+model = DDP(Net()OPTIONS)
+"""
+)
+
+
+def test_part_that_is_checkpointed_in_each_round() -> None:
+    shared = SHARED_PART.replace("CALL", "checkpoint(self.block, x, use_reentrant=True)")
+    assert lines(shared.replace("OPTIONS", ""), "DW224") == ["model = DDP(Net())"]
+    assert lines(shared.replace("OPTIONS", ", static_graph=True"), "DW224") == []
+    for call in ("checkpoint(self.block, x, use_reentrant=False)", "checkpoint(layer, x, use_reentrant=True)"):
+        assert lines(SHARED_PART.replace("CALL", call).replace("OPTIONS", ""), "DW224") == []
+
+
+METER = (
+    START
+    + """
+class Accuracy:
+    def __init__(self, size):
+        self.size, self.hits, self.count = size, torch.zeros(1), torch.zeros(1)
+
+    def update(self, guess, y, number):
+        KEPT
+        self.hits += (guess == y).sum()
+        self.count += (guess == guess).sum()
+
+    def compute(self):
+        dist.all_reduce(self.hits)
+        dist.all_reduce(self.count)
+        return self.hits / self.count
+
+test_set = TensorDataset(torch.randn(SAMPLES, 4), torch.zeros(SAMPLES))
+sampler = DistributedSampler(test_set, shuffle=False)
+model = DDP(nn.Linear(4, 2))
+accuracy = Accuracy(len(test_set))
+for number, (x, y) in enumerate(DataLoader(test_set, batch_size=4, sampler=sampler)):
+    accuracy.update(model(x).argmax(1), y, number)
+print(accuracy.compute())
+"""
+)
+
+
+def test_meter_that_counts_what_the_sampler_repeats() -> None:
+    sampler = "sampler = DistributedSampler(test_set, shuffle=False)"
+    assert lines(METER.replace("KEPT", "pass").replace("SAMPLES", "25"), "DW430") == [sampler]
+    assert lines(METER.replace("KEPT", "pass").replace("SAMPLES", "24"), "DW430") == []
+    cut = "guess, y = (each[: self.size - number * 4 * world] for each in (guess, y))"
+    assert lines(METER.replace("KEPT", cut).replace("SAMPLES", "25"), "DW430") == []
+
+
+def test_mean_of_the_f1_scores_of_the_ranks() -> None:
+    code = """
+def f1(guess, y):
+    hits = ((guess == 1) & (y == 1)).sum().float()
+    wrong, missed = ((guess == 1) & (y == 0)).sum(), ((guess == 0) & (y == 1)).sum()
+    return 2 * hits / (2 * hits + wrong + missed)
+
+for x, y in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+    score = f1(x.argmax(1), y)
+    dist.all_reduce(score)
+    score /= world
+"""
+    assert lines(START + code, "DW429") == ["dist.all_reduce(score)"]
+    sums = code.replace("return 2 * hits / (2 * hits + wrong + missed)", "return torch.stack([hits, wrong, missed])")
+    assert lines(START + sums, "DW429") == []
+
+
+COPIED = START.replace("torch.manual_seed(0)\n", "SEED\n") + "net = nn.Linear(4, 2)\nshadow = copy.deepcopy(net)\n"
+
+
+def test_copy_of_a_model_in_a_program_that_loads_data() -> None:
+    wrapped = COPIED + "model = DDP(net, broadcast_buffers=False)\n"
+    assert lines(wrapped.replace("SEED", "torch.manual_seed(rank)"), "DW231") == ["shadow = copy.deepcopy(net)"]
+    assert lines(wrapped.replace("SEED", "torch.manual_seed(0)"), "DW231") == []
+    loaded = wrapped.replace("shadow =", 'net.load_state_dict(torch.load("net.pt"))\nshadow =')
+    assert lines(loaded.replace("SEED", "torch.manual_seed(rank)"), "DW231") == []
+
+
+SPLIT = (
+    START.replace("torch.manual_seed(0)\n", "SEED\n")
+    + """
+from sklearn.model_selection import train_test_split
+from torch.utils.data import random_split
+parts = DRAWN
+model = DDP(nn.Linear(4, 2))
+"""
+)
+
+
+@pytest.mark.parametrize("drawn", ["random_split(data, [80, 20])", "train_test_split(list(range(len(data))))"])
+def test_split_in_a_program_that_sets_no_seed(drawn: str) -> None:
+    code = SPLIT.replace("DRAWN", drawn)
+    assert lines(code.replace("SEED", ""), "DW227") == [f"parts = {drawn}"]
+    assert lines(code.replace("SEED", "torch.manual_seed(0)"), "DW227") == []
+    assert lines(code.replace("SEED", "from helpers import seed_everything\nseed_everything(3)"), "DW227") == []
+    shared = f"{code}box = [parts]\ndist.broadcast_object_list(box)\nparts = box[0]\n"
+    assert lines(shared.replace("SEED", ""), "DW227") == []
+
+
+def test_split_with_a_seed_of_its_own_or_in_order() -> None:
+    for drawn in (
+        "random_split(data, [80, 20], generator=torch.Generator().manual_seed(1))",
+        "train_test_split(list(range(len(data))), random_state=1)",
+        "train_test_split(list(range(len(data))), shuffle=False)",
+    ):
+        assert lines(SPLIT.replace("DRAWN", drawn).replace("SEED", ""), "DW227") == []
+
+
+def test_key_that_each_rank_sets_to_its_own_value() -> None:
+    code = f"{START}store = dist.distributed_c10d._get_default_store()\n"
+    own = 'store.set("result", str(rank))'
+    assert lines(code + own, "DW484") == [own]
+    for fine in (
+        'store.set(f"result/{rank}", str(rank))',
+        'store.set("ready", "1")',
+        'if rank == 0:\n    store.set("result", str(rank))',
+    ):
+        assert lines(code + fine, "DW484") == []
+
+
+ROWS = (
+    START
+    + """
+class Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+class Rows(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, features // world))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        part = F.linear(x, PRODUCT)
+        return Summed.apply(part)MORE
+
+layer = Rows(8, 4)
+layer(torch.ones(2, 8 // world))
+"""
+)
+
+
+def test_bias_before_a_sum_in_an_autograd_function() -> None:
+    each = ROWS.replace("PRODUCT", "self.weight, self.bias").replace("MORE", "")
+    assert lines(each, "DW438") == ["part = F.linear(x, self.weight, self.bias)"]
+    once = ROWS.replace("PRODUCT", "self.weight").replace("MORE", " + self.bias")
+    assert lines(once, "DW438") == []
+
+
+def test_autograd_function_that_only_some_ranks_call() -> None:
+    call = "layer(torch.ones(2, 8 // world))"
+    code = ROWS.replace("PRODUCT", "self.weight").replace("MORE", " + self.bias")
+    assert lines(code, "DW401") == []
+    assert len(lines(code.replace(call, f"if rank == 0:\n    {call}"), "DW401")) == 1
+
+
+def test_gather_with_a_backward_pass_of_its_own() -> None:
+    code = """
+class Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = [torch.zeros_like(x) for _ in range(world)]
+        dist.all_gather(out, x)
+        return tuple(out)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        total = torch.stack(grads)
+        dist.all_reduce(total)
+        return total[rank]
+
+model = DDP(nn.Linear(4, 4))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+    mine = model(x)
+    everything = torch.cat(Gathered.apply(mine))
+    loss = F.cross_entropy(mine @ everything.t(), torch.arange(8) + 8 * rank)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+    assert lines(START + code, "DW420") == lines(START + code, "DW236") == []

@@ -1,0 +1,46 @@
+"""DW227: splits of data that nothing seeds, of which each rank makes one of its own."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run, argument, same_on_ranks
+from ...training_script.nodes import nodes_below
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+from .replicas import SEED, SPLITS
+
+OF_SKLEARN = "sklearn.model_selection.train_test_split"
+SEEDED = ("random_state", "shuffle")  # arguments that decide the order
+# What may give all ranks one seed, or one split.
+SHARES = re.compile(r"seed|broadcast|rank_zero|main_process", re.IGNORECASE)
+MESSAGE = "nothing seeds this split: each rank draws one of its own, and what one rank validates on, another trains on"
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the splits by the generator of torch or numpy where the program never sets a seed."""
+    if not run.distributed:
+        return
+    shares = script.mentions(SHARES) or any(run.of(SEED))
+    for reach, fact in run.of(*SPLITS) if not shares else ():
+        data = argument(fact, 0, "dataset")
+        given = argument(fact, 2, "generator") or "**" in fact.named
+        if not given and reach.by_all and data and same_on_ranks(data.key) and not reach.conditions:
+            yield from violation_at(script, reach, MESSAGE, 0.8)
+    if not shares and script.source.text.count("train_test_split") > 1:
+        yield from _of_sklearn(script)
+
+
+def _of_sklearn(script: Script) -> Iterator[Violation]:
+    for node in nodes_below(script.source.tree):
+        if not isinstance(node, ast.Call) or script.names.qualified(node.func) != OF_SKLEARN:
+            continue
+        options = {each.arg for each in node.keywords}
+        if not options & {*SEEDED, None}:
+            yield Violation(
+                line=node.lineno,
+                column=node.col_offset + 1,
+                end_line=node.end_lineno or node.lineno,
+                message=MESSAGE,
+                confidence=0.8,
+            )
