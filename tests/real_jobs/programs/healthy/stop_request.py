@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 class Requests:
-    """What the user asks for by files in a folder."""
+    """Requests of the user, made by files in a folder."""
 
     def __init__(self, folder):
         self.stop = Path(folder) / "stop-requested"
