@@ -17,11 +17,12 @@ from .lines import LogPiece, split_line
 from .literal_search import LiteralScanner, TextBlock
 from .patterns import Pattern, parse_out_of_memory
 from .speakers import LogLine, SpeakerTracker, line_at, line_start, time_before
-from .tracebacks import HEADER, SYNTAX_ERRORS, SYNTAX_PLACE, TracebackAssembler
+from .tracebacks import HEADER, SYNTAX_ERRORS, SYNTAX_PLACE, TracebackAssembler, is_escaped
 from .types import Speaker, TimelineEvent, Traceback
 
 BEFORE = 1000
 AFTER = 2000
+ESCAPED_BYTES = 16_000  # of a line that holds a whole traceback
 SPEAKER_LINES = 40
 MOST_SPEAKER_TRIES = 60  # of one pattern in one text, on the lines of one rank alone
 MOST_PLACES = 2000  # of one literal in one text; after that only a few in each block
@@ -210,6 +211,8 @@ class Matcher:
                 end = block.data.find(b"\n", position)
                 end = len(block.data) if end < 0 else end
                 raw = block.data[position : min(end, position + AFTER)].decode("utf-8", errors="replace")
+                if is_escaped(raw):
+                    raw = block.data[position : min(end, position + ESCAPED_BYTES)].decode("utf-8", errors="replace")
                 if HEADER in raw:
                     limit, headers[number] = position + REGION_BYTES, position
                 time_s = time_before(block.data, position, text.tracker.style) if HEADER in raw else None

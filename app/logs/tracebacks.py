@@ -14,6 +14,8 @@ from .types import Speaker, Traceback, TracebackFrame
 
 HEADER = "Traceback (most recent call last)"
 ORIGINAL = "Original Traceback"
+LINE_BREAK = "\\n"  # as ``repr(error)`` and loggers that write JSON print it: a whole traceback in one line
+QUOTES = re.compile(r"(?<!\\)[\"']")
 FRAME = re.compile(r'\s+File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,200}))?')
 BOXED = re.compile(r"\s*[│|]\s(?P<file>[^\s:]{1,1000}):(?P<line>\d{1,9}) in (?P<function>\S{1,200})")
 EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]{0,200})(?:: ?(?P<message>.*))?$")
@@ -76,7 +78,11 @@ class TracebackAssembler:
         key = (line.speaker, line.pid)
         current = self._open.get(key)
         text = line.text
-        if HEADER in text:
+        if is_escaped(text):
+            for part in _escaped_lines(text):
+                yield from self.feed(msgspec.structs.replace(line, text=part), number, time_s)
+            yield from self._close(key)
+        elif HEADER in text:
             part = _Part(original=ORIGINAL in text)
             if current and (current.linked or part.original):
                 current.parts.append(part)
@@ -163,6 +169,22 @@ class TracebackAssembler:
             in_script=any(own),
             main=next((each.file for some in own for each in some if each.function == "<module>"), ""),
         )
+
+
+def is_escaped(text: str) -> bool:
+    """Return whether a line has a traceback with its line breaks as ``\\n``, inside of a string."""
+    return f"{LINE_BREAK}  File " in text.partition(HEADER)[2]
+
+
+def _escaped_lines(text: str) -> list[str]:
+    """Return the lines of an escaped traceback, without what follows the string that holds it."""
+    before, header, after = text.partition(HEADER)
+    opening = QUOTES.findall(before)[-1:]
+    parts = f"{before}{header}{after}".split(LINE_BREAK)
+    first = next(index for index, part in enumerate(parts) if HEADER in part)
+    lines = [part.replace('\\"', '"').replace("\\'", "'") for part in parts[first:-1]]
+    end = re.split(rf"(?<!\\){opening[0]}", parts[-1])[0] if opening else parts[-1]
+    return [*lines, end]
 
 
 def _collective(frames: list[TracebackFrame]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from ..training_script.line_queries import ScriptFiles
 from .flight_recorder.report import add_record_to_row
 from .rank_activity.rank_state import RankState, rank_states
-from .rules import blocked_ranks, collective_mismatch, dead_ranks, progressing, startup
+from .rules import after_error, blocked_ranks, collective_mismatch, dead_ranks, progressing, startup
 from .rules.combine_sources import combine
 from .rules.context import INIT, JobContext, Rule, make_verdict
 from .types import JobReport, Observation, RankRow, Verdict
@@ -20,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     dead_ranks.ranks_stopped,
     dead_ranks.stacks_unreadable,
     startup.starting,
+    after_error.blocked_after_error,
     progressing.ranks_progressing,
     dead_ranks.stuck_in_shutdown,
     startup.in_rendezvous,

@@ -1,7 +1,8 @@
 """Tracebacks are reassembled, however the lines of the ranks are interleaved."""
 
+import json
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from ddpwizard.app.logs.lines import PrefixStyle, split_line
@@ -164,3 +165,17 @@ def test_interleaved_tracebacks_are_separated(ranks: int, random_: random.Random
 @given(st.text(max_size=600))
 def test_any_text_after_a_traceback_header_is_accepted(text: str):
     found(("Traceback (most recent call last):\n" + text).split("\n"))
+
+
+@pytest.mark.parametrize("quoted", [repr, json.dumps], ids=["repr", "json"])
+@pytest.mark.parametrize(
+    ("text", "exception", "place"),
+    [(PLAIN, "ValueError", ("/home/me/train.py", 21)), (CHAINED, "KeyError", ("/home/me/data.py", 5))],
+)
+def test_traceback_in_one_line(quoted: Callable[[str], str], text: str, exception: str, place: tuple[str, int]) -> None:
+    """As a logger writes it: the message ends with the string that holds it."""
+    line = f'{{"level": "error", "error": {quoted(text.strip())}, "step": 3}}'
+    (traceback,) = found([line, "step 4"])
+    where = traceback.frame
+    assert where and (traceback.exception, (where.file, where.line)) == (exception, place)
+    assert traceback.message in ("bad batch 7", "'x'")

@@ -159,9 +159,11 @@ def check_end(script: Script, run: Run) -> Iterator[Violation]:
             block = _finally_around(script, site)
             if block:
                 message = "in a finally block: a rank that failed waits here for ranks that are still in a collective"
-                at = reach._replace(fact=fact._replace(site=site))
+                collective = _first_collective(script, block)
+                place = _site_of(script, collective) if collective and collective.lineno < site.line else site
+                at = reach._replace(fact=fact._replace(site=place))
                 patch = partial(end_after_try, script, fact.node) if here and site == fact.site else None
-                severity = "warning" if any(_is_collective(script, stmt) for stmt in block) else "info"
+                severity = "warning" if collective else "info"
                 yield from violation_at(script, at, message, 0.7, severity=severity, patch=patch)
                 break
 
@@ -178,10 +180,14 @@ def _finally_around(script: Script, site: Site) -> list[ast.stmt]:
     return []
 
 
-def _is_collective(script: Script, stmt: ast.stmt) -> bool:
-    """Return whether a statement makes all ranks wait for each other."""
-    calls = (node for node in ast.walk(stmt) if isinstance(node, ast.Call))
-    return any(collective_name(call, script.names) for call in calls)
+def _first_collective(script: Script, block: list[ast.stmt]) -> ast.Call | None:
+    """Return the first call of a block that makes all ranks wait for each other, or None."""
+    calls = (node for stmt in block for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    return min((call for call in calls if collective_name(call, script.names)), key=lambda c: c.lineno, default=None)
+
+
+def _site_of(script: Script, call: ast.Call) -> Site:
+    return Site(script.source.path, call.lineno, call.col_offset + 1, call.end_lineno or call.lineno)
 
 
 def _on_every_rank(script: Script, fact: Noted) -> Patch:

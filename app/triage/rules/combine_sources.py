@@ -10,7 +10,7 @@ from .divergence import deciding_condition
 
 SEEN_BY_STACKS = {  # causes that the stacks show directly: they outweigh the history of the rank
     *("rank-paused", "python-lock", "external-service-block", "dataloader-stall", "rank0-slow-work"),
-    *("exit-hang", "ranks-missing-at-init"),
+    *("exit-hang", "ranks-missing-at-init", "script-error"),
 }
 SPECIFIC = {  # causes that explain a plain desync
     "rank-conditional-collective",

@@ -439,7 +439,17 @@ def test_nothing_in_what_is_right(rule: str, code: str) -> None:
     assert found(code, rule) == []
 
 
-@pytest.mark.parametrize(("before", "severity"), [("", "info"), ("dist.barrier()\n    ", "warning")])
-def test_an_end_in_a_finally_block_is_a_remark_unless_ranks_wait_there(before: str, severity: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "severity", "marked"),
+    [
+        ("", "info", "destroy_process_group"),
+        ("dist.barrier()\n    ", "warning", "barrier"),
+        ("print(1)\n    if rank < 9:\n        dist.all_reduce(x)\n    ", "warning", "all_reduce"),
+    ],
+)
+def test_an_end_in_a_finally_block_is_a_remark_unless_ranks_wait_there(before: str, severity: str, marked: str) -> None:
+    """The line that is marked is the first at which a rank that failed waits."""
     code = START + f"try:\n    run()\nfinally:\n    {before}dist.destroy_process_group()"
     assert [each.severity for each in found(code, "DW409")] == [severity]
+    (line,) = lines(code, "DW409")
+    assert marked in line
