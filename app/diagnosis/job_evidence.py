@@ -122,8 +122,18 @@ def script_of_session(session: Session) -> Path | None:
 
 def launch_of_session(session: Session) -> list[str]:
     """Return the command line that ``ddpwizard run`` started in a session, or []."""
-    opened = next((event.data for event in session.events if event.kind == "opened"), {})
-    return [str(word) for word in opened.get("command", [])]
+    return [str(word) for word in _opened(session).get("command", [])]
+
+
+def launch_directory(session: Session) -> Path | None:
+    """Return the directory in which ``ddpwizard run`` started its command, None if it is no longer there."""
+    opened = _opened(session)
+    directory = Path(str(opened.get("cwd", "")))
+    return directory if opened.get("command") and directory.is_absolute() and directory.is_dir() else None
+
+
+def _opened(session: Session) -> dict[str, Any]:
+    return next((event.data for event in session.events if event.kind == "opened"), {})
 
 
 def _event_data(reports: Sequence[JobReport]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 
 from ...knowledge.schema import Cause, Intrusiveness, Knowledge
 from ..diagnosis.job_evidence import (
+    launch_directory,
     launch_of_session,
     review_script,
     script_of_report,
@@ -96,15 +97,18 @@ class FixFlow:
             evidence=self._evidence,
             timeline=self._timeline,
             launch=launch_of_session(self._session),
+            directory=str(launch_directory(self._session) or ""),
             output=timeline_of_output(self._job, self._knowledge) if self._job else None,
         )
 
     @property
     def directory(self) -> Path:
-        """Directory for new files: that of the job, or else the working directory."""
+        """Directory for new files: that of the job or of the command that was started, else the working directory."""
         job = self._job if self._job and self._job.verdict.cause == self.cause.id else self.report
         directory = Path(job.job.processes[0].cwd) if job and job.job.processes else Path()
-        return directory if directory.is_absolute() and directory.is_dir() else Path.cwd()
+        if directory.is_absolute() and directory.is_dir():
+            return directory
+        return launch_directory(self._session) or Path.cwd()
 
     def target_paths(self, fix: Fix) -> list[str]:
         """Return the files that ``apply`` would write, relative to the working directory."""

@@ -136,7 +136,7 @@ class FixScreen(WizardScreen):
         yield Static(id="safety")
         yield Static(id="parts")
         with VerticalScroll(id="part"):
-            yield Static(id="shown")
+            yield Static("Loading the fixes. The keys work once they are shown.", id="shown")
         yield Static(id="proof")
         yield ProgressLine(self.ascii_only)
 
@@ -335,6 +335,7 @@ class FixScreen(WizardScreen):
         context = self.state.context(run.show_progress)
         run.worker = self.app.run_worker(run.prove(self._flow(), fix, plan, context, self.state.granted), group="prove")
         self._proof_shown = False
+        self.show_status("")  # an earlier attempt may have failed
         self.query_one("#proof", Static).update("")
         self._show_proof()
 

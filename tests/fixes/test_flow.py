@@ -204,3 +204,18 @@ def test_the_command_of_a_recorded_job_is_started_in_its_directory(tmp_path: Pat
     cause = job.verdict.cause or ""
     assert FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(), job=job).directory == tmp_path
     assert FixFlow(KNOWLEDGE.causes["uneven-inputs"], KNOWLEDGE, Session.new(), job=job).directory == Path.cwd()
+
+
+def test_the_command_that_was_run_is_started_in_its_directory(tmp_path: Path) -> None:
+    """A job that crashed was not sampled: only the session has its command and directory."""
+    there = tmp_path / "project"
+    there.mkdir()
+    (there / "train.py").write_text("print(1)\n", encoding="utf-8")
+    command = ["torchrun", "--nproc-per-node=2", "train.py"]
+    session = Session.new(argv=["run"], cwd=str(there), command=command)
+    flow = FixFlow(KNOWLEDGE.causes["script-error"], KNOWLEDGE, session)
+    assert flow.directory == there
+    fix = next(fix for fix in flow.build() if fix.directory)
+    assert fix.directory == str(there)
+    only_opened = Session.new(argv=[], cwd=str(there))
+    assert FixFlow(KNOWLEDGE.causes["script-error"], KNOWLEDGE, only_opened).directory == Path.cwd()

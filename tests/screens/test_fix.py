@@ -2,8 +2,11 @@
 
 import re
 from pathlib import Path
+from threading import Event
 
 import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.flow import FixFlow
 from ddpwizard.app.fixes.records import AppliedFix
 from ddpwizard.app.fixes.types import Fix, Place
 from ddpwizard.app.session import Session
@@ -57,6 +60,24 @@ async def test_the_result_of_a_proof_is_kept_when_the_page_is_left() -> None:
         await shows(pilot, "Fix 1 of 1", shown[0])
         event = state.case.session and state.case.session.last("proof")
         assert event and event.data["outcome"] == shown[0].removesuffix(":").removesuffix(" in")
+
+
+@walk
+async def test_the_page_shows_that_it_loads_and_a_new_proof_clears_an_old_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_build, build = Event(), FixFlow.build
+    monkeypatch.setattr(FixFlow, "build", lambda flow: may_build.wait(30) and build(flow))
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
+        await shows(pilot, "node-07")
+        screen = FixScreen("port-in-use")
+        await pilot.app.push_screen(screen)
+        await shows(pilot, "Loading the fixes.")
+        may_build.set()
+        await shows(pilot, "Fix 1 of 1")
+        assert "Loading" not in frame(pilot)
+        screen.post_message(FixScreen.FixFailed(UserError("train.py: no such script")))
+        await shows(pilot, "no such script")
+        await pilot.press("v")
+        await until(pilot, lambda: "no such script" not in frame(pilot))
 
 
 @walk
