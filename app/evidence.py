@@ -146,6 +146,13 @@ def is_led_from_outside(causes: Sequence[RankedCause]) -> bool:
     return bool(causes) and not causes[0].distributed and causes[0].confidence >= LIKELY
 
 
+DESYNC = "collective-desync"
+EXPLAIN_DESYNC = frozenset(  # causes that send ranks to different collectives, so that these do not match
+    {
+        *("rank-conditional-collective", "uneven-inputs", "per-rank-decision", "p2p-deadlock", "group-order-cycle"),
+        "data-dependent-forward",
+    }
+)
 STARTING = "job.starting"  # the finding of a running job in which nothing can be wrong yet
 MOVING = ("job.progressing", "job.straggler")  # the findings of a running job that makes progress
 NOT_HUNG = (STARTING, *MOVING, "job.all-ranks-moved")  # of a job that may be healthy

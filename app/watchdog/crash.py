@@ -14,9 +14,11 @@ from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
 from ..logs.types import Speaker, Timeline
 from ..system import run_directory
-from ..text.units import percent_text
+from ..text.units import probability_text
 from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
+from ..triage.triage import evidence_of_report
 from .ended_ranks import EndedRank
+from .last_stacks import report_of_ends
 
 DescribeFix = Callable[[Cause, Timeline | None], list[str]]
 
@@ -36,10 +38,13 @@ def diagnose_crash(
     found = add_to_case(case, sources, of_job=True) if sources else None
     if script:
         add_divergences(case, Path(script))
+    parted = report_of_ends(private, ended)
+    if parted:
+        case.add(evidence_of_report(parted, case.knowledge.findings()))
     diagnosis = case.diagnosis(in_scope=True)
     timeline = found.timeline if found else None
     location = _first_location(timeline) if timeline else ""
-    lines = [f"  raised at {location}"] if location else []
+    lines = [f"  {parted.verdict.why}"] if parted else [f"  raised at {location}"] if location else []
     named = diagnosis.named(1)
     return lines + (
         _cause_lines(case, named[0], timeline, describe_fix)
@@ -93,5 +98,5 @@ def _first_location(timeline: Timeline) -> str:
 def _cause_lines(case: Case, cause: RankedCause, timeline: Timeline | None, describe_fix: DescribeFix) -> list[str]:
     entry = case.knowledge.causes[cause.id]
     head = "Most likely cause" if cause.confidence >= LIKELY else "Several causes are possible; the first"
-    lines = [f"  {head}, {percent_text(cause.confidence)} sure: {cause.title}", f"    {entry.summary}"]
+    lines = [f"  {head}, {probability_text(cause.confidence)} sure: {cause.title}", f"    {entry.summary}"]
     return lines + describe_fix(entry, timeline)

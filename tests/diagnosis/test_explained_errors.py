@@ -2,7 +2,7 @@
 
 import pytest
 from ddpwizard.app.diagnosis.case import Case
-from ddpwizard.app.evidence import SCRIPT_ERROR, Evidence
+from ddpwizard.app.evidence import DESYNC, SCRIPT_ERROR, Evidence, verdict_id
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -39,3 +39,16 @@ def test_the_reason_names_the_exception_and_the_rule():
     case.add([raised("EOFError"), RACE])
     reasons = [line.what for line in case.diagnosis().causes[0].because]
     assert any("EOFError" in what and "DW505" in what for what in reasons)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "cause"),
+    [("uneven-inputs", "uneven-inputs"), ("per-rank-decision", "per-rank-decision"), ("straggler-rank", DESYNC)],
+)
+def test_the_message_of_a_mismatch_follows_from_what_parted_the_ranks(verdict: str, cause: str) -> None:
+    signatures = KNOWLEDGE.causes[DESYNC].signatures
+    at = next(index for index, each in enumerate(signatures) if "preamble" in each.pattern)
+    message = Evidence(f"log:{DESYNC}/{at}", "log", "op.preamble.length <= op.nbytes. 1156 vs 4", where="/x/run.log:3")
+    parted = Evidence(verdict_id(verdict), "job", "verdict on the job: looks hung", where="/x/train.py:29")
+    assert first(message) == DESYNC
+    assert first(message, parted) == cause

@@ -63,7 +63,9 @@ async def test_the_result_of_a_proof_is_kept_when_the_page_is_left() -> None:
 
 
 @walk
-async def test_the_page_shows_that_it_loads_and_a_new_proof_clears_an_old_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_page_shows_that_it_loads_and_a_proof_clears_an_old_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     may_build, build = Event(), FixFlow.build
     monkeypatch.setattr(FixFlow, "build", lambda flow: may_build.wait(30) and build(flow))
     async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:

@@ -157,6 +157,8 @@ def dump_stacks_on_signal():
         if signal.getsignal(number) is signal.SIG_DFL:
             file = open(file_path(".stacks"), "w")  # noqa: SIM115  # open as long as the process lives
             faulthandler.register(number, file=file, all_threads=True, chain=False)
+            if not faulthandler.is_enabled():  # gloo aborts a rank in a thread of its own, without a traceback
+                faulthandler.enable(file=file, all_threads=True)
             write_record(signal=number)
             return
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ...evidence import EXPLAIN_DESYNC
 from ..flight_recorder.report import verdict_from_records
 from ..job_logs.judge import verdict_from_log
 from ..types import Verdict
@@ -11,14 +12,6 @@ from .divergence import deciding_condition
 SEEN_BY_STACKS = {  # causes that the stacks show directly: they outweigh the history of the rank
     *("rank-paused", "python-lock", "external-service-block", "dataloader-stall", "rank0-slow-work"),
     *("exit-hang", "ranks-missing-at-init", "script-error"),
-}
-SPECIFIC = {  # causes that explain a plain desync
-    "rank-conditional-collective",
-    "uneven-inputs",
-    "per-rank-decision",
-    "p2p-deadlock",
-    "group-order-cycle",
-    "data-dependent-forward",
 }
 WEAKER = ("job.same-collective",)  # reported only if nothing else is known
 
@@ -61,7 +54,7 @@ def merge_verdicts(verdict: Verdict, other: Verdict, context: JobContext) -> Ver
 
 def _confirmed(verdict: Verdict, other: Verdict) -> Verdict:
     cause = verdict.cause or other.cause
-    if cause == "collective-desync" and other.cause in SPECIFIC:
+    if cause == "collective-desync" and other.cause in EXPLAIN_DESYNC:
         cause = other.cause
     if cause == "ranks-missing-at-init" and other.cause == "rank-died-survivors-wait":
         cause = other.cause  # the rank came, and its own error is known
@@ -84,7 +77,7 @@ def _replaced(verdict: Verdict, other: Verdict, context: JobContext, narrows: bo
     located = next((state for state in culprits if state.row.where), None)
     branch = deciding_condition(culprits, rest, context.world_size, context.sources) if located and rest else None
     cause = other.cause
-    if narrows and verdict.cause in SPECIFIC and cause in (None, "collective-desync"):
+    if narrows and verdict.cause in EXPLAIN_DESYNC and cause in (None, "collective-desync"):
         cause = verdict.cause
     return msgspec.structs.replace(
         other,
