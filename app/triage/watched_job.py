@@ -1,11 +1,13 @@
 """A job that is watched: its verdict over all samples, and the last verdict that lasted."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from . import phrases
 from .rules.straggler import OTHERS_WAIT
+from .slow_place import PlaceCounts, add_places, slow_place
 from .time_shares import LEAST_FOR_TREND, History, extend_history, time_shares
 from .types import JobReport, Verdict
 
@@ -16,22 +18,26 @@ class WatchedJob(NamedTuple):
     """A job as of its last sample.
 
     ``history`` has the activities of its ranks since it makes progress. ``lasting`` is the last report whose verdict
-    was given twice in a row: what a job shows while it is being ended is not its verdict.
+    was given twice in a row: what a job shows while it is being ended is not its verdict. ``places`` counts the places
+    of each rank in the same samples as the history.
     """
 
     report: JobReport
     history: History
     lasting: JobReport
+    places: Mapping[int, PlaceCounts]
 
 
 def follow_job(before: WatchedJob | None, now: JobReport) -> WatchedJob:
     """Take a new report of a job."""
     goes_on = now.verdict.state == "progressing"
     history = extend_history(before.history if before and goes_on else {}, now)
-    report = _with_slow_rank(now, history) if goes_on and now.verdict.cause is None else now
+    counted = before.places if before and goes_on else {}
+    places = add_places(counted, before.report if counted and before else None, now)
+    report = _with_slow_rank(now, history, places) if goes_on and now.verdict.cause is None else now
     if before is None or _verdict_key(before.report.verdict) == _verdict_key(report.verdict):
-        return WatchedJob(report, history, report)
-    return WatchedJob(report, history, before.lasting)
+        return WatchedJob(report, history, report, places)
+    return WatchedJob(report, history, before.lasting, places)
 
 
 def report_at_end(watched: WatchedJob, last: JobReport) -> JobReport:
@@ -44,7 +50,7 @@ def _verdict_key(verdict: Verdict) -> tuple[object, ...]:
     return verdict.state, verdict.cause, verdict.culprits
 
 
-def _with_slow_rank(report: JobReport, history: History) -> JobReport:
+def _with_slow_rank(report: JobReport, history: History, places: Mapping[int, PlaceCounts]) -> JobReport:
     """Return the report with the verdict that one rank sets the pace, if the shares of time show one."""
     rows = [row for row in time_shares(history) if row.samples >= LEAST_FOR_TREND]
     waits = {row.rank: row.shares.get("collective", 0.0) for row in rows}
@@ -53,17 +59,19 @@ def _with_slow_rank(report: JobReport, history: History) -> JobReport:
     if len(slow) != 1 or not others or sum(waits[rank] for rank in others) / len(others) < OTHERS_WAIT:
         return report
     row = next(row for row in report.ranks if row.rank == slow[0])
+    where = slow_place(places[row.rank], (places[rank] for rank in others)) or row.where
     share = round(100 * sum(waits[rank] for rank in others) / len(others))
     text = (
         f"The job runs at the pace of rank {row.rank}: {share}% of the samples of "
         f"{phrases.mid_sentence(phrases.ranks_phrase(others))} show them waiting in a collective, and "
-        f"{round(100 * waits[row.rank])}% of those of rank {row.rank}. It was last at {phrases.short_place(row.where)}."
+        f"{round(100 * waits[row.rank])}% of those of rank {row.rank}. It was most often at "
+        f"{phrases.short_place(where)}."
     )
     verdict = msgspec.structs.replace(
         report.verdict,
         cause="straggler-rank",
         culprits=slow,
-        where=row.where,
+        where=where,
         why=text,
         confidence=SLOW_RANK_CONFIDENCE,
         findings=["job.straggler"],

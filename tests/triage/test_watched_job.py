@@ -78,3 +78,25 @@ def test_a_hang_that_lasted_stays_the_verdict_when_the_job_is_ended(job: JobRepo
         assert report_at_end(ending, ending.report).verdict == hung
     goes_on = follow_job(ending, sampled(job, 35.0, everywhere))
     assert report_at_end(goes_on, goes_on.report).verdict == MOVES
+
+
+def test_the_line_of_a_slow_rank_is_where_it_is_and_the_others_are_not(job: JobReport) -> None:
+    """Every rank is sometimes in the model; only the slow one is mostly in its augmentation."""
+    model = StackFrame("forward", "/home/me/model.py", 7)
+    augment = [StackFrame("augment", "/home/me/augment.py", line) for line in (9, 10, 11, 11, 11, 9)]
+    slow = [[model, USER], *([frame, USER] for frame in augment), [model, USER], [USER], [model, USER]]
+    watched: WatchedJob | None = None
+    for n, stack in enumerate(slow):
+        now = sampled(job, 10.0 + n, {0: n < 9, 1: False, 2: n < 9, 3: n < 9})
+        seen = [
+            msgspec.structs.replace(each, samples=[msgspec.structs.replace(each.samples[0], stack=stack)])
+            if each.process.rank == 1
+            else each
+            for each in now.observed.seen
+        ]
+        observed = msgspec.structs.replace(now.observed, seen=seen)
+        watched = follow_job(watched, msgspec.structs.replace(now, observed=observed))
+    assert watched is not None
+    verdict = watched.report.verdict
+    assert (verdict.cause, verdict.culprits, verdict.where) == ("straggler-rank", [1], "/home/me/augment.py:11")
+    assert "most often at augment.py:11" in verdict.why

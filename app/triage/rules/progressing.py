@@ -1,9 +1,12 @@
 """Rules for a job that makes progress: as a whole, at the pace of one rank, or with one rank at work and all others
 waiting."""
 
+import msgspec
+
 from .. import phrases
 from ..rank_activity.gil import gil_holder
 from ..rank_activity.rank_state import RankState
+from ..slow_place import count_places, slow_place
 from ..types import Verdict
 from .context import INIT, JobContext, make_verdict, rank_numbers, waiting_sentence
 from .straggler import SUFFICIENT_SAMPLES, find_straggler, samples_with_stack, slow_rank_verdict, waited_throughout
@@ -19,14 +22,19 @@ def ranks_progressing(context: JobContext) -> Verdict | None:
     if context.waiting and not context.idle:
         return _some_wait(context)
     if slow := find_straggler(context):
-        others = rank_numbers([state for state in context.alive if state.rank != slow.rank])
+        rest = [state for state in context.alive if state.rank != slow.rank]
+        counts = (count_places(samples_with_stack(state)) for state in rest)
+        where = slow_place(count_places(samples_with_stack(slow)), counts) or slow.row.where
         text = (
-            f"The job runs at the pace of rank {slow.rank}: in every sample it was at work, last at "
-            f"{phrases.short_place(slow.row.where)}, while "
-            f"{phrases.mid_sentence(phrases.ranks_phrase(others, 'wait'))} for it."
+            f"The job runs at the pace of rank {slow.rank}: in every sample it was at work, most often at "
+            f"{phrases.short_place(where)}, while "
+            f"{phrases.mid_sentence(phrases.ranks_phrase(rank_numbers(rest), 'wait'))} for it."
         )
         confidence = 0.75 if len(samples_with_stack(slow)) >= SUFFICIENT_SAMPLES else 0.6
-        return make_verdict("progressing", text, confidence, ["job.straggler"], cause="straggler-rank", culprits=[slow])
+        found = make_verdict(
+            "progressing", text, confidence, ["job.straggler"], cause="straggler-rank", culprits=[slow]
+        )
+        return msgspec.structs.replace(found, where=where)
     text = "The ranks make progress." if len(context.alive) > 1 else "The process makes progress."
     if context.absent:
         text += f" {phrases.ranks_phrase(rank_numbers(context.absent), 'have')} ended or not started."

@@ -49,6 +49,12 @@ def test_straggler_is_last_in_every_sample(turns: int) -> None:
     assert found.confidence >= 0.7
 
 
+def test_straggler_is_marked_where_most_of_its_samples_are() -> None:
+    inner = [StackFrame("augment", "/home/ana/run/augment.py", 11), *WORK]
+    found = verdict(samples_of(*[REDUCE] * 4), samples_of(inner, inner, inner, WORK), samples_of(*[REDUCE] * 4))
+    assert (found.cause, found.where) == ("straggler-rank", "/home/ana/run/augment.py:11")
+
+
 def test_straggler_from_two_samples_by_cpu_time_has_lower_confidence() -> None:
     found = verdict(
         samples_of(REDUCE, REDUCE, cpu=0.1), samples_of(WORK, WORK, cpu=0.9), samples_of(REDUCE, REDUCE, cpu=0.1)
