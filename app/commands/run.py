@@ -106,7 +106,7 @@ def command(
         private = run_directory.create_run_directory()
     except OSError as error:
         raise InspectionError(f"cannot create a private directory: {error.strerror}", "free space in /tmp") from None
-    keep = False
+    keep, failure = False, ""
     try:
         diagnosis = RunDiagnosis(words_of_command, private, options, then == "stop", report, on_hang_words, _write)
         code, keep = run_watchdog(
@@ -118,10 +118,12 @@ def command(
             _write,
         )
         diagnosis.record_end()
+        failure = diagnosis.failure
     finally:
         if (keep and any(private.iterdir())) or any(private.glob(f"{DUMP_PREFIX}*")):
             redact_run_directory(private)
-            _write(f"output and records of the ranks: {private}")
+            again = [failure] if failure else []  # the launcher may have printed a long traceback since
+            _write("\n".join([*again, f"output and records of the ranks: {private}"]))
         else:
             shutil.rmtree(private, ignore_errors=True)
     return code

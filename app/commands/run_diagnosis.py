@@ -48,6 +48,7 @@ class RunDiagnosis:
         self.case: Case | None = None
         self.recorded: Verdict | None = None  # the verdict in the session
         self.problems: list[str] = []
+        self.failure = ""  # of the running job, in the words of its last verdict
 
     def diagnose_job(self, pid: int, why: str) -> Report:
         """Inspect the running job of ``pid``, write the report and run the hook."""
@@ -64,6 +65,7 @@ class RunDiagnosis:
         reports = self._attempt("the review of the script", lambda: self._explained(reports), reports)
         lines = self._attempt("the text of the verdict", lambda: self._lines(reports), [r.verdict.why for r in reports])
         state = reports[0].verdict.state if reports else "unknown"
+        self.failure = reports[0].verdict.why if state in TROUBLE else ""
         if state in TROUBLE:
             self._attempt("the session", lambda: self._record_job(reports, pid), None)
         lines += self._next_commands(pid)

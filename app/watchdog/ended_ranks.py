@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..logs.tracebacks import HEADER
 from ..system.run_directory import RankRecordFile
 from .exit_events import ProcessExit
 
@@ -49,6 +50,15 @@ class EndedRank(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         """The exception, else the exit status."""
         return self.error or (self.observed.how if self.observed else "") or "no exit status"
+
+
+def without_traceback(reason: str) -> str:
+    """Return an error without a traceback in its message, as that of a data loader's worker has: the job prints it."""
+    head, header, traceback = reason.partition(HEADER)
+    if not header:
+        return reason
+    before = head.rpartition("\n")[0].strip()
+    return "\n".join(filter(None, [before, traceback.strip().rpartition("\n")[2]]))
 
 
 def rank_name(record: RankRecordFile) -> str:

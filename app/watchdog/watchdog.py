@@ -23,7 +23,7 @@ from ..system.terminate import terminate_processes
 from ..text.units import seconds_text
 from ..triage.sampling import worker_server
 from . import progress, signals
-from .ended_ranks import EndedRank, first_failed, rank_name
+from .ended_ranks import EndedRank, first_failed, rank_name, without_traceback
 from .error_copier import ErrorCopier
 from .exit_events import ExitWatcher
 
@@ -328,7 +328,7 @@ async def _entered(private: Path, pids: Sequence[int]) -> dict[int, int | None]:
 
 
 def _hang_indent(text: str) -> str:
-    return text.strip().replace("\n", "\n  ")
+    return without_traceback(text.strip()).replace("\n", "\n  ")
 
 
 def _subject(count: int) -> str:

@@ -81,3 +81,14 @@ def test_killed_rank_comes_before_the_error_of_a_rank_that_lost_it() -> None:
     assert first_failed([lost, killed, ended_by_launcher]) is killed
     assert first_failed([lost, ended_by_launcher, killed_by_launcher]) is lost
     assert first_failed([EndedRank(rank(4, "exit", 90.0), ProcessExit(90.0, 0))]) is None
+
+
+def test_reason_of_a_death_repeats_no_traceback(tmp_path: Path) -> None:
+    of_a_worker = (
+        "RuntimeError: Caught KeyError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
+        '  File "/x/data.py", line 16, in __getitem__\n    row = rows[i]\nKeyError: 7\n'
+    )
+    lines = reported(tmp_path, [rank(0, of_a_worker, 90.0), rank(1, "exit", 91.0)])
+    assert lines[0].partition("died first: ")[2] == (
+        "RuntimeError: Caught KeyError in DataLoader worker process 1.\n  KeyError: 7"
+    )
