@@ -458,3 +458,53 @@ class TestErrorBeforeTorch:
         with wizard("--", *torchrun(script, 2), cwd=tmp_path) as run:
             assert run.code() == 0
             assert "died" not in run.err and "output and records" not in run.err, run.err
+
+
+class TestErrorOfOneRank:
+    """One rank fails or has fewer batches, and the others wait for it."""
+
+    HANDLED = (
+        "import time\nimport torch\nimport torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "def train():\n"
+        "    for step in range(9):\n"
+        "        if dist.get_rank() + step == 4:\n"
+        "            raise ValueError('bad row 7')\n"
+        "        dist.all_reduce(torch.ones(3))\n"
+        "try:\n"
+        "    train()\n"
+        "except Exception as error:\n"
+        "    print(f'failed: {error!r}', flush=True)\n"
+        "    time.sleep(600)\n"
+        "    raise\n"
+    )
+    UNEVEN = (
+        "import torch\nimport torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "for row in list(range(8))[dist.get_rank() :]:\n"
+        "    dist.all_reduce(torch.ones(300))  # IN\n"
+        "dist.all_reduce(torch.ones(1))  # AFTER\n"
+    )
+
+    def test_that_sleeps_after_it(self, tmp_path: Path) -> None:
+        job = tmp_path / "train.py"
+        job.write_text(self.HANDLED)
+        options = ["--hang-after", "4", "--then", "stop"]
+        with wizard(*options, "--", *torchrun(job, 2), cwd=tmp_path) as run:
+            assert run.code() == 1
+            assert "is in the `except` block at train.py:12 after an error: ValueError: bad row 7" in run.err, run.err
+            assert "Cause: an error of your script" in run.err, run.err
+            *_, verdict, last = run.err.splitlines()
+            assert "after an error" in verdict and "output and records of the ranks" in last
+            shutil.rmtree(kept(run))
+
+    def test_whose_fewer_batches_end_it_in_another_collective(self, tmp_path: Path) -> None:
+        job = tmp_path / "train.py"
+        job.write_text(self.UNEVEN)
+        with wizard("--", *torchrun(job, 2), cwd=tmp_path) as run:
+            assert run.code() == 1
+            for marker in ("IN", "AFTER"):
+                assert Path(line_of(job, marker)).name in run.err.partition("died first")[2], run.err
+            assert "Ranks have unequal numbers of batches" in run.err, run.err
+            assert "100% sure" not in run.err
+            shutil.rmtree(kept(run))
