@@ -8,7 +8,7 @@ from .line_queries import LineQueries
 from .syntax import contains_line
 
 # ``except*`` has a class of its own since Python 3.11, with the same fields.
-TRY_CLASSES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
+TRY_CLASSES: tuple[type[ast.Try], ...] = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
 
 
 class LeftTry(NamedTuple):

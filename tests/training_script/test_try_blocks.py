@@ -2,7 +2,7 @@
 
 import pytest
 from ddpwizard.app.training_script.line_queries import LineQueries
-from ddpwizard.app.training_script.try_blocks import LeftTry, left_try
+from ddpwizard.app.training_script.try_blocks import left_try
 from helpers.synthetic_job import lines_with
 
 TEXT = """
@@ -58,5 +58,5 @@ def test_block(line: str, inside: str, expected: tuple[str, str, bool] | None) -
         assert found is None
     else:
         assert found is not None
-        assert found == LeftTry(expected[0], found.line, expected[2])
+        assert (found.block, found.retries) == (expected[0], expected[2])
         assert expected[1] in TEXT.splitlines()[found.line - 1]
