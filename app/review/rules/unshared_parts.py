@@ -51,10 +51,12 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
 def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the copies of a model that are made before DDP makes it the same on all ranks."""
     loads = [fact for _, fact in run.of(LOAD) if _state_of(fact) is not None]
+    if not (loads or any(run.of(*COPY))):
+        return
     text = STATE_OF_MODEL.sub("", script.source.text) if loads else script.source.text
     if "load_state_dict" not in text:
         text = READS_DATA.sub("", text)
-    if not (loads or any(run.of(*COPY))) or SYNCHRONISES.search(text):
+    if SYNCHRONISES.search(text):
         return
     seeds = list(run.of(SEED))
     if not seeds if script.mentions(SEEDS) else seeds:
