@@ -38,7 +38,7 @@ ENVIRONMENT = {
 
 def man_page() -> str:
     """Return the page in the language of ``man``."""
-    context = click.Context(group, info_name=NAME)
+    context = click.Context(group, info_name=NAME, **group.context_settings)
     lines = [
         f'.\\" Made by docs/{Path(__file__).name} from the help texts.',
         f'.TH DDPWIZARD 1 "" "ddpwizard {__version__}" "User Commands"',

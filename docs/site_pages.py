@@ -264,7 +264,12 @@ def commands_page() -> str:
 
 def _command_parts(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
     context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=HELP_COLUMNS, max_content_width=HELP_COLUMNS
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=HELP_COLUMNS,
+        max_content_width=HELP_COLUMNS,
+        **command.context_settings,
     )
     yield f"## {context.command_path}"
     yield f"```text\n{click.unstyle(command.get_help(context)).rstrip()}\n```"

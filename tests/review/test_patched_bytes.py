@@ -40,7 +40,9 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "tabs": lambda text: (text + "\n").replace("    ", "\t").encode(),
     "latin-1": lambda text: (text + "\n").replace("utf-8", "latin-1").encode("latin-1"),
 }
-LEFT = {"resume_epochs"}  # its hang is repaired; the optimizer whose state one rank loads is left to a person (DW225)
+# What fails is repaired in these, and a mistake behind it is left to a person: the optimizer whose state one rank loads
+# (DW225), and the counter of each round (DW480), which no longer matters behind the barrier.
+LEFT = {"resume_epochs", "prepared_rounds"}
 # The other patches, in a form that has it all: a byte order mark, CRLF and tabs.
 OTHERS = {name: HEAD + program.text for name, program in PROGRAMS.items()} | {
     row.name: path_of("broken", row.name).read_text()
