@@ -7,7 +7,6 @@ from .rule_context import Violation
 
 # Rule: the rules that find, on the same line, only what comes of its mistake.
 CONSEQUENCES = {
-    "DW412": ("DW501",),  # a move is a deletion for the others, and a file that is written
     "DW232": ("DW461",),  # a sampler for other ranks
     "DW417": ("DW461",),  # the list of another length
     "DW425": ("DW461",),  # the result of another size

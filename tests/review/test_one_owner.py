@@ -47,7 +47,6 @@ OWNERS = {
         "for pair in sorted(pairs, key=lambda pair: (pair[1] + rank) % world):\n"
         "    dist.all_reduce(tensor, group=groups[pair])",
     ),
-    "a file that is moved": ("DW412", 'os.rename("new.txt", "old.txt")'),
 }
 
 
