@@ -243,6 +243,12 @@ class ScriptSource:
             if self.line(number).strip() and number not in self.inside_strings
         ]
 
+    def put_below(self, stmt: ast.stmt, header: str) -> list[Edit]:
+        """Return the edits that put a statement below a new line, such as ``if test:``, one level in."""
+        line = self.insert_line(stmt.lineno, header, self.indent(stmt.lineno))
+        first, *rest = self.indented(stmt)
+        return [Edit(first.start, first.end, line.text + first.text), *rest]
+
     def alone(self, stmt: ast.stmt) -> bool:
         """Return whether the lines of ``stmt`` hold nothing else but a comment."""
         before = self.text[self.starts[stmt.lineno - 1] : self.start(stmt)].removeprefix(BOM)

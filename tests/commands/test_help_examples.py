@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from ddpwizard import cli
 from ddpwizard.app.session import Session
 from helpers.flight_recorder_dumps import dump, entry, write
+from helpers.single_process_script import SINGLE
 
 pytestmark = pytest.mark.jobs
 
@@ -41,20 +42,6 @@ for epoch in range(3):
         optimizer.step()
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
 dist.destroy_process_group()
-"""
-SINGLE = """\
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8, shuffle=True)
-for epoch in range(3):
-    for (batch,) in loader:
-        loss = model(batch).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
 """
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

@@ -12,6 +12,7 @@ from ddpwizard import cli
 from ddpwizard.app.session import Session
 from helpers.command import ddpwizard
 from helpers.jobs import hung_report, launched
+from helpers.single_process_script import SINGLE
 from public_documents import DIALECT, DOCUMENTS, json_schema
 
 ROOT = Path(__file__).parents[2]
@@ -37,20 +38,6 @@ for epoch in range(3):
         optimizer.zero_grad()
     if dist.get_rank() == 0:
         dist.all_reduce(loss)
-"""
-SINGLE = """\
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8, shuffle=True)
-for epoch in range(3):
-    for (batch,) in loader:
-        loss = model(batch).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
 """
 
 

@@ -17,10 +17,10 @@ def first_failure(facts: CaseFacts) -> RecipeResult:
         place = facts.error_place
         at = f" at {place.shown}" if place else ""
         error = event.text.partition("   at ")[0].rstrip(".")
-        todo = LATE_ERROR if OF_A_KERNEL in error else "Fix this line"
-        text = f"{who} failed first{at}: {error}. {todo}; the errors of the other ranks are consequences."
+        advice = LATE_ERROR if OF_A_KERNEL in error else "Fix this line"
+        text = f"{who} failed first{at}: {error}. {advice}; the errors of the other ranks are consequences."
         if "log.all-ranks-failed-alike" in facts.holds:
-            text = f"All ranks failed{at}: {error}. {todo}."
+            text = f"All ranks failed{at}: {error}. {advice}."
         return RecipeResult(text=text, places=[place] if place else [])
     report = facts.context.report
     if report is None:

@@ -68,9 +68,7 @@ def make_on_every_rank(script: Script, found: Divergence, guard: ast.If, *, by_f
     edits = [source.remove_lines(guard.lineno, source.header_end(guard))]
     edits += [edit for stmt in guard.body for edit in _moved_out(script, guard, stmt)]
     for stmt in effects:
-        header = source.insert_line(stmt.lineno, f"if {test}:", source.indent(stmt.lineno))
-        first, *rest = source.indented(stmt)
-        edits += [Edit(header.start, header.end, header.text + first.text), *rest]
+        edits += source.put_below(stmt, f"if {test}:")
     why = "every rank makes the object then, and comes to what its method does, the output left out"
     return Patch(id=FIX, safety="unsafe", why_unsafe=why, edits=edits)
 

@@ -2,7 +2,6 @@
 
 import ast
 
-from ...training_script.edits import Edit
 from ..rule_context import Patch, Script, no_patch
 from .torch_names import distributed_module
 from .work_under_condition import events_in
@@ -30,9 +29,7 @@ def guard_statement(script: Script, node: ast.expr, id_: str, *, others_wait: bo
         return no_patch(id_, "the statement is the last line: put it under a condition on rank 0")
     test = f"if not {module}.is_initialized() or {module}.get_rank() == 0:"
     indent = source.indent(stmt.lineno)
-    guard = source.insert_line(stmt.lineno, test, indent)
-    first, *rest = source.indented(stmt)
-    edits = [Edit(first.start, first.end, guard.text + first.text), *rest]
+    edits = source.put_below(stmt, test)
     if others_wait:
         wait = (f"if {module}.is_initialized():", f"{source.one_level(indent)}{module}.barrier()")
         edits += [source.insert_line(last + 1, line, indent) for line in wait]

@@ -24,10 +24,8 @@ def guarded_writes(script: Script, function: Function, writes: Sequence[ast.Call
     edits: list[Edit] = []
     for stmt in stmts:
         block = source.block_of(stmt)
-        first, *rest = source.indented(stmt)
         follows = block.index(stmt) > 0 and block[block.index(stmt) - 1] in stmts
-        header = "" if follows else source.insert_line(stmt.lineno, test, source.indent(stmt.lineno)).text
-        edits += [Edit(first.start, first.end, header + first.text), *rest]
+        edits += source.indented(stmt) if follows else source.put_below(stmt, test)
     return edits
 
 

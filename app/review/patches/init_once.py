@@ -2,7 +2,6 @@
 
 import ast
 
-from ...training_script.edits import Edit
 from ..rule_context import Patch, Script, no_patch
 from .torch_names import distributed_module
 
@@ -16,11 +15,9 @@ def init_once(script: Script, call: ast.Call) -> Patch:
     is_whole = isinstance(stmt, ast.Expr) and stmt.value is call and source.alone(stmt)
     if not is_whole or not module or source.inside_strings.intersection(range(stmt.lineno, last + 1)):
         return no_patch(ONCE, "ask dist.is_initialized() before it")
-    test = source.insert_line(stmt.lineno, f"if not {module}.is_initialized():", source.indent(stmt.lineno))
-    first, *rest = source.indented(stmt)
     return Patch(
         id=ONCE,
         safety="unsafe",
         why_unsafe="the first process group stays, with its own backend and time-out",
-        edits=[Edit(first.start, first.end, test.text + first.text), *rest],
+        edits=source.put_below(stmt, f"if not {module}.is_initialized():"),
     )

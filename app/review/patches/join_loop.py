@@ -2,7 +2,6 @@
 
 import ast
 
-from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.library_calls import BACKWARD, FORWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
@@ -27,13 +26,11 @@ def join_loop(script: Script, loop: ast.For, why: str) -> Patch:
     others = {kind for kind in kinds if kind != FORWARD and not kind.startswith(BACKWARD)}
     if not model or others or not source.alone(loop) or "SyncBatchNorm" in source.text:
         return no_patch(FIX, why)
-    header = source.insert_line(loop.lineno, f"with {model}.join():", source.indent(loop.lineno))
-    first, *rest = source.indented(loop)
     return Patch(
         id=FIX,
         safety="unsafe",
         why_unsafe="a rank whose data have ended counts with gradients of zero until those of the others have",
-        edits=[Edit(first.start, first.end, header.text + first.text), *rest],
+        edits=source.put_below(loop, f"with {model}.join():"),
     )
 
 

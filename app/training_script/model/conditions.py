@@ -72,8 +72,9 @@ class ConditionEvaluator(StatementEvaluator):
 
         None if it makes no process group there, which each rank has then: nothing is evaluated.
         """
-        makes = any(isinstance(node, ast.Call) for each in stmt.body for node in walk(each))
-        if self.shared.has_group or not makes or not _asks_for_group(stmt.test):
+        if self.shared.has_group or not _asks_for_group(stmt.test):
+            return None
+        if not any(isinstance(node, ast.Call) for each in stmt.body for node in walk(each)):
             return None
         env, count_items, count_returned = dict(self.env), len(self.items), len(self.returned)
         leaves = self._then(stmt)
