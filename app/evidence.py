@@ -157,6 +157,7 @@ STARTING = "job.starting"  # the finding of a running job in which nothing can b
 MOVING = ("job.progressing", "job.straggler")  # the findings of a running job that makes progress
 NOT_HUNG = (STARTING, *MOVING, "job.all-ranks-moved")  # of a job that may be healthy
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
+OTHER_PROGRAM = "text:other-program"  # of the output of programs that train nothing
 OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to be about something else
 
 

@@ -17,7 +17,7 @@ from .differences import mirror_differences
 from .labs import LABS
 from .pattern_cost import has_nested_repeat
 from .phrases import expand_cause, expand_question, unknown_group
-from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule, Term
+from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule, Term, TrainingWords
 from .stemming import clue_stems
 from .templates import names_in_template
 from .yaml_file import Key, KnowledgeError, convert, line_of, read_foreign_bytes
@@ -35,6 +35,7 @@ SHARED_FILES: dict[str, Any] = {
     "phrases.yaml": dict[str, list[str]],
     "topics.yaml": dict[str, str],
     "multi_rank_words.yaml": list[str],
+    "training_words.yaml": dict[TrainingWords, list[str]],
     "facts.yaml": dict[str, str],
     "glossary.yaml": dict[str, str],
     "terms.yaml": dict[str, Term],
@@ -147,6 +148,7 @@ def _combine(files: Iterable[_File], chapters: set[str], thorough: bool) -> Know
         topics=raw["topics.yaml"],
         facts=raw["facts.yaml"],
         multi_rank_words=raw["multi_rank_words.yaml"],
+        training_words=raw["training_words.yaml"],
         glossary=raw["glossary.yaml"],
         terms=raw["terms.yaml"],
         version=f"{len(causes)}-{digest.hexdigest()[:10]}",

@@ -1,13 +1,15 @@
 """Turn logs and free-text descriptions into evidence of a case."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from ...knowledge.schema import Knowledge
+from ...knowledge.text_model import built_in_classifier
 from ..evidence import (
     ONE_PROCESS,
+    OTHER_PROGRAM,
     OTHER_SUBJECT,
     SCRIPT_ERROR,
     Evidence,
@@ -59,6 +61,11 @@ def read_sources(
     analysis = analyse_logs(sources, knowledge, progress)
     described = [item for origin, text in analysis.prose for item in match_free_text(text, origin, knowledge)]
     quoted = any(quoted_causes(text, knowledge) for _, text in analysis.prose)
+    if analysis.of_other_programs and not (of_job or quoted or _matches_entry_of_team(analysis.evidence, knowledge)):
+        what = "programs that train nothing have written it: no line is one of a training job"
+        described.append(Evidence(OTHER_PROGRAM, "log", what, where=sources[0].origin))
+        evidence = [*analysis.evidence, *described]
+        return IntakeResult(evidence, analysis.timeline, False, dict(analysis.prose), _errors(sources, analysis))
     if quoted:
         described = [item for item in described if item.id != OTHER_SUBJECT]
     several = (
@@ -79,6 +86,12 @@ def read_sources(
         dict(analysis.prose),
         _errors(sources, analysis),
     )
+
+
+def _matches_entry_of_team(evidence: Iterable[Evidence], knowledge: Knowledge) -> bool:
+    """Return whether a signature of a team's entry was found: it may be that of a launcher of their own."""
+    own = knowledge.causes.keys() - built_in_classifier().labels
+    return any(item.id.startswith(f"log:{cause}/") for item in evidence for cause in own)
 
 
 def add_to_case(

@@ -20,6 +20,7 @@ from ...knowledge.schema import NATS, Cause, Knowledge
 from ..evidence import (
     NOT_HUNG,
     ONE_PROCESS,
+    OTHER_PROGRAM,
     OTHER_SUBJECT,
     SCRIPT_ERROR,
     STARTING,
@@ -44,6 +45,7 @@ STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
 OWN_NATS = 2.0  # evidence for one cause is stronger than "it hangs", which supports many
 STARTING_NATS = NATS["decisive"]  # for "none of these" if the job is still starting
+OTHER_PROGRAM_NATS = NATS["decisive"]  # the output of programs that train nothing, for "none of these"
 UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for "none of these"
 ONE_PROCESS_NATS = 11.0
 ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
@@ -79,7 +81,7 @@ def rank_causes(
     """
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
     around: dict[str, list[ReasonLine]] = defaultdict(list)
-    items = _once(evidence)
+    items = _of_training(_once(evidence))
     measured = calibration or built_in_calibration()
     unrelated = _unrelated_nats(knowledge, items, measured)
     is_shown = any(_shows_fault(item, knowledge) for item in items)
@@ -134,6 +136,14 @@ def rank_causes(
         for id_ in order
     ]
     return Ranking(ranked, other, bool(both), support)
+
+
+def _of_training(items: list[Evidence]) -> list[Evidence]:
+    """Return the evidence without what other programs have written; all of it with an answer, a probe or a job, which
+    say that there is a training job."""
+    if any(item.source not in TEXT_SOURCES for item in items):
+        return items
+    return [item for item in items if item.id == OTHER_PROGRAM] or items
 
 
 def _is_described(lines: Iterable[ReasonLine]) -> bool:
@@ -304,6 +314,7 @@ def _unrelated_nats(knowledge: Knowledge, items: list[Evidence], measured: Calib
     other_subject = max((item.strength for item in items if item.id == OTHER_SUBJECT and not is_of_job), default=0.0)
     return (
         WORDS_NATS * measured.multipliers.get(OTHER_WORDS, 1.0) * other_subject
+        + OTHER_PROGRAM_NATS * any(item.id == OTHER_PROGRAM for item in items)
         + UNRELATED_NATS * shows_unrelated(knowledge, items)
         + ONE_PROCESS_NATS * measured.multipliers.get(NO_MENTION, 1.0) * any(item.id == ONE_PROCESS for item in items)
     )

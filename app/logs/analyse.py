@@ -11,9 +11,11 @@ from . import versions
 from .attempts import AttemptCounter
 from .findings import findings_of
 from .first_failure import mark_first_failure
+from .free_text import split_words
 from .literal_search import overlapping_blocks
 from .matcher import Match, Matcher
 from .patterns import Pattern, build_patterns
+from .programs import is_of_other_programs
 from .prose import lines_of_person
 from .read import LogInput, clean_text, empty_input_error, read_chunks
 from .script_error import RAISED_IN
@@ -59,7 +61,8 @@ def analyse_logs(sources: Sequence[LogInput], knowledge: Knowledge, progress: Pr
         for text in texts
         for _, traceback, _ in text.tracebacks
     ]
-    return LogAnalysis(evidence, timeline, prose, scope, errors)
+    other = is_of_other_programs((end.shown() for end in read.ends if end.has_content), knowledge)
+    return LogAnalysis(evidence, timeline, prose, scope, errors, other)
 
 
 def scan_sources(
@@ -220,11 +223,10 @@ class _TextEnds(msgspec.Struct):
         text = clean_text(self.head)
         return text if len(text) <= PROSE_CHARACTERS and text.strip() else None
 
+    def shown(self) -> str:
+        """Return both ends of a long text, all of a short one."""
+        return clean_text(self.head + (b"\n" + self.tail if self.length > SCOPE_BYTES else b""))
+
     def is_about(self, knowledge: Knowledge) -> bool:
         """Return whether any word at either end belongs to distributed training."""
-        from .free_text import split_words
-
-        words = split_words(self.head.decode("utf-8", errors="replace"))
-        if self.length > SCOPE_BYTES:
-            words |= split_words(self.tail.decode("utf-8", errors="replace"))
-        return not words.isdisjoint(knowledge.in_scope_words)
+        return not split_words(self.shown()).isdisjoint(knowledge.in_scope_words)

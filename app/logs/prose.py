@@ -128,7 +128,7 @@ def _without_short_output(lines: list[str], kept: list[str]) -> list[str]:
     for is_blank, group in groupby(zip(lines, kept, strict=True), key=lambda pair: not pair[0].strip()):
         paragraph = list(group)
         has_output = not is_blank and any(not line for _, line in paragraph)
-        left += ["" if has_output and 0 < _words(line) < LEAST_AMONG_OUTPUT else line for _, line in paragraph]
+        left += ["" if has_output and 0 < count_words(line) < LEAST_AMONG_OUTPUT else line for _, line in paragraph]
     return left
 
 
@@ -146,14 +146,15 @@ def lines_of_person(text: str) -> set[int]:
         described = [lines[each - 1] for each in paragraph]
         if (
             all(_prose_of_line(each, style, errors=False) for each in described)
-            and max(map(_words, described), default=0) >= LEAST_WORDS
+            and max(map(count_words, described), default=0) >= LEAST_WORDS
         ):
             found.update(paragraph)
         paragraph = []
     return found
 
 
-def _words(line: str) -> int:
+def count_words(line: str) -> int:
+    """Return the number of words of letters in a line."""
     return sum(word.strip(".,;:!?()\"'").isalpha() for word in line.split())
 
 

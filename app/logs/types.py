@@ -90,7 +90,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 class LogAnalysis(msgspec.Struct, frozen=True):
     """The result of analysing logs. ``prose``: the short texts that a person may have written, ``errors``: the (where,
-    exception) of each traceback.
+    exception) of each traceback. ``of_other_programs``: programs that train nothing have written all of it.
     """
 
     evidence: list[Evidence]
@@ -98,6 +98,7 @@ class LogAnalysis(msgspec.Struct, frozen=True):
     prose: list[tuple[str, str]]
     in_scope: bool
     errors: list[tuple[str, str]]
+    of_other_programs: bool = False
 
 
 class TracebackFrame(msgspec.Struct, frozen=True):

@@ -1,0 +1,77 @@
+"""Tell the output of programs that train nothing (a web server, a database, the kernel) from that of a training job."""
+
+import re
+from collections.abc import Iterable
+
+from ...knowledge.schema import Knowledge
+from .free_text import mentions_multiple_ranks
+from .lines import PrefixStyle, parse_prefix
+from .prose import FRAME, LEAST_WORDS, MACHINE, count_words
+from .types import UNKNOWN_SPEAKER
+
+LEAST_RECORDS = 2  # lines that a program has written, in its output
+RECORD_SHARE = 0.5  # of the lines of its output; the rest may be sentences of a person
+BARE_RECORD_SHARE = 0.2  # if no line is a sentence
+MOST_LINES = 400  # of a text that are looked at
+LEAST_LIKELY = 2  # different words that are only likely in the output of a training job
+
+# A line as programs write it, by its time, its tag, its level, or its columns.
+RECORD = re.compile(
+    r"""\s*(?:
+      (?:\S{1,40}[ ]){0,3}?[\[(]?
+      (?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d\d|\d\d?[/ ][A-Z][a-z]{2}[/ ]\d{4}|[A-Z][a-z]{2}[ ]{1,2}\d{1,2})
+      ,?[ T:]\d\d:\d\d:\d\d
+    | [EWIF]\d{4}[ ]\d\d:\d\d:\d\d
+    | \[[ ]{0,6}\d{1,9}\.\d{6}\]
+    | \{"
+    | [\w.@/-]{1,40}\[\d{1,10}\]:[ ]
+    | (?!\w+(?:Error|Exception|Warning):)[\w.-]{1,40}:[ ](?:\[\w{1,12}\]|error|warning|fatal|alert)[ :]
+    | [\w.-]{1,40}[ ]{1,40}\|[ ]
+    | (?:\w{1,40}[ ])?(?:ERR!|ERROR:|WARNING:|FATAL|PANIC|Error:)[ ]
+    | [ ]?=>[ ] | \#?\d{1,4}\.\d{1,3}[ ] | <?-{3,}
+    | \S[^\n]{0,60}[ ]{3,40}\S[^\n]{0,120}?[ ]{3,40}\S
+    | [A-Z][\w ()-]{0,30}:[ ]{2,40}\S
+    | at[ ]\S{1,200}\(\S{1,100}\)
+    | [A-Z]{1,20}[ ]\S{1,100}::
+    )""",
+    re.VERBOSE,
+)
+
+
+def is_of_other_programs(texts: Iterable[str], knowledge: Knowledge) -> bool:
+    """Return whether the texts are the output of programs, and none has a word of a training job.
+
+    A person who writes among the output about several ranks, GPUs or machines has a training job.
+    """
+    given = list(texts)
+    return (
+        bool(given and knowledge.training_words)
+        and not any(_is_of_training(text, knowledge) for text in given)
+        and all(_is_output(text, knowledge) for text in given)
+    )
+
+
+def _is_output(text: str, knowledge: Knowledge) -> bool:
+    """Return whether programs have written a text, apart from sentences about something else."""
+    lines = [line for line in FRAME.sub("|\n|", text).split("\n") if line.strip()][:MOST_LINES]
+    records = [line for line in lines if _is_record(line)]
+    rest = [line for line in lines if line not in set(records)]
+    sentences = [line for line in rest if count_words(line) >= LEAST_WORDS]
+    if len(records) < LEAST_RECORDS or mentions_multiple_ranks("\n".join(rest if sentences else []), knowledge):
+        return False
+    return len(records) >= len(lines) * (RECORD_SHARE if sentences else BARE_RECORD_SHARE)
+
+
+def _is_record(line: str) -> bool:
+    """Return whether a program has written a line. A person types a command after a prompt."""
+    if line.startswith("$ "):
+        return False
+    bare = parse_prefix(line, PrefixStyle(), UNKNOWN_SPEAKER).text
+    return len(bare) < len(line) or bool(RECORD.match(line)) or bool(MACHINE.match(line))
+
+
+def _is_of_training(text: str, knowledge: Knowledge) -> bool:
+    words = knowledge.training_words
+    if any(re.search(pattern, text, re.IGNORECASE) for pattern in words["sure"]):
+        return True
+    return sum(bool(re.search(pattern, text, re.IGNORECASE)) for pattern in words["likely"]) >= LEAST_LIKELY
