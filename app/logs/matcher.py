@@ -16,6 +16,7 @@ from .attempts import AttemptCounter
 from .lines import LogPiece, split_line
 from .literal_search import LiteralScanner, TextBlock
 from .patterns import Pattern, parse_out_of_memory
+from .programs import is_line_of_other_program
 from .speakers import LogLine, SpeakerTracker, line_at, line_start, time_before
 from .tracebacks import HEADER, SYNTAX_ERRORS, SYNTAX_PLACE, TracebackAssembler, is_escaped
 from .types import Speaker, TimelineEvent, Traceback
@@ -138,7 +139,7 @@ class Matcher:
         began = time.perf_counter()
         found = self._search(pattern, at, line, block, text)
         self._spent_s[pattern.id] += time.perf_counter() - began
-        if found is None:
+        if found is None or is_line_of_other_program(found.raw):
             return
         values = found.values
         before = attempts.current

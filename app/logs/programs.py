@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ...knowledge.schema import Knowledge
 from .free_text import mentions_multiple_ranks
 from .lines import PrefixStyle, parse_prefix
-from .prose import FRAME, LEAST_WORDS, MACHINE, count_words
+from .prose import FRAME, LEAST_WORDS, MACHINE, RECORD, count_words
 from .types import UNKNOWN_SPEAKER
 
 LEAST_RECORDS = 2  # lines that a program has written, in its output
@@ -14,18 +14,24 @@ RECORD_SHARE = 0.5  # of the lines of its output; the rest may be sentences of a
 BARE_RECORD_SHARE = 0.2  # if no line is a sentence
 MOST_LINES = 400  # of a text that are looked at
 LEAST_LIKELY = 2  # different words that are only likely in the output of a training job
+JOB_PROGRAM = (  # the names of what runs a training job, or reports on it, begin so
+    r"(?:kernel|kubelet|containerd|dockerd|systemd|slurm|srun|mpi|prted|orted|nvidia|nv-|nvrm|opensm|python|pt_|torch|train"
+    r"|ray|deepspeed|accelerate|bash|sh\b|rank|task|node|host|gpu|worker|launch|main)"
+)
+# The tag of a system log, "name[pid]: " behind the time and the host or at the start of a line; "nginx: [emerg] ".
+TIME_AND_HOST = r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20}) \S{1,80} "
+OTHER_TAG = re.compile(
+    rf"(?:{TIME_AND_HOST})?(?!{JOB_PROGRAM})[a-z][\w.@/-]{{0,39}}(?:\[\d{{2,10}}\]: |: \[[a-z]{{1,12}}\] )"
+)
+OTHER_KILLED = re.compile(
+    rf"(?:[Kk]ill(?:ed)?|reaped) process \d+,? \((?!{JOB_PROGRAM})"
+    rf"|(?:^|[ ])(?!{JOB_PROGRAM})\S{{1,40}} invoked oom-killer"
+)
 
-# A line as programs write it, by its time, its tag, its level, or its columns.
-RECORD = re.compile(
+# A line as programs write it, by its level or its columns.
+ROW = re.compile(
     r"""\s*(?:
-      (?:\S{1,40}[ ]){0,3}?[\[(]?
-      (?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d\d|\d\d?[/ ][A-Z][a-z]{2}[/ ]\d{4}|[A-Z][a-z]{2}[ ]{1,2}\d{1,2})
-      ,?[ T:]\d\d:\d\d:\d\d
-    | [EWIF]\d{4}[ ]\d\d:\d\d:\d\d
-    | \[[ ]{0,6}\d{1,9}\.\d{6}\]
-    | \{"
-    | [\w.@/-]{1,40}\[\d{1,10}\]:[ ]
-    | (?!\w+(?:Error|Exception|Warning):)[\w.-]{1,40}:[ ](?:\[\w{1,12}\]|error|warning|fatal|alert)[ :]
+      (?!\w+(?:Error|Exception|Warning):)[\w.-]{1,40}:[ ](?:error|warning|fatal|alert)[ :]
     | [\w.-]{1,40}[ ]{1,40}\|[ ]
     | (?:\w{1,40}[ ])?(?:ERR!|ERROR:|WARNING:|FATAL|PANIC|Error:)[ ]
     | [ ]?=>[ ] | \#?\d{1,4}\.\d{1,3}[ ] | <?-{3,}
@@ -51,6 +57,11 @@ def is_of_other_programs(texts: Iterable[str], knowledge: Knowledge) -> bool:
     )
 
 
+def is_line_of_other_program(line: str) -> bool:
+    """Return whether a program that trains nothing has written a line of a log, or the kernel has killed such a one."""
+    return bool(OTHER_TAG.match(line) or OTHER_KILLED.search(line))
+
+
 def _is_output(text: str, knowledge: Knowledge) -> bool:
     """Return whether programs have written a text, apart from sentences about something else."""
     lines = [line for line in FRAME.sub("|\n|", text).split("\n") if line.strip()][:MOST_LINES]
@@ -67,7 +78,7 @@ def _is_record(line: str) -> bool:
     if line.startswith("$ "):
         return False
     bare = parse_prefix(line, PrefixStyle(), UNKNOWN_SPEAKER).text
-    return len(bare) < len(line) or bool(RECORD.match(line)) or bool(MACHINE.match(line))
+    return len(bare) < len(line) or any(pattern.match(line) for pattern in (RECORD, ROW, MACHINE))
 
 
 def _is_of_training(text: str, knowledge: Knowledge) -> bool:

@@ -54,6 +54,22 @@ MACHINE = re.compile(
 )
 
 
+# A line with the time, or the name and number of its program, as system logs and servers write it.
+RECORD = re.compile(
+    r"""\s*(?:
+      (?:\S{1,40}[ ]){0,3}?[\[(]?
+      (?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d\d|\d\d?[/ ][A-Z][a-z]{2}[/ ]\d{4}|[A-Z][a-z]{2}[ ]{1,2}\d{1,2})
+      ,?[ T:]\d\d:\d\d:\d\d
+    | [EWIF]\d{4}[ ]\d\d:\d\d:\d\d
+    | \[[ ]{0,6}\d{1,9}\.\d{6}\]
+    | \{"
+    | [\w.@/-]{1,40}\[\d{1,10}\]:[ ]
+    | [a-z][\w.-]{0,39}:[ ]\[[a-z]{1,12}\][ ]
+    )""",
+    re.VERBOSE,
+)
+
+
 # What a person has ruled out, to the end of the clause: "I checked that …", "it is not the network", "P2P is fine".
 CLAUSE = r"(?:(?<=[.,;:!?(])|^)[ \t]*(?:(?:and|but|so|also|yet|that)\s+)?"
 SUBJECT = r"(?:[\w'/+-]+(?:\.\w+)?\s+){1,6}?"
@@ -163,7 +179,8 @@ def _prose_of_line(line: str, style: PrefixStyle, errors: bool) -> str:
     bare = parse_prefix(line, style, UNKNOWN_SPEAKER).text
     if errors and ERROR.match(bare):
         return bare
-    is_of_a_program = len(bare) < len(line) or TORCHRUN.match(line) or ERROR.match(line) or MACHINE.match(line)
+    patterns = (TORCHRUN, ERROR, MACHINE, RECORD)
+    is_of_a_program = len(bare) < len(line) or any(pattern.match(line) for pattern in patterns)
     return "" if is_of_a_program else line
 
 
