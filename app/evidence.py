@@ -103,6 +103,7 @@ class NextStep(msgspec.Struct, frozen=True):
 
 SIGNIFICANT = ("decisive", "strong", "moderate")  # weights of a signature that names an error
 MIN_SHARE_SHOWN = 0.01  # the share from which a cause still matters
+LEAST_FIX_SHARE = 0.3  # below it a fix of the first cause would be wrong in most cases
 LIKELY = 0.5  # from this share on a cause is more likely than all others together
 
 
@@ -130,6 +131,11 @@ class Diagnosis(msgspec.Struct, frozen=True):
         if self.was_stopped:  # its log names a cause only if one is likely
             shown = [cause for cause in shown if cause.confidence >= LIKELY or not cause.rests_on_log]
         return shown[:most]
+
+    @property
+    def cause_to_fix(self) -> RankedCause | None:
+        """The first cause if it is likely enough to show its fix."""
+        return next((cause for cause in self.named(1) if cause.confidence >= LEAST_FIX_SHARE), None)
 
     @property
     def was_stopped(self) -> bool:

@@ -30,7 +30,7 @@ from ..text.progress import ProgressLine
 from ..text.terminal import print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
-from .diagnose_questions import ask_before_guess, print_question
+from .diagnose_questions import ask_before_guess, print_question, print_what_to_give
 
 if TYPE_CHECKING:
     from ..diagnosis.job_of_case import CaseFiles
@@ -94,7 +94,8 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     if is_clear(diagnosis):
         diagnosis = msgspec.structs.replace(diagnosis, next=[])
     context = FixContext(snapshot=snapshot, evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
-    fixes = [fix for cause in diagnosis.named(1) for fix in build_fixes(knowledge.causes[cause.id], context, knowledge)]
+    cause = diagnosis.cause_to_fix
+    fixes = build_fixes(knowledge.causes[cause.id], context, knowledge) if cause else []
     if options.json:
         body = msgspec.to_builtins(diagnosis) | {"fix": fix_document(fixes[0]) if fixes else None}
         print_json(public_document("diagnosis", knowledge, body))
@@ -103,9 +104,11 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
             print_line(line)
         line = ["ddpwizard", "diagnose", *paths, *(["--script", script] if script else [])]
         line += [word for answer in answers for word in ("--answer", answer)] + ["--probe"] * probe
-        print_question(case, diagnosis, line)
-        print_diagnosis(diagnosis, knowledge, line)
+        asked = print_question(case, diagnosis, line)
+        print_diagnosis(diagnosis, knowledge, line, asked)
         print_fixes(fixes)
+        if diagnosis.in_scope and not fixes:
+            print_what_to_give(diagnosis)
     return ExitCode.FOUND if diagnosis.named(1) else ExitCode.OK
 
 
@@ -215,10 +218,12 @@ def print_fixes(fixes: Sequence[Fix]) -> None:
         print_line(f"  {more}ddpwizard explain {fixes[0].cause}")
 
 
-def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Sequence[str] = ()) -> None:
+def print_diagnosis(
+    diagnosis: Diagnosis, knowledge: Knowledge, command_line: Sequence[str] = (), asked: str = ""
+) -> None:
     """Print the ranking: the best causes with their reasons, other observations, and the next step.
 
-    ``command_line`` is that of this run, to which the next step is added.
+    ``command_line`` is that of this run, to which the next step is added. ``asked``: the question printed before.
     """
     named = diagnosis.named(SHOWN_CAUSES)
     if not named:
@@ -248,7 +253,7 @@ def print_diagnosis(diagnosis: Diagnosis, knowledge: Knowledge, command_line: Se
     if probe:
         print_line(f"next: check {probe.text}")
         print_line(f"  {again} --probe")
-    if question:
+    if question and question.id != asked:
         answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
         print_line(f"  {again} --answer {question.id}={answers[0]}")

@@ -11,8 +11,15 @@ from ..diagnosis.case import SKIPPED, Case
 from ..diagnosis.dialogue import question_before_guess
 from ..evidence import Diagnosis
 from ..text.terminal import print_line
+from ..text.units import probability_text
 
 MOST_ASKED = 3
+WHAT_SHOWS_MORE = (
+    "the whole log, of all ranks: ddpwizard diagnose LOG…",
+    "the script: ddpwizard diagnose LOG… --script train.py",
+    "a job that still runs: ddpwizard triage",
+    "the next run of the job: ddpwizard run -- torchrun … train.py",
+)
 
 
 def ask_before_guess(case: Case, diagnose: Callable[[], Diagnosis]) -> Diagnosis:
@@ -39,15 +46,28 @@ def _ask(question: Question) -> str:
     return answers[int(given) - 1] if given.isdigit() and 0 < int(given) <= len(answers) else SKIPPED
 
 
-def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> None:
-    """Print the question whose answer tells more than the words, and the options that answer it."""
+def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> str:
+    """Print the question whose answer tells more than the words, and the options that answer it; return its id."""
     question = question_before_guess(case, diagnosis)
     if not question:
-        return
+        return ""
     spec = case.knowledge.questions[question]
-    print_line(f"No log shows the cause yet. An answer tells more: {spec.ask}")
+    known = "" if diagnosis.cause_to_fix else "No cause is likely enough to show its fix. "
+    print_line(f"{known or 'No log shows the cause yet. '}An answer tells more: {spec.ask}")
     print_line(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}")
     print_line("  with one of these answers:")
     for answer, text in spec.answers.items():
         print_line(f"    {question}={answer}   {text}")
     print_line("")
+    return question
+
+
+def print_what_to_give(diagnosis: Diagnosis) -> None:
+    """Print what else shows the cause, where none is likely enough to show its fix."""
+    print_line("")
+    for cause in diagnosis.named(1):
+        print_line(f"No fix is shown: {cause.id} has a share of {probability_text(cause.confidence)}.")
+        print_line(f"  its fixes: ddpwizard explain {cause.id}")
+    print_line("What shows more:")
+    for row in WHAT_SHOWS_MORE:
+        print_line(f"  {row}")

@@ -68,16 +68,17 @@ def question_before_guess(case: Case, diagnosis: Diagnosis) -> str:
     """Return the id of the question to ask first, or "".
 
     It is asked about a description, as long as only words and answers speak and its answer tells enough. What a
-    description tells as well (``general``) is not asked.
+    description tells as well (``general``) is asked only if no cause is likely enough to show its fix.
     """
     described = any(item.source == "description" for item in diagnosis.evidence)
     if diagnosis.support not in ("words", "answer") or not described or not diagnosis.in_scope or is_clear(diagnosis):
         return ""
-    questions = [
-        step for step in diagnosis.next if step.kind == "question" and not case.knowledge.questions[step.id].general
-    ]
-    best = max(questions, key=lambda step: step.expected_gain, default=None)
-    return best.id if best and best.expected_gain > LEAST_GAIN_BITS else ""
+    steps = [step for step in diagnosis.next if step.kind == "question"]
+    special = [step for step in steps if not case.knowledge.questions[step.id].general]
+    best = max(special, key=lambda step: step.expected_gain, default=None)
+    if best and best.expected_gain > LEAST_GAIN_BITS:
+        return best.id
+    return steps[0].id if steps and not diagnosis.cause_to_fix else ""
 
 
 def next_offer(case: Case, diagnosis: Diagnosis) -> str:

@@ -171,6 +171,22 @@ def test_text_ends_with_the_fix_and_next_lines_can_be_pasted(tmp_path: Path):
     assert done.returncode in (0, 1), done.stderr
 
 
+@pytest.mark.parametrize("words", ["the loss turns into nan", "training crashes", "training is stuck somewhere"])
+def test_no_fix_is_shown_for_a_cause_that_is_not_likely(words: str):
+    found = json.loads(ddpwizard("diagnose", words, "--json").stdout)
+    assert found["fix"] is None
+    assert any(step["kind"] == "question" for step in found["next"])
+    shown = ddpwizard("diagnose", words).stdout
+    assert not re.search(r"(?m)^Fix: ", shown)
+    lead = shown.strip().splitlines()[0]
+    assert lead.startswith("No cause is likely enough to show its fix. An answer tells more: ")
+    assert shown.count(lead.rpartition(": ")[2]) == 1, "a question is asked once"
+    answer = next(line for line in shown.splitlines() if " --answer " in line)
+    assert ddpwizard(*shlex.split(answer)[1:]).returncode in (0, 1)
+    for command in ("ddpwizard run -- torchrun", "ddpwizard triage", "--script train.py"):
+        assert command in shown
+
+
 def test_nothing_is_asked_once_the_cause_is_clear(tmp_path: Path):
     log = tmp_path / "run.log"
     log.write_text(PORT_TAKEN)

@@ -84,7 +84,7 @@ def test_the_experiment_has_the_users_script_launcher_and_place():
     ],
 )
 def test_specific_question_comes_before_a_guess_from_words(support: Support, gain: float, share: float, asked: str):
-    """The symptom and the area are not asked after a description, however much their answers would tell."""
+    """The symptom and the area are asked after a description only if no cause is likely."""
     case = Case(KNOWLEDGE)
     case.add([Evidence("words:wrong-nic", "description", "like it", where="x:1")])
     found = case.diagnosis()
@@ -92,6 +92,9 @@ def test_specific_question_comes_before_a_guess_from_words(support: Support, gai
     steps = [NextStep("question", "area", "?", 2.0), NextStep("question", "rank-gated", "?", gain)]
     diagnosis = msgspec.structs.replace(found, support=support, causes=[first], next=steps)
     assert dialogue.question_before_guess(case, diagnosis) == asked
+    unlikely = msgspec.structs.replace(diagnosis, causes=[msgspec.structs.replace(first, confidence=0.1)])
+    expected = "" if support == "log" else "rank-gated" if gain > dialogue.LEAST_GAIN_BITS else "area"
+    assert dialogue.question_before_guess(case, unlikely) == expected
     undescribed = msgspec.structs.replace(diagnosis, evidence=[])
     assert dialogue.question_before_guess(case, undescribed) == ""
     assert dialogue.question_before_guess(case, msgspec.structs.replace(diagnosis, in_scope=False)) == ""
