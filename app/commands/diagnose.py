@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,10 +17,6 @@ from ..diagnosis.intake import IntakeResult, add_to_case
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
-from ..fixes.build import build_fixes
-from ..fixes.facts import CaseFacts, FixContext
-from ..fixes.fix_text import fix_document, short_fix_lines
-from ..fixes.types import Fix
 from ..logs import timeline_chart
 from ..logs.read import LogInput, find_sources, source_of_text
 from ..logs.types import Timeline
@@ -34,6 +30,7 @@ from .diagnose_questions import ask_before_guess, print_question, print_what_to_
 
 if TYPE_CHECKING:
     from ..diagnosis.job_of_case import CaseFiles
+    from ..fixes.types import Fix
     from ..snapshot import Snapshot
 
 SHOWN_CAUSES = 3
@@ -93,11 +90,10 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
     diagnosis = diagnose() if options.json else ask_before_guess(case, diagnose)
     if is_clear(diagnosis):
         diagnosis = msgspec.structs.replace(diagnosis, next=[])
-    context = FixContext(snapshot=snapshot, evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
     cause = diagnosis.cause_to_fix
-    fixes = build_fixes(knowledge.causes[cause.id], context, knowledge) if cause else []
+    fixes = _fixes(knowledge, cause.id, case, timeline, scripts, snapshot) if cause else []
     if options.json:
-        body = msgspec.to_builtins(diagnosis) | {"fix": fix_document(fixes[0]) if fixes else None}
+        body = msgspec.to_builtins(diagnosis) | {"fix": _document(fixes)}
         print_json(public_document("diagnosis", knowledge, body))
     else:
         for line in [*timeline_chart.chart_lines(timeline), ""] if timeline else []:
@@ -110,6 +106,27 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         if diagnosis.in_scope and not fixes:
             print_what_to_give(diagnosis)
     return ExitCode.FOUND if diagnosis.named(1) else ExitCode.OK
+
+
+def _fixes(
+    knowledge: Knowledge,
+    cause: str,
+    case: Case,
+    timeline: Timeline | None,
+    scripts: Sequence[str],
+    snapshot: "Snapshot | None",
+) -> "list[Fix]":
+    from ..fixes.build import build_fixes
+    from ..fixes.facts import FixContext
+
+    context = FixContext(snapshot=snapshot, evidence=case.evidence, timeline=timeline, script=next(iter(scripts), None))
+    return build_fixes(knowledge.causes[cause], context, knowledge)
+
+
+def _document(fixes: "Sequence[Fix]") -> Any:
+    from ..fixes.fix_text import fix_document
+
+    return fix_document(fixes[0]) if fixes else None
 
 
 def _read_into(
@@ -133,6 +150,8 @@ def _read_into(
 
 def _review_named_script(case: Case, timeline: Timeline) -> None:
     """Review the script that the log names, if it is here, for collectives that its ranks do not reach alike."""
+    from ..fixes.facts import CaseFacts, FixContext
+
     named = CaseFacts(FixContext(timeline=timeline)).target[:1]
     if named and Path(named[0]).is_file():
         from ..diagnosis.script_evidence import add_divergences
@@ -208,14 +227,17 @@ def _reason(line: ReasonLine) -> str:
     return f"   {line.strength:<8}  {line.source:<11} {what}" + (f"   [{line.where}]" if line.where else "")
 
 
-def print_fixes(fixes: Sequence[Fix]) -> None:
+def print_fixes(fixes: "Sequence[Fix]") -> None:
     """Print the first fix of a cause, and where the others are."""
-    for line in ["", *short_fix_lines(fixes[0])] if fixes else []:
+    if not fixes:
+        return
+    from ..fixes.fix_text import short_fix_lines
+
+    for line in ["", *short_fix_lines(fixes[0])]:
         print_line(line)
-    if fixes:
-        others = len(fixes) - 1
-        more = f"{others} other {'fix' if others == 1 else 'fixes'}: " if others else ""
-        print_line(f"  {more}ddpwizard explain {fixes[0].cause}")
+    others = len(fixes) - 1
+    more = f"{others} other {'fix' if others == 1 else 'fixes'}: " if others else ""
+    print_line(f"  {more}ddpwizard explain {fixes[0].cause}")
 
 
 def print_diagnosis(

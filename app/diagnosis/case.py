@@ -4,7 +4,7 @@ A case is rebuilt from the events of its session and holds nothing else, so a re
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,12 +21,14 @@ from ..evidence import (
     confirmed_id,
     is_led_from_outside,
 )
-from ..session import Session
 from .evidence_weights import weight_table
 from .explained_errors import explain_errors
 from .next_step import next_steps
 from .ranking import rank_causes
 from .scope import scale_by_scope
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 SKIPPED = "skipped"
 SCRIPT_PATH = "script-path"  # the question for the path of the training script; its answer is the path
@@ -37,7 +39,7 @@ HANGS, RUNS = "hangs", "wrong-or-slow"  # two of its answers
 class Case:
     """Evidence and its ranking. Without a session nothing is saved (a plain ``diagnose``)."""
 
-    def __init__(self, knowledge: Knowledge, session: Session | None = None) -> None:
+    def __init__(self, knowledge: Knowledge, session: "Session | None" = None) -> None:
         self.knowledge = knowledge
         self.session = session
         self.evidence: list[Evidence] = []
