@@ -35,6 +35,7 @@ def findings_of(timeline: Timeline) -> list[Evidence]:
             _silent_rank,
             _collectives,
             _ranks_never_joined,
+            _more_joined,
             _signals,
             out_of_memory_findings,
             _not_finite,
@@ -89,7 +90,7 @@ def _failures(attempt: Attempt) -> Iterator[Evidence]:
         yield make_finding("all-ranks-failed-alike", f"{who} show the same error: {same[0].text}", same[0])
     if not all_failures(attempt):
         every = _consequences([*(event for track in tracks for event in track.events), *attempt.shared])
-        lost = [event for event in every if event.id != "mark:joined"]
+        lost = [event for event in every if event.id != "mark:joined" and not event.id.startswith("log:")]
         if lost:
             yield make_finding("only-consequences", f"only consequences of another failure: {lost[0].text}", lost[0])
 
@@ -167,6 +168,14 @@ def _ranks_never_joined(attempt: Attempt) -> Iterator[Evidence]:
     for track, event in all_events(attempt):
         if event.id == "mark:joined" and int(event.values["joined"]) < int(event.values["of"]):
             yield make_finding("ranks-never-joined", "{joined} of {of} joined".format(**event.values), event, track)
+            return
+
+
+def _more_joined(attempt: Attempt) -> Iterator[Evidence]:
+    for track, event in all_events(attempt):
+        if event.id == "mark:counted" and int(event.values["joined"]) > int(event.values["of"]):
+            what = "{joined} processes joined a group of {of}".format(**event.values)
+            yield make_finding("more-joined-than-world-size", what, event, track)
             return
 
 

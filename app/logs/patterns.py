@@ -47,6 +47,13 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ),
     ("joined", "clients joined", r"(?P<joined>\d{1,9})/(?P<of>\d{1,9}) clients joined", "consequence"),
     (
+        "counted",
+        "store based barrier",
+        r"store based barrier [^\n]{0,200}?world_size=(?P<of>\d{1,9}), "
+        r"(?:worker_count|num_workers_joined)=(?P<joined>\d{1,9})",
+        "note",
+    ),
+    (
         "restart",
         "will restart worker group",
         r"(?P<left>\d{1,9})/(?P<of>\d{1,9}) attempts left; will restart worker group",

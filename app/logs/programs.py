@@ -28,6 +28,8 @@ OTHER_KILLED = re.compile(
     rf"|(?:^|[ ])(?!{JOB_PROGRAM})\S{{1,40}} invoked oom-killer"
 )
 
+# Words of several processes that any server has.
+OF_SERVERS = re.compile(r"\b(?:workers?|processes|servers?|pods?|connections?)\b", re.IGNORECASE)
 # A line as programs write it, by its level or its columns.
 ROW = re.compile(
     r"""\s*(?:
@@ -39,6 +41,7 @@ ROW = re.compile(
     | [A-Z][\w ()-]{0,30}:[ ]{2,40}\S
     | at[ ]\S{1,200}\(\S{1,100}\)
     | [A-Z]{1,20}[ ]\S{1,100}::
+    | \[(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)/[\w.-]{1,60}\]
     )""",
     re.VERBOSE,
 )
@@ -68,7 +71,8 @@ def _is_output(text: str, knowledge: Knowledge) -> bool:
     records = [line for line in lines if _is_record(line)]
     rest = [line for line in lines if line not in set(records)]
     sentences = [line for line in rest if count_words(line) >= LEAST_WORDS]
-    if len(records) < LEAST_RECORDS or mentions_multiple_ranks("\n".join(rest if sentences else []), knowledge):
+    said = OF_SERVERS.sub(" ", "\n".join(rest if sentences else []))
+    if len(records) < LEAST_RECORDS or mentions_multiple_ranks(said, knowledge):
         return False
     return len(records) >= len(lines) * (RECORD_SHARE if sentences else BARE_RECORD_SHARE)
 
