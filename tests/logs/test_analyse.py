@@ -8,6 +8,7 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.logs.analyse import analyse_logs
 from ddpwizard.app.logs.read import find_sources, source_of_text
 from ddpwizard.app.logs.types import LogAnalysis, Track
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.log_reading_knowledge import KNOWLEDGE
 
 HEADER = "Traceback (most recent call last):"
@@ -324,6 +325,20 @@ class TestOtherFindings:
     def test_ranks_never_joined(self):
         text = "Timed out after 601 seconds waiting for clients. 7/8 clients joined."
         assert set(found(of(text))) == {"ranks-never-joined"}
+
+    @pytest.mark.parametrize(("joined", "more"), [("7", False), ("8", False), ("16", True)])
+    def test_more_processes_joined_than_the_world_size(self, joined: str, more: bool):
+        text = (
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: 2, for key: "
+            f"store_based_barrier_key:1 (world_size=8, worker_count={joined}, timeout=0:30:00)"
+        )
+        assert ("more-joined-than-world-size" in found(of(text))) is more
+
+    def test_an_exception_of_a_rank_is_no_consequence(self):
+        """Its message without a traceback is not known to be the first failure, but it is no time-out either."""
+        text = "[rank2]: FileNotFoundError: [Errno 2] No such file or directory: '/data/run1'\n[rank0]: step 1"
+        analysis = analyse_logs([source_of_text(text, "/x.log")], built_in_knowledge())
+        assert "only-consequences" not in found(analysis)
         assert found(of(text.replace("7/8", "8/8"))) == {}
 
     def test_rank_fell_silent(self):

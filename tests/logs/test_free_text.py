@@ -198,6 +198,8 @@ def test_long_texts_without_a_clause_take_no_time(text: str) -> None:
         ("One card.\nRuntimeError: this kernel needs newer GPUs", False),
         ("CUDA_VISIBLE_DEVICES=3, job 334542 on A100", False),
         ("64 A100 in all", True),
+        ("RuntimeError: Timed out initializing process group in store based barrier on rank: 7", True),
+        ("Do I have to call model_engine.backward(loss), or is loss.backward() enough?", True),
         ("hvd.init() hangs", True),
         ("torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients", True),
         ("RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 30000 ms", True),
