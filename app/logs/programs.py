@@ -71,8 +71,8 @@ def _is_output(text: str, knowledge: Knowledge) -> bool:
     records = [line for line in lines if _is_record(line)]
     rest = [line for line in lines if line not in set(records)]
     sentences = [line for line in rest if count_words(line) >= LEAST_WORDS]
-    said = OF_SERVERS.sub(" ", "\n".join(rest if sentences else []))
-    if len(records) < LEAST_RECORDS or mentions_multiple_ranks(said, knowledge):
+    described = OF_SERVERS.sub(" ", "\n".join(rest if sentences else []))
+    if len(records) < LEAST_RECORDS or mentions_multiple_ranks(described, knowledge):
         return False
     return len(records) >= len(lines) * (RECORD_SHARE if sentences else BARE_RECORD_SHARE)
 

@@ -27,7 +27,7 @@ def test_a_decisive_answer_puts_its_cause_first(question: str, answer: str):
 
 # What the text of a cause says of an answer: it is a sign of the cause, it excludes it, or it tells nothing.
 FOR, AGAINST, NEITHER = 1, -1, 0
-SAID = [
+EFFECTS = [
     ("which-gpu-full=one", "heterogeneous-gpus", FOR),  # "only the ranks on the smaller ones run out of memory"
     ("which-gpu-full=one", "local-rank-device", FOR),  # "several processes share the first GPU"
     ("which-gpu-full=one", "zombie-vram", FOR),  # "out of memory on one GPU; a colleague runs something there"
@@ -50,7 +50,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("given", "cause", "sign"), SAID)
+@pytest.mark.parametrize(("given", "cause", "sign"), EFFECTS)
 def test_an_answer_counts_as_the_text_of_the_cause_says(given: str, cause: str, sign: int):
     question, _, answer = given.partition("=")
     nats = WEIGHTS.get(answer_id(question, answer), {}).get(cause, 0.0)
