@@ -24,7 +24,8 @@ LEAST_QUOTED_WORDS = 3  # of a symptom that a text may quote; a shorter one is i
 # In the message of an exception: what only processes that communicate have. The "rank" of a tensor is no such rank.
 COMMUNICATES = re.compile(
     r"torch\.distributed\.(?!fsdp|tensor|checkpoint)|\bc10d\b|\bProcessGroup[A-Z]\w*(?:\.cpp)?:|gloo/transport"
-    r"|connectFullMesh|monitoredBarrier|\bncclRemoteError\b|store based barrier|\bprocess group\b.{0,200}\brank\b|\bDeadLock detected from rank"
+    r"|connectFullMesh|monitoredBarrier|\bncclRemoteError\b|\bDeadLock detected from rank"
+    r"|store based barrier|\bprocess group\b.{0,200}\brank\b"
     r"|(?<!of )(?<!be )(?<!is )(?<!to )\branks? ?\d+(?:,| has| is| successfully| and|\])|\bacross (?:all )?ranks\b"
 )
 STOP_WORDS = """
