@@ -4,7 +4,8 @@ import errno
 import importlib
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -34,8 +35,29 @@ COMMANDS = {
 }
 
 
+class OutputClosed(Exception):
+    """The reader of standard output or standard error has ended, as in ``ddpwizard kb list | head -1``."""
+
+
+@contextmanager
+def _closed_output_reported() -> Iterator[None]:
+    """Raise ``OutputClosed`` for a broken pipe: click would end the process with 1, which means something found."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+
+
 class LazyGroup(SuggestingGroup):
     """A group whose commands are imported when they are used."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _closed_output_reported():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _closed_output_reported():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -95,16 +117,29 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _flushed(code: int) -> int:
-    """Return the exit code once all output is written, or ``NOT_INSPECTED`` with a message if it cannot be written."""
+    """Return the exit code once all output is written.
+
+    It is ``OUTPUT_CLOSED`` if the reader has ended, and ``NOT_INSPECTED``, with a message, if the output cannot be
+    written.
+    """
     try:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        result = code
+        result = ExitCode.OUTPUT_CLOSED
     except OSError as error:
         result = _report_unwritable(error)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries to flush again when it ends
+    _discard_output()
     return result
+
+
+def _discard_output() -> None:
+    """Send what is still in the buffers to /dev/null, as Python writes it again when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _report_unwritable(error: OSError) -> int:
@@ -126,9 +161,9 @@ def run(argv: list[str]) -> int:
         return _report_error(error.format_message(), "ddpwizard --help lists the commands", ExitCode.USAGE, wants_json)
     except UserError as error:
         return _report_error(error.message, error.next_step, error.exit_code, wants_json)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return ExitCode.OK
+    except (OutputClosed, BrokenPipeError):
+        _discard_output()
+        return ExitCode.OUTPUT_CLOSED
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITABLE:
             return _report_unwritable(error)
@@ -147,6 +182,9 @@ def _open_screen(request: Any) -> int:
         return run_wizard(request.screen, request.options, request.arguments)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return ExitCode.OUTPUT_CLOSED
     except UserError as error:
         return _report_error(error.message, error.next_step, error.exit_code, False)
     except Exception as error:
@@ -169,7 +207,8 @@ def _report_error(message: str, next_step: str, code: int, wants_json: bool) -> 
 
         with suppress(OSError):  # main reports that it cannot be written
             print_json({"schema": "ddpwizard.error/1", "message": message, "next": next_step})
-    print_progress(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else ""))
+    with suppress(OSError):  # standard error cannot be written either: the exit code remains
+        print_progress(f"ddpwizard: {message}" + (f" → {next_step}" if next_step else ""))
     return code
 
 

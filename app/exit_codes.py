@@ -11,3 +11,4 @@ class ExitCode(IntEnum):
     USAGE = 2  # wrong usage or unreadable input
     NOT_INSPECTED = 3  # the machine or the process could not be inspected
     INTERRUPTED = 130  # Ctrl-C
+    OUTPUT_CLOSED = 141  # the reader of the output has ended, as with SIGPIPE

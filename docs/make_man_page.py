@@ -22,6 +22,7 @@ EXIT_TEXTS = {
     ExitCode.USAGE: "The command line is wrong, or its input cannot be read.",
     ExitCode.NOT_INSPECTED: "The machine or the job could not be inspected.",
     ExitCode.INTERRUPTED: "Interrupted.",
+    ExitCode.OUTPUT_CLOSED: "The reader of the output has ended, as in a pipe to head.",
 }
 FILES = {
     "~/.config/ddpwizard/knowledge": "Entries, chapters and labs of a team, used without --knowledge.",

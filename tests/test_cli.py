@@ -163,6 +163,28 @@ def test_unwritable_output_is_one_line(words: list[str], output: str):
     assert "standard output" in done.stderr
 
 
+CLOSED_EARLY = {
+    "more than one buffer": ["kb", "list", "--json"],
+    "less than one buffer": ["completion", "bash"],
+    "help": ["--help"],
+    "an error": ["explain", "no-such-word"],
+    "plain mode": ["learn", "--plain"],
+}
+
+
+@pytest.mark.parametrize("case", CLOSED_EARLY)
+@pytest.mark.parametrize("both", [False, True], ids=["stdout", "both streams"])
+def test_a_reader_that_ends_first_is_no_error(case: str, both: bool, tmp_path: Path):
+    status, errors = tmp_path / "status", tmp_path / "errors"
+    command = f"sleep 1; {shlex.join([sys.executable, '-m', 'ddpwizard', *CLOSED_EARLY[case]])} </dev/null"
+    pipe = "2>&1" if both else f"2>{errors}"
+    script = f"({command}; echo $? >{status}) {pipe} | head -n 0"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=180, check=False)
+    assert done.stderr == ""
+    assert status.read_text() == ("2\n" if case == "an error" else "141\n")
+    assert both or errors.read_text().count("\n") == (case == "an error")
+
+
 def test_an_interrupt_while_python_imports_ends_silently(tmp_path: Path):
     started = tmp_path / "started"
     (tmp_path / "click.py").write_text(f"import time\nopen({str(started)!r}, 'w')\ntime.sleep(600)\n")

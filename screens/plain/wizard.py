@@ -4,7 +4,6 @@ It shares case and session with the screens: a session begun here can be resumed
 """
 
 import asyncio
-import os
 import sys
 from typing import Any
 
@@ -51,9 +50,6 @@ def run_plain(screen: str, state: WizardState, arguments: dict[str, Any]) -> int
         prompt.write()
         wizard.close()
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader has gone, as in ``ddpwizard --plain | head``
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return ExitCode.OK
     wizard.close()
     return ExitCode.OK
 
