@@ -192,9 +192,14 @@ def proof_outcome(event: SessionEvent) -> Outcome:
     return "not shown here" if event.data.get("passed") else "still there"
 
 
-def all_sessions() -> Iterator[Session]:
-    """Yield every session, newest first, each read on demand; files without a readable event are left out."""
+def all_sessions(prefix: str = "") -> Iterator[Session]:
+    """Yield every session whose id begins so, newest first, each read on demand.
+
+    Files without a readable event are left out.
+    """
     for path in sorted(paths.sessions_dir().glob("*.jsonl"), reverse=True):
+        if not path.stem.startswith(prefix):
+            continue
         try:
             session = _read(path)
         except UserError:

@@ -1,4 +1,4 @@
-"""``ddpwizard completion SHELL``: print the script by which a shell completes commands and options."""
+"""``ddpwizard completion SHELL``: print the script by which a shell completes commands, options and ids."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -18,7 +18,7 @@ VARIABLE = "_DDPWIZARD_COMPLETE"  # as click names it for this program
 @common_options
 @click.pass_context
 def command(ctx: click.Context, shell: str, options: Options) -> int:
-    """Print the completion of commands and options for a shell.
+    """Print the completion of commands, options and ids for a shell.
 
     \b
     Examples:

@@ -20,12 +20,13 @@ from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import align_columns, print_line
 from ..text.units import count_text
 from .common import common_options
+from .completed_ids import completed_by, explained_ids
 
 Entry = tuple[str, dict[str, object], list[str]]  # kind and body of a document, and the same as lines
 
 
 @click.command(name="explain")
-@click.argument("words", metavar="ID", nargs=-1, required=True)
+@click.argument("words", metavar="ID", nargs=-1, required=True, shell_complete=completed_by(explained_ids))
 @common_options
 def command(words: tuple[str, ...], options: Options) -> int:
     """Explain one cause: what happens, its symptoms, its fixes, and the sources.

@@ -13,10 +13,11 @@ from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
 from ..text.terminal import print_line, print_progress
 from .common import ScreenRequested, common_options
+from .completed_ids import completed_by, course_numbers
 
 
 @click.command(name="learn")
-@click.argument("wanted", metavar="[CHAPTER|LAB]", default="")
+@click.argument("wanted", metavar="[CHAPTER|LAB]", default="", shell_complete=completed_by(course_numbers))
 @click.option("--list", "lists", is_flag=True, help="List the chapters and labs, with what is done.")
 @click.option("--quiz", "quizzes", is_flag=True, help="Read logs of several ranks: which of them was first?")
 @common_options

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from ..diagnosis.job_evidence import script_of_session
-from ..diagnosis.symptoms import symptom_of
+from ..diagnosis.session_subject import subject_text
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, knowledge_for
@@ -17,6 +16,7 @@ from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
 from .common import ScreenRequested, common_options, force_option
+from .completed_ids import completed_by, session_ids
 from .suggesting_group import SuggestingGroup
 
 
@@ -50,7 +50,7 @@ def list_sessions(options: Options) -> int:
 
 
 @command.command("resume")
-@click.argument("id_", metavar="ID", default="last")
+@click.argument("id_", metavar="[ID]", default="last", shell_complete=completed_by(session_ids))
 @partial(common_options, json_help="")
 def resume(id_: str, options: Options) -> int:
     """Resume a session. ID may be a prefix; without an ID the newest is resumed."""
@@ -61,7 +61,7 @@ def resume(id_: str, options: Options) -> int:
 
 
 @command.command("export")
-@click.argument("id_", metavar="ID", default="last")
+@click.argument("id_", metavar="[ID]", default="last", shell_complete=completed_by(session_ids))
 @click.option("--format", "form", type=click.Choice(["md", "html"]), default="md", help="Markdown or one HTML page.")
 @click.option("--public", is_flag=True, help="Rename hosts, addresses, user names and paths.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
@@ -95,20 +95,7 @@ def _load(id_: str) -> Session:
 
 
 def _row(session: Session) -> dict[str, Any]:
-    events = session.events
-    answers = {event.data["question"]: event.data["answer"] for event in events if event.kind == "answer"}
-    diagnosed = session.last("diagnosis")
-    best = diagnosed.data.get("causes") if diagnosed else None
-    proof = session.last("proof")
-    symptom = symptom_of(answers)
-    about = (
-        [symptom.label] if symptom else [f"{question}={answer}" for question, answer in answers.items() if answer][:1]
-    )
-    script = script_of_session(session)
-    about += [script.name] if script else []
-    about += [best[0][0]] if best else []
-    outcome = proof_outcome(proof) if proof else None
-    about += [outcome] if outcome else []
+    events, proof = session.events, session.last("proof")
     return {
         "id": session.id,
         "path": str(session.path),
@@ -116,8 +103,8 @@ def _row(session: Session) -> dict[str, Any]:
         "updated_at": events[-1].at if events else 0.0,
         "steps": len(events),
         "open": session.last("closed") is None,
-        "outcome": outcome,
-        "about": ", ".join(about),
+        "outcome": proof_outcome(proof) if proof else None,
+        "about": subject_text(session),
     }
 
 

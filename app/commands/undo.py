@@ -13,10 +13,11 @@ from ..options import Options
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line, print_progress
 from .common import common_options
+from .completed_ids import applied_fix_ids, completed_by
 
 
 @click.command(name="undo")
-@click.argument("id_", metavar="[ID]", required=False)
+@click.argument("id_", metavar="[ID]", required=False, shell_complete=completed_by(applied_fix_ids))
 @click.option("--list", "listed", is_flag=True, help="List the applied fixes, newest first; revert nothing.")
 @common_options
 def command(id_: str | None, listed: bool, options: Options) -> int:

@@ -221,8 +221,8 @@ class HomeScreen(GivenTextMixin):
         keys = {"learn": LEARN_KEY}
         rows = [Choice(id_, label, self._note(id_), keys.get(id_, "")) for id_, label in labels.items()]
         if self._unfinished:
-            age = safe_content(_age(self._unfinished), "$muted")
-            rows.append(Choice("resume", "Continue the last session", age, key=RESUME_KEY))
+            note = safe_content(_age_and_subject(self._unfinished), "$muted")
+            rows.append(Choice("resume", "Continue the last session", note, key=RESUME_KEY))
         return rows
 
     def _note(self, id_: str) -> Content:
@@ -306,7 +306,10 @@ class HomeScreen(GivenTextMixin):
         self.query_one("#wrong").focus()
 
 
-def _age(session: Session) -> str:
+def _age_and_subject(session: Session) -> str:
     import time
 
-    return f"{seconds_text(time.time() - session.events[-1].at, whole=True)} ago"
+    from ...app.diagnosis.session_subject import subject_text  # imports the judgement of jobs
+
+    age = f"{seconds_text(time.time() - session.events[-1].at, whole=True)} ago"
+    return ", ".join(filter(None, [age, subject_text(session)]))

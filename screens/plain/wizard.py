@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ...app.diagnosis.given_text import classify_given
+from ...app.diagnosis.session_subject import subject_text
 from ...app.diagnosis.symptoms import OF_A_RUNNING_JOB, SYMPTOMS, TASKS, WITH_LOG, Symptom
 from ...app.errors import UserError
 from ...app.exit_codes import ExitCode
@@ -125,7 +126,7 @@ class PlainWizard:
         notes = {id_: f"   ({note})" for id_, note in (("hangs", hung), ("slow", slow)) if note}
         rows = [symptom.label + notes.get(symptom.id, "") for symptom in SYMPTOMS]
         rows += TASKS.values()
-        rows += [f"Continue the last session, {unfinished.id}"] if unfinished else []
+        rows += [", ".join(["Continue the last session", *_described(unfinished)])] if unfinished else []
         self.prompt.write("", "What is wrong?")
         given = self.prompt.choose(rows, {"q": "quit"}, "A number, or describe what you see: ", words=True)
         if given == "q":
@@ -282,6 +283,10 @@ class PlainWizard:
 
     def _show_error(self, error: UserError) -> None:
         self.prompt.write(f"{error.message} → {error.next_step}" if error.next_step else error.message)
+
+
+def _described(session: Session) -> list[str]:
+    return [session.id, *filter(None, [subject_text(session)])]
 
 
 def _names_a_file(line: str) -> bool:

@@ -166,7 +166,7 @@ def test_text_ends_with_the_fix_and_next_lines_can_be_pasted(tmp_path: Path):
     assert "An answer tells more: " in vague[: vague.index("\n1  ")], "where only words speak, the question comes first"
     (probe,) = [line for line in vague.splitlines() if line.endswith("--probe")]
     assert probe.strip() == "ddpwizard diagnose vague.log --probe"
-    answer = next(line for line in vague.splitlines() if " --answer " in line)
+    (answer,) = [line for line in vague.splitlines() if " --answer " in line]  # one question, with its answers once
     done = ddpwizard(*shlex.split(answer)[1:], cwd=tmp_path)
     assert done.returncode in (0, 1), done.stderr
 
