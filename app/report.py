@@ -9,6 +9,7 @@ import msgspec
 from ..knowledge.loader import read_knowledge
 from ..knowledge.schema import Knowledge
 from .diagnosis.case import Case
+from .diagnosis.dialogue import best_cause_text
 from .evidence import Check, Diagnosis, ReasonLine
 from .probes import summary
 from .session import OUTCOME_STATUS, Session, SessionEvent, proof_outcome
@@ -18,7 +19,7 @@ from .text import redact
 from .text.anonymize import Anonymizer
 from .text.markup import Block, Bullets, Code, Document, Section, Table, to_html, to_markdown
 from .text.terminal import status_glyph
-from .text.units import probability_text, rank_ranges
+from .text.units import probability_text, rank_ranges, sure_text
 from .triage import rank_groups
 from .triage.types import RankRow
 
@@ -80,7 +81,7 @@ def _lead(session: Session, diagnosis: Diagnosis) -> list[str]:
     lines = [job["verdict"]["why"] for job in _jobs(session)[:1] if job["verdict"]["why"]]
     if diagnosis.causes and diagnosis.causes[0].because:
         best = diagnosis.causes[0]
-        lines.append(f"Most likely: {best.title} ({probability_text(best.confidence)}).")
+        lines.append(f"{best_cause_text(best)}.")
     else:
         lines.append("The observations do not point at one cause.")
     proof = session.last("proof")
@@ -111,7 +112,7 @@ def _job(session: Session) -> list[Block]:
     for job in _jobs(session):
         verdict = job["verdict"]
         blocks.append(f"{job['launcher']}, {job['world_size']} ranks: {verdict['state']}.")
-        lines = [(verdict["why"], f"confidence {probability_text(verdict['confidence'])}")]
+        lines = [(verdict["why"], sure_text(verdict["confidence"]))]
         if verdict["culprits"]:
             lines.append((f"Culprits: {rank_ranges(verdict['culprits'])}", verdict.get("where") or ""))
         if verdict.get("branch"):

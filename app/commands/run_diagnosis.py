@@ -68,6 +68,7 @@ class RunDiagnosis:
         self.failure = reports[0].verdict.why if state in TROUBLE else ""
         if state in TROUBLE:
             self._attempt("the session", lambda: self._record_job(reports, pid), None)
+            lines += self._best_cause_lines()
         lines += self._next_commands(pid)
         notes = self._attempt("the report", lambda: self._deliver_report(why, reports, lines), [])
         return Report(state, [*lines, *notes, *self.problems])
@@ -165,6 +166,12 @@ class RunDiagnosis:
             causes = [[cause.id, cause.confidence] for cause in found.named(SHOWN_CAUSES)]
             self.case.session.append("diagnosis", causes=causes, other=found.other)
             self.case.session.append("step", screen=screen, detail=detail)
+
+    def _best_cause_lines(self) -> list[str]:
+        """Return the first cause as the session ranks it: by the verdict and the review of the script."""
+        from ..diagnosis.dialogue import best_cause_text
+
+        return [f"  {best_cause_text(cause)}." for cause in self.case.diagnosis().named(1)] if self.case else []
 
     def _next_commands(self, pid: int | None) -> list[str]:
         """Return the commands that open the case: the living job, and the session."""

@@ -25,7 +25,7 @@ from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.redact import redact_text
 from ..text.terminal import align_columns, print_line, print_progress, wrap_message
-from ..text.units import probability_text
+from ..text.units import sure_text
 from ..triage import other_hosts, phrases, rank_groups
 from ..triage.process_json import process_rows
 from ..triage.sampling import flight_recorder_dumps
@@ -191,7 +191,7 @@ def _verdict_line(report: JobReport, knowledge: Knowledge) -> str:
     """Return the state of a job, how sure it is, and the cause."""
     verdict = report.verdict
     state = phrases.JOB_STATE_TEXT[verdict.state][1].capitalize()
-    sure = f"{probability_text(verdict.confidence)} sure"
+    sure = sure_text(verdict.confidence)
     cause = knowledge.causes.get(verdict.cause or "")
     name = _lower(cause.title) if cause else verdict.cause
     if verdict.cause and verdict.state == "hung" and verdict.confidence < TIED:

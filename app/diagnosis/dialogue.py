@@ -1,6 +1,7 @@
 """Rules of the dialogue of a diagnosis, and its wording: all faces of the wizard use them."""
 
-from ..evidence import LIKELY, Diagnosis
+from ..evidence import LIKELY, Diagnosis, RankedCause
+from ..text.units import probability_text
 from .case import FRONT_DOOR, SCRIPT_PATH, Case
 from .symptoms import symptom_of
 
@@ -22,6 +23,11 @@ SURE = 0.9  # from this share on the wizard shows the diagnosis
 CLEAR = 0.97  # from this share on it asks nothing more
 MOST_QUESTIONS = 8
 LEAST_GAIN_BITS = 0.3  # of a question that is asked before a guess
+
+
+def best_cause_text(cause: RankedCause) -> str:
+    """Return the best cause with its share of the ranking: ``Most likely: The port is in use (92%)``."""
+    return f"{likelihood(cause.confidence)}: {cause.title} ({probability_text(cause.confidence)})"
 
 
 def likelihood(confidence: float) -> str:

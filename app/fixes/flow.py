@@ -213,6 +213,10 @@ class FixFlow:
             return await asyncio.to_thread(plan_command_proof, command, fix, self._session, self.directory, python)
         return None
 
+    def limit_s(self, plan: ProofPlan | None) -> float:
+        """Return the time limit of a proof: that of the planned run, or that of the probe of the cause."""
+        return plan.limit.limit_s if plan else self._knowledge.probes[self.cause.verify.probe].limit_s
+
     async def prove(
         self,
         fix: Fix,

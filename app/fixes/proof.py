@@ -105,7 +105,7 @@ async def prove_by_run(
     code = await asyncio.to_thread(read_code_state, plan.relaunch)
     aborted = 0
     while True:
-        relaunch, result = await _run_once(plan, report, limit_s or plan.limit_s, report_progress)
+        relaunch, result = await _run_once(plan, report, limit_s or plan.limit.limit_s, report_progress)
         if not result.aborted_at_exit or aborted == MOST_ABORTED:
             break
         aborted += 1

@@ -21,13 +21,12 @@ from ..text.units import bytes_text, count_text, seconds_text
 from ..training_script.written_paths import WrittenPath
 from ..triage.types import JobReport
 from .code_state import code_files
+from .proof_limit import ProofLimit, proof_limit, until_failure_in_log_s
 from .relaunch import Relaunch, changed_files, module_file, plan_relaunch
 from .sandbox import gpus_in_use, refuse_held_gpus, written_paths
 from .state_before import failure_before, last_failure_here
 from .types import Fix
 
-PROOF_LIMIT_S = 60.0
-LIMIT_MOST_S = 600.0
 SHOWN = 6  # written paths in the question
 
 
@@ -40,7 +39,7 @@ class ProofPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     relaunch: Relaunch
     ranks: int
-    limit_s: float
+    limit: ProofLimit
     changed: list[str]
     held: list[str]
     written: list[WrittenPath]
@@ -61,15 +60,15 @@ def plan_job_proof(report: JobReport, fix: Fix, memory_total_bytes: Mapping[int,
     refuse_other_users(report)
     refuse_held_gpus(report, memory_total_bytes)
     relaunch, environ = _with_variables(plan_relaunch(report.job, fix), fix)
-    steady_s = 0.0 if report.verdict.branch else time_until_failure_s(report)
+    until_failure_s = time_until_failure_s(report)
     return ProofPlan(
         relaunch=relaunch,
         ranks=report.world_size,
-        limit_s=min(max(PROOF_LIMIT_S, 1.5 * steady_s), LIMIT_MOST_S),
+        limit=proof_limit(relaunch.cwd, until_failure_s),
         changed=sorted({*_replaced(relaunch), *_changed_of_job(relaunch, report)}),
         held=_held(report),
         written=written_paths(relaunch),
-        steady_s=steady_s,
+        steady_s=0.0 if report.verdict.branch else until_failure_s,
         before=f"the job was {report.verdict.state}",
         other_command=is_started_by_fix(report, fix),
         environ=environ,
@@ -113,7 +112,7 @@ def plan_command_proof(line: str, fix: Fix, session: Session, cwd: Path, python:
     return ProofPlan(
         relaunch=relaunch,
         ranks=int(count) if count.isdecimal() else 0,
-        limit_s=PROOF_LIMIT_S,
+        limit=proof_limit(cwd, until_failure_in_log_s(session)),
         changed=sorted({*_replaced(relaunch), *changed_since(relaunch, failed_at or 0.0)}),
         held=[],
         written=written_paths(relaunch),
@@ -145,7 +144,8 @@ def question_lines(plan: ProofPlan) -> list[str]:
         as_now += "; none was changed since the failure"
     lines = [
         f"Runs: {shlex.join(relaunch.command)}",
-        f"in {relaunch.cwd}: {ranks}at most {seconds_text(plan.limit_s, whole=True)}, on a free port",
+        f"in {relaunch.cwd}: {ranks}on a free port",
+        f"Limit: {seconds_text(plan.limit.limit_s, whole=True)} ({plan.limit.origin})",
         f"Changed for this run: {names}" if names else f"Files: {as_now}",
     ]
     if plan.held:

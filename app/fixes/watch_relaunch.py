@@ -20,6 +20,7 @@ from ..triage.sampling.sampler import build_observation
 from ..triage.types import Sample
 from ..triage.verdict import judge_job
 from .progress_check import ProgressCheck
+from .proof_limit import SETTING
 
 Progress = Callable[[str], None]
 MARK = "DDPWIZARD_PROOF"  # in the environment of the relaunched job, to recognise its processes
@@ -133,7 +134,7 @@ def _result_of(outcome: ProcessOutcome, check: ProgressCheck | None, ranks: int)
             place = phrases.short_place(check.line)
             seen += f"; {len(check.passed)} of {ranks} ranks were seen past {place}"
         limit = seconds_text(outcome.elapsed_s, whole=True)
-        return RunResult("not shown here", f"not finished within {limit}", seen)
+        return RunResult("not shown here", f"not finished within its limit of {limit}; {SETTING}", seen)
     if ABORTED_AT_EXIT in outcome.log and ERROR_OF_SCRIPT not in outcome.log.partition(ABORTED_AT_EXIT)[0]:
         what = "torch aborted a rank while Python was exiting: a thread of gloo still ran, a fault of torch"
         return RunResult("not shown here", what, printed, outcome.code, aborted_at_exit=True)

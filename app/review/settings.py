@@ -3,7 +3,6 @@
 A key or value that is not valid is left out, with one line that names it.
 """
 
-import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -12,12 +11,9 @@ import msgspec
 
 from ...knowledge.schema import Severity
 from ..errors import UserError
-from ..system.files import read_regular_file
+from ..system.project_settings import SettingsTable, find_settings
 
-FILE = "pyproject.toml"
-TABLE = ("tool", "ddpwizard", "review")
 KEYS = ("exclude", "select", "ignore", "severity")
-LIMIT_BYTES = 1024 * 1024
 
 
 class ReviewSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,44 +37,21 @@ class ReviewSettings(msgspec.Struct, frozen=True, kw_only=True):
 def settings_for(directory: Path, known: Collection[str]) -> ReviewSettings:
     """Return the settings for a directory: those of the nearest ``pyproject.toml`` with our table.
 
-    The search ends at the root of the repository. ``known`` are the ids of all rules.
+    ``known`` are the ids of all rules.
     """
-    start = directory.absolute()
-    for folder in (start, *start.parents):
-        path = folder / FILE
-        if os.path.lexists(path):
-            try:
-                table = _table(path)
-            except UserError as error:
-                return ReviewSettings(problems=(f"{error.message}; its settings are not used",))
-            if table is not None:
-                return _settings(table, path, known)
-        if os.path.lexists(folder / ".git"):
-            break
-    return ReviewSettings()
-
-
-def _table(path: Path) -> Any:
-    """Return our table of a file, or None if it has none.
-
-    Raises:
-        UserError: The file cannot be read, or is not valid TOML.
-    """
-    content = read_regular_file(path, LIMIT_BYTES, "")
     try:
-        found: Any = msgspec.toml.decode(content)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from error
-    for name in TABLE:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        found = find_settings(directory, "review")
+    except UserError as error:
+        return ReviewSettings(problems=(f"{error.message}; its settings are not used",))
+    return _settings(found, known) if found else ReviewSettings()
 
 
-def _settings(table: Any, path: Path, known: Collection[str]) -> ReviewSettings:
-    if not isinstance(table, dict):
-        return ReviewSettings(problems=(f"{path}: [{'.'.join(TABLE)}] is not a table; it is left out",))
-    given = cast(dict[str, Any], table)
-    problems = [f"{path}: {problem}; it is left out" for problem in _problems(given, known)]
+def _settings(table: SettingsTable, known: Collection[str]) -> ReviewSettings:
+    path = table.path
+    if not isinstance(table.content, dict):
+        return ReviewSettings(problems=(f"{path}: [{table.name}] is not a table; it is left out",))
+    given = cast(dict[str, Any], table.content)
+    problems = [f"{path}: {problem}; it is left out" for problem in _problems(given, table.name, known)]
     select = given.get("select")
     severity = given.get("severity")
     return ReviewSettings(
@@ -95,9 +68,8 @@ def _settings(table: Any, path: Path, known: Collection[str]) -> ReviewSettings:
     )
 
 
-def _problems(given: dict[str, Any], known: Collection[str]) -> Iterator[str]:
+def _problems(given: dict[str, Any], table: str, known: Collection[str]) -> Iterator[str]:
     """Yield what is not valid in the table, in words."""
-    table = ".".join(TABLE)
     for key, value in given.items():
         if key not in KEYS:
             yield f"{table}.{key} is no setting ({', '.join(KEYS)})"

@@ -85,6 +85,11 @@ def probability_text(probability: float) -> str:
     return percent_text(min(max(probability, 1e-9), 1 - 1e-9))
 
 
+def sure_text(confidence: float) -> str:
+    """Return how sure a verdict is: ``97% sure``."""
+    return f"{probability_text(confidence)} sure"
+
+
 def ratio_text(ratio: float) -> str:
     """Return a ratio with at most three digits: ``2.4``, ``310``."""
     return f"{ratio:,.1f}" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}"

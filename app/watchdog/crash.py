@@ -6,15 +6,15 @@ from pathlib import Path
 
 from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
+from ..diagnosis.dialogue import best_cause_text
 from ..diagnosis.intake import add_to_case
 from ..diagnosis.script_evidence import add_divergences
-from ..evidence import LIKELY, Evidence, RankedCause
+from ..evidence import Evidence, RankedCause
 from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
 from ..logs.types import Speaker, Timeline
 from ..system import run_directory
-from ..text.units import probability_text
 from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
 from ..triage.triage import evidence_of_report
 from .ended_ranks import EndedRank
@@ -97,6 +97,4 @@ def _first_location(timeline: Timeline) -> str:
 
 def _cause_lines(case: Case, cause: RankedCause, timeline: Timeline | None, describe_fix: DescribeFix) -> list[str]:
     entry = case.knowledge.causes[cause.id]
-    head = "Most likely cause" if cause.confidence >= LIKELY else "Several causes are possible; the first"
-    lines = [f"  {head}, {probability_text(cause.confidence)} sure: {cause.title}", f"    {entry.summary}"]
-    return lines + describe_fix(entry, timeline)
+    return [f"  {best_cause_text(cause)}", f"    {entry.summary}", *describe_fix(entry, timeline)]

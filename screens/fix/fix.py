@@ -27,7 +27,7 @@ from ..dialogs.confirm import ConfirmDialog
 from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
-from ..shell.proof_run import PROBE_LIMIT_S, ProofRun
+from ..shell.proof_run import ProofRun
 from ..triage.pick_job import PickJobDialog
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content, status_sign
@@ -329,7 +329,7 @@ class FixScreen(WizardScreen):
         self.app.push_screen(question, callback=lambda yes: self._start_proof(event.fix, event.plan) if yes else None)
 
     def _start_proof(self, fix: Fix, plan: "ProofPlan | None") -> None:
-        run = ProofRun(plan.limit_s if plan else PROBE_LIMIT_S)
+        run = ProofRun(self._flow().limit_s(plan))
         self.state.proof_runs[self._key(fix)] = run
         # A worker of the app: it goes on when this screen is left.
         context = self.state.context(run.show_progress)

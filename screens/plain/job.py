@@ -3,9 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from ...app.diagnosis.dialogue import best_cause_text
 from ...app.diagnosis.job_evidence import add_review, add_triage, review_job_script
 from ...app.exit_codes import ExitCode
-from ...app.text.units import probability_text
 from ...app.triage import phrases
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -70,7 +70,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         record_triage(state, [report])
         diagnosis = state.diagnosis()
         best = diagnosis.causes[0]
-        prompt.write(f"  cause     {best.title} ({probability_text(best.confidence)})")
+        prompt.write(f"  cause     {best_cause_text(best)}")
         state.record_diagnosis(diagnosis, [best])
         flow = state.fix_flow(best.id, report)
         fix = next((each for each in flow.build() if each.patches), None)

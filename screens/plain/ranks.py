@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...app.text.numbers import parse_count
 from ...app.text.terminal import align_columns
-from ...app.text.units import probability_text
+from ...app.text.units import sure_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.other_hosts import other_hosts_lines
 from ...app.triage.phrases import ENDED_STATE, JOB_STATE_TEXT
@@ -20,7 +20,7 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
     """Show the verdict, the ranks and the source."""
     verdict = report.verdict
     prompt.write("", f"{rank_groups.job_title(report)}: {verdict.state}")
-    prompt.write(f"  {verdict.why} ({probability_text(verdict.confidence)})", "")
+    prompt.write(f"  {verdict.why} ({sure_text(verdict.confidence)})", "")
     prompt.write(*(f"  {prompt.status_sign('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
     groups = rank_groups.rank_groups(report)
     prompt.write(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...app.probes.context import ProbeContext
     from ...knowledge.schema import Intrusiveness
 
-PROBE_LIMIT_S = 60.0
-
 
 class ProofRun:
     """The proof of one fix: ``text`` is what happens now; ``result`` or ``error`` is set when it has ended."""
@@ -43,9 +41,7 @@ class ProofRun:
     ) -> None:
         """Run the proof and keep its result."""
         try:
-            self.result = await flow.prove(
-                fix, context, granted, plan=plan, limit_s=self.limit_s, progress=self.show_progress
-            )
+            self.result = await flow.prove(fix, context, granted, plan=plan, progress=self.show_progress)
         except UserError as error:
             self.error = error
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from textual.content import Content
 
 from ...app.fixes.job_facts import stuck_workers
-from ...app.text.units import probability_text
+from ...app.text.units import sure_text
 from ...app.triage.job_text import (
     PAST_STATE,
     changed_source_notes,
@@ -35,7 +35,7 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
     head = Content.assemble(
         status_sign(status, ascii_only),
         safe_content(f" {text}", "bold"),
-        ("" if ended else f", {probability_text(found.confidence)} sure", "$muted"),
+        ("" if ended else f", {sure_text(found.confidence)}", "$muted"),
     )
     why = safe_content(with_short_paths(report))
     cause = knowledge.causes.get(found.cause or "")

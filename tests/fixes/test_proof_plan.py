@@ -3,10 +3,13 @@
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.proof_limit import START_S, UNKNOWN_S
 from ddpwizard.app.fixes.proof_plan import plan_command_proof, question_lines
 from ddpwizard.app.fixes.types import FilePatch, Fix
+from ddpwizard.app.logs.types import Attempt, Timeline, TimelineEvent, Track
 from ddpwizard.app.session import Session
 
 SCRIPT = 'import torch\ntorch.save(1, "/data/best.pt")\nopen("log.txt", "a")\n'
@@ -70,6 +73,47 @@ def test_the_question_shows_command_directory_files_and_written_paths(job: Path,
     assert "Changed for this run: train.py" in text
     assert "torch.save → /data/best.pt" in text and f"open → {job}/log.txt" in text
     assert (job / "train.py").read_text() == SCRIPT, "nothing is written yet"
+
+
+def with_log_times(session: Session, *, first_s: float | None, last_s: float | None) -> None:
+    def event(time_s: float | None) -> TimelineEvent:
+        return TimelineEvent(kind="error", time_s=time_s, line=1, where="a.log:1", text="", id="")
+
+    track = Track(rank=0, host="", first=event(first_s), last=event(last_s))
+    session.append("timeline", **msgspec.to_builtins(Timeline([Attempt(1, [track])])))
+
+
+def test_the_limit_is_by_the_time_that_the_job_took_to_fail(job: Path, session: Session) -> None:
+    def limit_s() -> float:
+        return plan_command_proof("python train.py", FIX, session, job, sys.executable).limit.limit_s
+
+    assert limit_s() == UNKNOWN_S
+    with_log_times(session, first_s=None, last_s=None)
+    assert limit_s() == UNKNOWN_S, "no line has a time"
+    with_log_times(session, first_s=1000.0, last_s=4600.0)
+    plan = plan_command_proof("python train.py", FIX, session, job, sys.executable)
+    assert plan.limit.limit_s == START_S + 2 * 3600
+    (line,) = [line for line in question_lines(plan) if line.startswith("Limit: ")]
+    assert "2 h" in line and "failed after 60 min" in line and "[tool.ddpwizard.proof]" in line
+
+
+def test_the_project_sets_the_limit_of_a_proof(job: Path, session: Session) -> None:
+    (job / ".git").mkdir()
+    settings = job / "pyproject.toml"
+    settings.write_text("[tool.ddpwizard.proof]\nlimit-s = 90\n")
+    (job / "sub").mkdir()
+    (job / "sub" / "train.py").write_text(SCRIPT)
+    for directory in (job, job / "sub"):
+        plan = plan_command_proof("python train.py", FIX, session, directory, sys.executable)
+        assert plan.limit.limit_s == 90.0
+        assert any(line.startswith("Limit: 90 s (limit-s in") for line in question_lines(plan))
+    for wrong in ("0", "-1", "true", '"long"', "nan", "inf"):
+        settings.write_text(f"[tool.ddpwizard.proof]\nlimit-s = {wrong}\n")
+        with pytest.raises(UserError, match=r"proof\.limit-s is no number of seconds"):
+            plan_command_proof("python train.py", FIX, session, job, sys.executable)
+    settings.write_text("[tool.ddpwizard]\nproof = 3\n")
+    with pytest.raises(UserError, match="proof is no table"):
+        plan_command_proof("python train.py", FIX, session, job, sys.executable)
 
 
 def test_a_failure_counts_as_seen_here_if_the_log_names_the_script_or_a_run_failed(job: Path, session: Session) -> None:

@@ -128,7 +128,7 @@ def test_limit_ends_a_job_that_neither_ends_nor_passes(hung: Hung) -> None:
     fix = Fix(id="f", cause="c", title="t", safety="unsafe", patches=[patch])
     proof = asyncio.run(prove_by_run(plan_job_proof(report, fix, {}), report, limit_s=12))
     assert proof.outcome == "not shown here"
-    assert proof.what.startswith("not finished within 1")
+    assert proof.what.startswith("not finished within its limit of 1") and "pyproject.toml" in proof.what
 
 
 class TestProbe:

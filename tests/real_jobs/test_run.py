@@ -1,5 +1,6 @@
 """``ddpwizard run -- COMMAND`` with real jobs: additions, unchanged behaviour, and reports."""
 
+import html
 import json
 import os
 import re
@@ -208,6 +209,14 @@ class TestSignals:
             shutil.rmtree(kept(run))
 
 
+def best_cause_of(session: str) -> str:
+    """Return the first cause of a session with its share, as its export shows it."""
+    text = html.unescape(ddpwizard("sessions", "export", session).stdout)
+    found = re.search(r"Most likely: .* \(>?\d+%\)", text)
+    assert found, text
+    return found[0]
+
+
 class TestHang:
     def stopped(self, tmp_path: Path, command: list[str], before: tuple[str, ...] = ()) -> dict[str, object]:
         """Run a job that hangs with ``--then stop``; the job of its report."""
@@ -244,6 +253,7 @@ class TestHang:
         (session,) = all_sessions()
         assert [event.kind for event in session.events].count("triage") == 1
         assert last_step(session)["screen"] == "diagnosis"
+        assert best_cause_of(session.id) in (tmp_path / "stderr").read_text()
 
     def test_verdict_outlasts_a_broken_team_entry_and_an_unwritable_session(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -334,6 +344,7 @@ class TestDeath:
                 assert f"raised at {line_of(job, 'ERROR')} in <module>" in run.err
                 ranked = next(event.data["causes"] for event in session.events if event.kind == "diagnosis")
                 assert ranked[0][0] == "script-error"
+                assert best_cause_of(session.id) in run.err
             private = kept(run)
             assert any("rank 1 is about to end" in path.read_text() for path in private.glob("*.log"))
             shutil.rmtree(private)
@@ -506,5 +517,5 @@ class TestErrorOfOneRank:
             for marker in ("IN", "AFTER"):
                 assert Path(line_of(job, marker)).name in run.err.partition("died first")[2], run.err
             assert "Ranks have unequal numbers of batches" in run.err, run.err
-            assert "100% sure" not in run.err
+            assert "(100%)" not in run.err
             shutil.rmtree(kept(run))
