@@ -22,29 +22,26 @@ from ...app.triage.job_text import job_line
 from ...app.triage.phrases import ENDED_STATE
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Cause
-from ..dialogs.ask_line import AskLineDialog
 from ..dialogs.confirm import ConfirmDialog
-from ..shell.base import WizardScreen
 from ..shell.clipboard import copy_to_clipboard
 from ..shell.editor import open_in_editor
-from ..shell.proof_run import ProofRun
 from ..triage.pick_job import PickJobDialog
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content, status_sign
-from ..widgets.progress_line import TICK_S, ProgressLine
+from ..widgets.progress_line import ProgressLine
+from .kept_keys import KeptKeysMixin
+from .proof import FixProofMixin
 from .text import fix_parts, part_as_text, safety_content
 
 if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
-    from ...app.fixes.proof_plan import ProofPlan
     from ...app.fixes.records import AppliedFix
     from ..shell.state import FixKey
 
 NO_JOB = "none"  # the id of the row for a fix without a job
-NO_PROOF = "no check here can show it: start your job again with the fix"
 
 
-class FixScreen(WizardScreen):
+class FixScreen(KeptKeysMixin, FixProofMixin):
     """The fixes of one cause, ready to be applied."""
 
     CSS_PATH = Path(__file__).with_name("fix.tcss")
@@ -82,13 +79,6 @@ class FixScreen(WizardScreen):
             super().__init__()
             self.fix, self.action, self.record = fix, action, record
 
-    class ProofPlanned(Message):
-        """The run for proof is planned and waits for a confirmation."""
-
-        def __init__(self, fix: Fix, plan: "ProofPlan") -> None:
-            super().__init__()
-            self.fix, self.plan = fix, plan
-
     class FixFailed(Message):
         """An action on a fix failed."""
 
@@ -108,14 +98,14 @@ class FixScreen(WizardScreen):
         self._fixes: list[Fix] = []
         self._at = 0
         self._part = ""
-        self._proof_shown = False
+        self.loading_keys = True
 
     @property
     def fix(self) -> Fix | None:
         """The fix that is shown."""
         return self._fixes[self._at] if self._fixes else None
 
-    def _key(self, fix: Fix) -> "FixKey":
+    def fix_key(self, fix: Fix) -> "FixKey":
         session = self.state.case.session
         job = self._report.job.id if self._report else ""
         return (session.id if session else "", job, self._cause, fix.id)
@@ -123,27 +113,26 @@ class FixScreen(WizardScreen):
     @property
     def _applied(self) -> str:
         """The id under which the fix shown was applied, or ""."""
-        return self.state.applied_fixes.get(self._key(self.fix), "") if self.fix else ""
+        return self.state.applied_fixes.get(self.fix_key(self.fix), "") if self.fix else ""
 
     @property
     def _entry(self) -> Cause:
         return self.state.knowledge.causes[self._cause]
 
-    def _flow(self) -> "FixFlow":
+    def flow(self) -> "FixFlow":
         return self.state.fix_flow(self._cause, self._report, self._findings, self._finding)
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="safety")
         yield Static(id="parts")
         with VerticalScroll(id="part"):
-            yield Static("Loading the fixes. The keys work once they are shown.", id="shown")
+            yield Static("Loading the fixes. A key that you press now takes effect once they are shown.", id="shown")
         yield Static(id="proof")
         yield ProgressLine(self.ascii_only)
 
     def on_mount(self) -> None:
         self.state.record_navigation("fix", self._cause)
         self.show_header(self._entry.title)
-        self.set_interval(TICK_S, self._show_proof)
         jobs = self.state.jobs_for_fix(self._cause, self._finding) if self._report is None else [self._report]
         if len(jobs) > 1:
             dialog = PickJobDialog("Which job is the fix for?", jobs, [Choice(NO_JOB, "None of these jobs")])
@@ -167,7 +156,7 @@ class FixScreen(WizardScreen):
         self.run_worker(self._build(), group="make", exclusive=True)
 
     async def _build(self) -> None:
-        flow = self._flow()
+        flow = self.flow()
         await self._try(lambda: self.FixesBuilt(flow.build()))
 
     async def _try(self, work: Callable[[], Message]) -> None:
@@ -178,15 +167,17 @@ class FixScreen(WizardScreen):
             self.post_message(self.FixFailed(error))
 
     @on(FixesBuilt)
-    def _fixes_built(self, event: FixesBuilt) -> None:
+    async def _fixes_built(self, event: FixesBuilt) -> None:
         shown = self.fix.id if self.fix else ""
         self._fixes = event.fixes
         self._at = next((at for at, fix in enumerate(event.fixes) if fix.id == shown), 0)
         self._part = ""
         self._show()
+        await self.take_kept_keys()
 
     @on(FixFailed)
     def _fix_failed(self, event: FixFailed) -> None:
+        self.drop_kept_keys()
         self.wizard.show_error(event.error)
 
     # -- showing
@@ -205,24 +196,14 @@ class FixScreen(WizardScreen):
         self.query_one("#parts", Static).update(Content.styled("│", "$muted").join(tabs) + hint)
         self.query_one("#part", VerticalScroll).scroll_home(animate=False)
         self.query_one("#shown", Static).update(join_lines(*parts[self._part]))
-        self._proof_shown = False
-        self._show_proof()
+        self.show_proof_of_fix()
         self.keys_changed()
 
-    def _proof_line(self, fix: Fix) -> Content:
-        run = self.state.proof_runs.get(self._key(fix))
-        if run and run.error:
-            return safe_content(str(run.error), "$error")
-        if run and run.result:
-            result = run.result.as_of_now()
-            detail = ", ".join(result.detail.splitlines())
-            sign = status_sign(result.status, self.ascii_only)
-            return Content.assemble(sign, safe_content(f" {result.summary.removesuffix('.')}. {detail}".rstrip()))
-        how = safe_content(self._flow().proof_text(fix) or NO_PROOF)
-        sign = status_sign("ok", self.ascii_only)
+    def applied_note(self, fix: Fix) -> Content:
+        if not self._applied:
+            return Content("")
         done = "applied" if fix.patches else "written"
-        applied = Content.assemble("  ", sign, f" {done}, u undoes it") if self._applied else ""
-        return Content.assemble(("Proof: ", "$muted"), how, applied)
+        return Content.assemble("  ", status_sign("ok", self.ascii_only), f" {done}, u undoes it")
 
     # -- actions
 
@@ -239,7 +220,7 @@ class FixScreen(WizardScreen):
         if action == "undo":
             return bool(self._applied)
         if action == "prove":
-            return fix is not None and bool(self._flow().proof_text(fix))
+            return fix is not None and bool(self.flow().proof_text(fix))
         if action in ("copy", "tab"):
             return fix is not None
         return True
@@ -258,7 +239,7 @@ class FixScreen(WizardScreen):
         fix = self.fix
         if fix is None:
             return
-        paths = self._flow().target_paths(fix)
+        paths = self.flow().target_paths(fix)
         warning = f"\n{fix.why_unsafe}" if fix.why_unsafe else ""
         question = ConfirmDialog(
             f"Write {count_text(len(paths), 'file')}?",
@@ -268,11 +249,11 @@ class FixScreen(WizardScreen):
         self.app.push_screen(question, callback=lambda yes: self._apply(fix) if yes else None)
 
     def _apply(self, fix: Fix) -> None:
-        flow = self._flow()
+        flow = self.flow()
         self.run_worker(self._try(lambda: self.FilesChanged(fix, "applied", flow.apply(fix))), group="write")
 
     def action_undo(self) -> None:
-        fix, applied, flow = self.fix, self._applied, self._flow()
+        fix, applied, flow = self.fix, self._applied, self.flow()
         if fix:
             self.run_worker(self._try(lambda: self.FilesChanged(fix, "undone", flow.undo(fix, applied))), group="write")
 
@@ -280,96 +261,16 @@ class FixScreen(WizardScreen):
     def _files_changed(self, event: FilesChanged) -> None:
         applied = event.action == "applied"
         if applied:
-            self.state.applied_fixes[self._key(event.fix)] = event.record.id
+            self.state.applied_fixes[self.fix_key(event.fix)] = event.record.id
         else:
-            self.state.applied_fixes.pop(self._key(event.fix), None)
+            self.state.applied_fixes.pop(self.fix_key(event.fix), None)
         self._show()
         paths = ", ".join(map(relative_to_cwd, event.record.paths))
         done = done_text(event.fix, paths) if applied else f"Undone in {paths}"
         self.show_status(Content.assemble(status_sign("ok", self.ascii_only), safe_content(f" {done}")))
 
-    def action_prove(self) -> None:
-        fix = self.fix
-        if fix is None or self._proof_run:
-            return
-        kind = self._flow().proof_kind(fix)
-        if kind == "probe":
-            self._start_proof(fix, None)
-        elif kind == "command":
-            files = "with this fix in a copy of the files" if fix.patches else "with the files as they are now"
-            question = AskLineDialog(
-                "Which command starts it?",
-                details=f"The command is started in {self._flow().directory}, {files}.",
-                value=fix.start or fix.again,
-                placeholder="torchrun --nproc-per-node=2 train.py",
-            )
-            self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
-        else:
-            self._plan_proof(fix, "")
-
-    def _plan_proof(self, fix: Fix, command: str) -> None:
-        async def plan() -> None:
-            try:
-                planned = await self._flow().plan_proof(fix, command, self.state.context().python)
-            except UserError as error:
-                self.post_message(self.FixFailed(error))
-            else:
-                if planned:
-                    self.post_message(self.ProofPlanned(fix, planned))
-
-        self.run_worker(plan(), group="plan", exclusive=True)
-
-    @on(ProofPlanned)
-    def _confirm_proof(self, event: ProofPlanned) -> None:
-        from ...app.fixes.proof_plan import question_lines
-
-        question = ConfirmDialog(
-            "Start this job to prove the fix?", yes="Yes, start it", details="\n".join(question_lines(event.plan))
-        )
-        self.app.push_screen(question, callback=lambda yes: self._start_proof(event.fix, event.plan) if yes else None)
-
-    def _start_proof(self, fix: Fix, plan: "ProofPlan | None") -> None:
-        run = ProofRun(self._flow().limit_s(plan))
-        self.state.proof_runs[self._key(fix)] = run
-        # A worker of the app: it goes on when this screen is left.
-        context = self.state.context(run.show_progress)
-        run.worker = self.app.run_worker(run.prove(self._flow(), fix, plan, context, self.state.granted), group="prove")
-        self._proof_shown = False
-        self.show_status("")  # an earlier attempt may have failed
-        self.query_one("#proof", Static).update("")
-        self._show_proof()
-
-    @property
-    def _proof_run(self) -> "ProofRun | None":
-        """The proof of the fix shown, if it runs now."""
-        run = self.state.proof_runs.get(self._key(self.fix)) if self.fix else None
-        return run if run and run.is_running else None
-
-    def _show_proof(self) -> None:
-        """Show what the proof of this fix does now, or its result."""
-        line = self.query_one(ProgressLine)
-        if run := self._proof_run:
-            line.begin(run.text, run.limit_s, run.since)
-            return
-        if self._proof_shown:
-            return
-        line.end()
-        if self.fix:
-            self.query_one("#proof", Static).update(self._proof_line(self.fix))
-            self._proof_shown = True
-
-    def cancel_running(self) -> bool:
-        run = self._proof_run
-        if run and run.worker and self.fix:
-            run.worker.cancel()
-            del self.state.proof_runs[self._key(self.fix)]
-        cancelled = super().cancel_running() or bool(run)
-        if cancelled:
-            self.query_one(ProgressLine).end()
-        return cancelled
-
     async def action_plan(self) -> None:
-        self.state.plan_form |= self._flow().planner_fields()
+        self.state.plan_form |= self.flow().planner_fields()
         await self.wizard.open("plan")
 
     def action_edit(self) -> None:
@@ -391,7 +292,7 @@ class FixScreen(WizardScreen):
     def action_write(self) -> None:
         if self.fix:
             try:
-                written = self._flow().write_copies(self.fix)
+                written = self.flow().write_copies(self.fix)
             except UserError as error:
                 self.wizard.show_error(error)
                 return

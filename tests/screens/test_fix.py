@@ -83,6 +83,41 @@ async def test_the_page_shows_that_it_loads_and_a_proof_clears_an_old_error(
 
 
 @walk
+async def test_keys_pressed_while_the_fixes_load_take_effect_once_they_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_build, build = Event(), FixFlow.build
+    monkeypatch.setattr(FixFlow, "build", lambda flow: may_build.wait(30) and build(flow))
+    async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
+        await shows(pilot, "node-07")
+        await pilot.app.push_screen(FixScreen("port-in-use"))
+        await shows(pilot, "Loading the fixes.")
+        await pilot.press("right", "v", "a")
+        await shows(pilot, "Kept until this is loaded: part, prove, apply")
+        may_build.set()
+        await until(pilot, lambda: bool(OUTCOME.search(frame(pilot))))
+        await shows(pilot, "a (apply) is not possible for this fix.")
+
+
+@walk
+async def test_a_key_kept_while_the_fixes_load_opens_its_question(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    may_build = Event()
+    fixes = [patch_fix(tmp_path), replace(patch_fix(tmp_path), id="second", title="the second fix")]
+    monkeypatch.setattr(FixFlow, "build", lambda _flow: may_build.wait(30) and fixes)
+    async with WizardApp(RecordedState([report(tmp_path)])).run_test(size=SIZE) as pilot:
+        await shows(pilot, "looks hung")
+        await pilot.app.push_screen(FixScreen("rank-conditional-collective", report(tmp_path)))
+        await shows(pilot, "Loading the fixes.")
+        await pilot.press("n", "a", "n")
+        may_build.set()
+        await shows(pilot, "Write 1 file?")
+        await pilot.press("escape")
+        await shows(pilot, "Fix 2 of 2", "the second fix")
+
+
+@walk
 async def test_a_proof_and_an_applied_fix_belong_to_their_case_and_their_fix(tmp_path: Path) -> None:
     state = RecordedState([report(tmp_path)])
     cause = "rank-conditional-collective"
