@@ -23,7 +23,7 @@ from ..logs.types import Timeline
 from ..options import Options, knowledge_for, target_python
 from ..text.json_output import print_json, public_document
 from ..text.progress import ProgressLine
-from ..text.terminal import print_line, print_progress
+from ..text.terminal import Verbatim, print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
 from .diagnose_questions import ask_before_guess, print_question, print_what_to_give
@@ -274,9 +274,9 @@ def print_diagnosis(
     again = shlex.join(command_line)
     if probe:
         print_line(f"next: check {probe.text}")
-        print_line(f"  {again} --probe")
+        print_line(Verbatim(f"  {again} --probe"))
     if question and question.id != asked:
         answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
-        print_line(f"  {again} --answer {question.id}={answers[0]}")
+        print_line(Verbatim(f"  {again} --answer {question.id}={answers[0]}"))
         print_line(f"  or one of {', '.join(answers[1:])} instead of {answers[0]}")

@@ -10,7 +10,7 @@ from ...knowledge.schema import Question
 from ..diagnosis.case import SKIPPED, Case
 from ..diagnosis.dialogue import question_before_guess
 from ..evidence import Diagnosis
-from ..text.terminal import print_line
+from ..text.terminal import Verbatim, print_line
 from ..text.units import probability_text
 
 MOST_ASKED = 3
@@ -54,7 +54,7 @@ def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]
     spec = case.knowledge.questions[question]
     known = "" if diagnosis.cause_to_fix else "No cause is likely enough to show its fix. "
     print_line(f"{known or 'No log shows the cause yet. '}An answer tells more: {spec.ask}")
-    print_line(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}")
+    print_line(Verbatim(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}"))
     print_line("  with one of these answers:")
     for answer, text in spec.answers.items():
         print_line(f"    {question}={answer}   {text}")

@@ -22,13 +22,11 @@ from ..system.files import check_result_file, read_regular_file, write_result
 from ..text import redact
 from ..text.json_output import json_bytes, print_json, public_document
 from ..text.terminal import print_progress
-from ..text.units import count_text
 from .common import common_options, force_option
-from .doctor_text import print_checks
+from .doctor_text import BENCH, print_checks
 
 WORST = ("fail", "warn", "unknown", "skip", "ok")
 STRICT = ("fail", "warn", "unknown")
-BENCH = "allreduce"
 
 
 @click.command(name="doctor")
@@ -81,14 +79,14 @@ def _take_snapshot(knowledge: Knowledge, options: Options, bench: bool) -> Snaps
     """Probe this machine with the permitted probes; if a job runs here, read its environment."""
     jobs = _jobs()
     granted = options.allow or ("reads" if jobs or _others_run_jobs() else "allocates")
-    if bench and not level_permitted(knowledge.probes[BENCH].intrusiveness, granted):
+    if bench and not _may_bench(knowledge, granted):
         granted = _asked(knowledge, granted, options)
+    if bench and not options.allow and not _may_bench(knowledge, granted):
+        print_progress("--bench is not run, as it would take CPU time and memory from the job that runs here")
     probes = [probe for probe in permitted_probes(knowledge, "perturbs") if bench or probe != BENCH]
     if jobs:
-        count = count_text(len(jobs), "job")
-        print_progress(
-            f"{count} running here: reading the environment of {jobs[0].launcher} {jobs[0].launcher_pid or ''}"
-        )
+        of_several = f", the first of {len(jobs)} jobs here" if len(jobs) > 1 else ""
+        print_progress(f"checking the environment of the job of {_launcher_text(jobs[0])}{of_several}")
     context = ProbeContext(
         python=_python_of(jobs, options),
         pids=[process.pid for process in jobs[0].processes if process.environ] if jobs else [],
@@ -96,6 +94,14 @@ def _take_snapshot(knowledge: Knowledge, options: Options, bench: bool) -> Snaps
     )
     print_progress(f"checking {', '.join(PROBES[probe] for probe in probes)}")
     return asyncio.run(run_probes(probes, context, knowledge, granted=granted))
+
+
+def _may_bench(knowledge: Knowledge, granted: Intrusiveness) -> bool:
+    return level_permitted(knowledge.probes[BENCH].intrusiveness, granted)
+
+
+def _launcher_text(job: Job) -> str:
+    return job.launcher + (f" (pid {job.launcher_pid})" if job.launcher_pid else "")
 
 
 def _jobs() -> list[Job]:

@@ -18,7 +18,7 @@ from ..options import Options, knowledge_directories, knowledge_for
 from ..system.files import write_atomic
 from ..text.json_output import print_json, public_document
 from ..text.suggestions import closest, did_you_mean
-from ..text.terminal import print_line, print_progress
+from ..text.terminal import Verbatim, print_line, print_progress
 from .common import common_options
 from .suggesting_group import SuggestingGroup
 
@@ -126,7 +126,7 @@ def graph(options: Options) -> int:
     if options.json:
         print_json(public_document("kb-graph", knowledge, graph_as_json(built)))
     else:
-        print_line(graph_as_dot(built))
+        print_line(Verbatim(graph_as_dot(built)))
     return ExitCode.OK
 
 
@@ -151,7 +151,7 @@ def coverage(write: Path | None, options: Options) -> int:
     if options.json:
         print_json(public_document("kb-coverage", knowledge, {"topics": topics}))
     elif not write:
-        print_line(table.coverage_table(knowledge, labs, quiz).rstrip("\n"))
+        print_line(Verbatim(table.coverage_table(knowledge, labs, quiz).rstrip("\n")))
     return ExitCode.OK if all(each.entries for each in topics) else ExitCode.FOUND
 
 

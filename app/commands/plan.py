@@ -1,9 +1,7 @@
 """``ddpwizard plan``: which strategies fit, which is the fastest, and why."""
 
 import asyncio
-import shutil
 import sys
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,21 +132,11 @@ def command(
         ]
         more += exact_memory.render_comparison(list(compared.values())) if compared else []
         for line in [*render_table(whole, candidates, assumed, options.ascii, more_gpus), *more]:
-            for part in _wrap(line):
-                print_line(part)
+            print_line(line)
     if compared and all(each.problem for each in compared.values()):
         return ExitCode.NOT_INSPECTED
     fitting = any(each.works for each in candidates)
     return ExitCode.OK if fitting else ExitCode.FOUND
-
-
-def _wrap(line: str) -> list[str]:
-    """Wrap a line to the width of the terminal; leave it as it is if stdout is none."""
-    if not sys.stdout.isatty():
-        return [line]
-    width = shutil.get_terminal_size().columns
-    lead = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, width, subsequent_indent=lead + "  ") if len(line) > width > len(lead) + 20 else [line]
 
 
 def _request(given: str | None, values: Mapping[str, Any], options: Options) -> PlanRequest:

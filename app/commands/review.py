@@ -29,7 +29,7 @@ from ..system.paths import relative_to_cwd
 from ..text import redact
 from ..text.diff import unified_diff
 from ..text.json_output import print_json, public_document
-from ..text.terminal import align_columns, print_line, print_patch, print_progress
+from ..text.terminal import Verbatim, align_columns, print_line, print_patch, print_progress
 from .common import common_options
 
 MOST_RULES_SHOWN = 12
@@ -197,7 +197,7 @@ def _apply(
     changed = {file.path: file.patched for file in reviewed if file.patched}
     for path, patched in changed.items():
         for line in unified_diff(patched.before, patched.after, relative_to_cwd(path)).splitlines():
-            print_progress(line)
+            print_progress(Verbatim(line))
     if not changed:
         print_progress("nothing applied: no patch with the allowed safety")
         return [*reviewed]
@@ -244,9 +244,9 @@ def _print(
         print_json(_redacted(output_formats.sarif_log(findings, skipped, knowledge, __version__)))
     elif request.format_ == "github":
         for finding in findings:
-            print_line(output_formats.github_command(finding))
+            print_line(Verbatim(output_formats.github_command(finding)))
         for each in skipped:
-            print_line(output_formats.github_command_of_skipped(each))
+            print_line(Verbatim(output_formats.github_command_of_skipped(each)))
     elif request.diff:
         _show_patch(reviewed)
     else:

@@ -16,7 +16,7 @@ from ..options import Options
 from ..system import run_directory
 from ..system.files import check_result_file
 from ..text.redact import redact_text
-from ..text.terminal import print_progress, wrap_message
+from ..text.terminal import print_progress
 from ..watchdog import signals
 from ..watchdog.environment import DUMP_PREFIX, rank_environment
 from ..watchdog.kept_files import redact_run_directory, remove_old_directories
@@ -133,11 +133,8 @@ def _write(text: str) -> None:
     """Write a message to standard error: at a terminal wrapped below its first line, else our name before each line."""
     lines = redact_text(text).strip().splitlines() or [""]
     with suppress(AttributeError, OSError, ValueError):  # standard error is closed: the watchdog continues
-        if sys.stderr.isatty():
-            width = os.get_terminal_size(sys.stderr.fileno()).columns or LINE_WIDTH
-            shown = wrap_message([f"{NAME}{lines[0]}", *lines[1:]], width)
-        else:
-            shown = [f"{NAME}{line}".rstrip() for line in lines]
+        named = lines[:1] if sys.stderr.isatty() else lines
+        shown = [*(f"{NAME}{line}".rstrip() for line in named), *lines[len(named) :]]
         print_progress("\n".join(shown))
 
 

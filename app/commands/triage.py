@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import shlex
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..system import procfs
 from ..system.files import check_result_file, write_result
 from ..text.json_output import print_json, public_document
 from ..text.redact import redact_text
-from ..text.terminal import align_columns, print_line, print_progress, wrap_message
+from ..text.terminal import Verbatim, align_columns, print_line, print_progress, terminal_width, wrap_line
 from ..text.units import sure_text
 from ..triage import other_hosts, phrases, rank_groups
 from ..triage.process_json import process_rows
@@ -100,11 +99,11 @@ def command(
         body = {"jobs": [report_as_json(report, knowledge) for report in reports], "hints": hints}
         print_json(public_document("triage", knowledge, body))
         return _exit_code(reports)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    width = terminal_width(sys.stdout)
     for index, report in enumerate(reports):
         text = redact_text("\n".join(([""] if index else []) + report_lines(report, knowledge, width)))
         for line in text.split("\n"):
-            print_line(line)
+            print_line(Verbatim(line))  # its sentences are wrapped, its table and source are not
     if not reports:
         print_line("No distributed job of yours runs on this machine.")
     for line in hints:
@@ -158,11 +157,13 @@ def report_as_json(report: JobReport, knowledge: Knowledge) -> dict[str, Any]:
 
 
 def report_lines(report: JobReport, knowledge: Knowledge, width: int = 0) -> list[str]:
-    """Return a job as text: the verdict, then the ranks, then the source; sentences wrapped to a width, if given."""
+    """Return a job as text: the verdict, then the ranks, then the source.
+
+    Sentences are wrapped to a width, if one is given; the table and the source are not.
+    """
 
     def wrapped(texts: Iterable[str]) -> list[str]:
-        indented = [f"  {text}" for text in texts]
-        return wrap_message(indented, width) if width else indented
+        return [line for text in texts for line in wrap_line(f"  {text}", width)]
 
     verdict = report.verdict
     lines = [rank_groups.job_title(report), *wrapped([verdict.why, _verdict_line(report, knowledge)])]

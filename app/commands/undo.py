@@ -11,7 +11,7 @@ from ..fixes.records import AppliedFix
 from ..fixes.undo import applied_fixes, preview_undo, undo_fix
 from ..options import Options
 from ..text.json_output import print_json, public_document
-from ..text.terminal import print_line, print_progress
+from ..text.terminal import Verbatim, print_line, print_progress
 from .common import common_options
 from .completed_ids import applied_fix_ids, completed_by
 
@@ -33,7 +33,7 @@ def command(id_: str | None, listed: bool, options: Options) -> int:
     preview = preview_undo(id_)
     if not options.json:
         print_progress(f"Reverts {_name(preview.applied)}, applied {_time(preview.applied)}:")
-        for line in [*map(_indented, preview.applied.paths), *preview.diff.splitlines()]:
+        for line in [*map(_indented, preview.applied.paths), *map(Verbatim, preview.diff.splitlines())]:
             print_progress(line)
         if sys.stdin.isatty() and sys.stderr.isatty() and not click.confirm("Revert it?", err=True):
             raise UserError("nothing was reverted", "ddpwizard undo --list shows other fixes and their ids")

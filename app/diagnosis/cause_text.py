@@ -7,6 +7,7 @@ import msgspec
 from ...knowledge.schema import Cause, Clue, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
 from ..text.search import match_order
+from ..text.terminal import Verbatim, indented
 
 LineKind = Literal["text", "item", "detail", "code"]
 BULLET = "- "
@@ -69,7 +70,7 @@ def cause_lines(cause: Cause, knowledge: Knowledge) -> list[str]:
     lines = [cause.title, f"{cause.family} / {cause.id}", "", cause.summary]
     for section in cause_sections(cause, knowledge):
         lines += ["", section.title.upper()]
-        lines += [f"  {row}" for line in section.lines for row in _rows(line)]
+        lines += [indented(row) for line in section.lines for row in _rows(line)]
     return lines
 
 
@@ -128,7 +129,7 @@ def _rows(line: EntryLine) -> list[str]:
     if line.kind == "item":
         return [BULLET + line.text]
     if line.kind == "code":
-        return ["    " + line.text]
+        return [Verbatim("    " + line.text)]
     if line.kind == "detail":
         return ["  " + row for row in line.text.splitlines()]
     weight = f"{line.weight:<{WEIGHT_WIDTH}} " if line.weight else ""

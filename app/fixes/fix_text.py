@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ..text.terminal import Verbatim
 from .types import Fix, commands_text, place_lines, safety_text, start_again_text
 
 
@@ -12,13 +13,13 @@ def fix_lines(fix: Fix) -> list[str]:
     lines = [fix.title, f"  {safety_text(fix)[1]}", *fix.text.strip().splitlines()]
     lines += ["", *(f"  {line}" for line in place_lines(fix))] if fix.places else []
     if fix.code:
-        lines += ["", *(f"    {line}" for line in fix.code.splitlines()), ""]
+        lines += ["", *(Verbatim(f"    {line}") for line in fix.code.splitlines()), ""]
     lines += fix.note.splitlines()
-    lines += [start_again_text(fix), f"  {fix.again}"] if fix.again else []
+    lines += [start_again_text(fix), Verbatim(f"  {fix.again}")] if fix.again else []
     lines += [commands_text(fix)] if fix.commands and fix.directory else []
-    lines += [f"  $ {command}" for command in fix.commands]
+    lines += [Verbatim(f"  $ {command}") for command in fix.commands]
     for name, content in fix.files.items():
-        lines += ["", f"new file {name}", *(f"  {line}" for line in content.splitlines())]
+        lines += ["", f"new file {name}", *(Verbatim(f"  {line}") for line in content.splitlines())]
     return lines
 
 
@@ -46,7 +47,7 @@ def short_fix_lines(fix: Fix) -> list[str]:
     lines = [f"Fix: {fix.title}", *(f"  {line}" for line in fix.text.strip().splitlines())]
     lines += [f"    {line}" for line in place_lines(fix)]
     body = [line for line in fix.diff().splitlines() if not line.startswith("\\")] or fix.code.splitlines()
-    lines += ["", *(f"    {line}" for line in body), ""] if body else []
+    lines += ["", *(Verbatim(f"    {line}") for line in body), ""] if body else []
     lines += [f"  {commands_text(fix)}"] if fix.commands and fix.directory else []
-    lines += [f"  $ {command}" for command in fix.commands]
+    lines += [Verbatim(f"  $ {command}") for command in fix.commands]
     return [*lines, f"  {start_again_text(fix)} {fix.again}"] if fix.again else lines

@@ -11,7 +11,7 @@ from ..fixes.records import AppliedFix
 from ..fixes.types import Fix, safety_text
 from ..system.paths import relative_to
 from ..text.diff import unified_diff
-from ..text.terminal import align_columns
+from ..text.terminal import Verbatim, align_columns
 from ..text.units import probability_text
 from .lab_diagnosis import Repair
 from .lab_session import LabSession
@@ -34,7 +34,7 @@ MOST_REASONS = 4  # of the evidence
 
 def numbered_code(text: str) -> list[str]:
     """Return the lines of a file with their numbers."""
-    return [f"{number:>4}  {line}".rstrip() for number, line in enumerate(text.splitlines(), 1)]
+    return [Verbatim(f"{number:>4}  {line}".rstrip()) for number, line in enumerate(text.splitlines(), 1)]
 
 
 def question_text(session: LabSession) -> str:

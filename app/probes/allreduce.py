@@ -229,9 +229,10 @@ def failure_finding(test: AllreduceSection) -> tuple[str, str]:
 
 def _measured_text(test: AllreduceSection) -> str:
     """Return what a test without GPUs has measured, so that its figures are not taken for those of a link."""
-    load = f", at a load of {test.load:g} on {count_text(test.cpus, 'CPU')}" if test.load and test.cpus else ""
-    ran = f"It ran over {test.backend} on the CPUs of this host{load}."
-    return f"{ran} It shows nothing of GPUs and of links between hosts."
+    ran = f"It ran over {test.backend} on the CPUs of this host, not on GPUs, and over no link between hosts."
+    if not (test.load and test.cpus) or test.load <= test.cpus:
+        return ran
+    return f"{ran} Other programs slowed it: the load was {test.load:g} on {count_text(test.cpus, 'CPU')}."
 
 
 def _fastest(test: AllreduceSection) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from ...knowledge.schema import Knowledge, Rule
 from ..system.paths import relative_to_cwd
+from ..text.terminal import Verbatim
 from .rule_descriptions import rules_with_texts
 from .types import CellPlace, RelatedPlace, ReviewFinding, SkippedFile, SourceLine
 
@@ -160,7 +161,7 @@ def finding_lines(
     """Return a finding as text: the place, the source around it, why it matters, the fix and how safe it is."""
     rule = rules_with_texts(knowledge)[finding.rule]
     lines = [f"{place_text(finding)} {finding.rule} {finding.message}"]
-    lines += [f"    {line}" for line in _numbered(finding, excerpt, ascii_only)]
+    lines += [Verbatim(f"    {line}") for line in _numbered(finding, excerpt, ascii_only)]
     lines += [f"    why  {finding.why}", f"    fix  {rule.fix}"]
     fix = finding.fix
     if fix and fix.safety == "display":

@@ -1,9 +1,11 @@
 """Terminal output: printing lines, stripping control sequences, status signs."""
 
+import os
 import re
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import TextIO
 
 # Control sequences of ECMA-48 and ISO 2022. The lengths are bounded, so that text behind a torn sequence is not lost.
 CSI = r"[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor movement
@@ -21,6 +23,8 @@ CSI_LATIN_1_BYTES = re.compile(rb"\x9b(?<![\x80-\xff]\x9b)" + CSI.encode())
 STRING_STARTS = (b"\x1b]", b"\x1bP", b"\x1bX", b"\x1b^", b"\x1b_")
 LONGEST_SEQUENCE = 512
 SURROGATE = re.compile("[\ud800-\udfff]")
+# A number or sign of a list, or the first column of a table.
+LIST_HEAD = re.compile(r" *(?:(?:\d{1,3}|[-*•→✓✗!?–$]|OK|WARN|FAIL|UNK|SKIP) +|\S{1,16} {2,})(?=\S)")
 
 
 def strip_sequences(text: str) -> str:
@@ -50,12 +54,31 @@ def split_at_sequence(chunk: bytes) -> tuple[bytes, bytes]:
     return chunk[:at], chunk[at:]
 
 
+class Verbatim(str):
+    """A line that is never wrapped: code, a command line, a row of a machine-readable format."""
+
+    __slots__ = ()
+
+
+def indented(line: str, by: str = "  ") -> str:
+    """Return a line with an indentation; a ``Verbatim`` one stays one."""
+    return type(line)(by + line)
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Return the columns of the terminal that a stream is, or 0 if it is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):  # the stream has no descriptor, or is closed
+        return 0
+
+
 def print_line(line: str = "") -> None:
-    """Print a line of the result on stdout, without control characters.
+    """Print a line of the result on stdout, without control characters; on a terminal wrapped to its width.
 
     Not click.echo, which writes UTF-8 even to an ASCII stream.
     """
-    sys.stdout.write(strip_control(line) + "\n")
+    sys.stdout.write("\n".join(wrap_line(strip_control_of(line), terminal_width(sys.stdout))) + "\n")
 
 
 def print_patch(diff: str) -> None:
@@ -64,8 +87,8 @@ def print_patch(diff: str) -> None:
 
 
 def print_progress(line: str) -> None:
-    """Print a line of progress or advice on stderr."""
-    sys.stderr.write(strip_control(line) + "\n")
+    """Print a line of progress or advice on stderr; on a terminal wrapped to its width."""
+    sys.stderr.write("\n".join(wrap_line(strip_control_of(line), terminal_width(sys.stderr))) + "\n")
     sys.stderr.flush()
 
 
@@ -78,13 +101,32 @@ def strip_control(text: str) -> str:
     )
 
 
-def wrap_message(lines: Sequence[str], width: int) -> list[str]:
-    """Return the lines wrapped to the width, what continues a line indented by two more spaces."""
+def wrap_line(line: str, width: int) -> list[str]:
+    """Return a line wrapped between words to a width; 0 wraps nothing.
+
+    What continues it is below its text, behind the number or sign of a list or the first column of a table, else
+    indented by two more spaces. Words are not broken: a path or an address stays whole.
+    """
+    if isinstance(line, Verbatim) or not width:
+        return [line]
     wrapped: list[str] = []
-    for line in lines:
-        inner = " " * (len(line) - len(line.lstrip()) + 2)
-        wrapped += textwrap.wrap(line, width, subsequent_indent=inner, break_on_hyphens=False) or [""]
+    for part in line.split("\n"):
+        head = LIST_HEAD.match(part)
+        inner = " " * (head.end() if head else len(part) - len(part.lstrip()) + 2)
+        fits = len(part) <= width or len(inner) >= width
+        wrapped += (
+            [part]
+            if fits
+            else textwrap.wrap(
+                part, width, subsequent_indent=inner, break_on_hyphens=False, break_long_words=False, tabsize=4
+            )
+        )
     return wrapped
+
+
+def strip_control_of(line: str) -> str:
+    """Return a line without control characters; a ``Verbatim`` one stays one."""
+    return type(line)(strip_control(line))
 
 
 def encodable_text(text: str) -> str:

@@ -9,6 +9,7 @@ from ...app.errors import UserError
 from ...app.evidence import Diagnosis, RankedCause, ReasonLine
 from ...app.logs import timeline_chart
 from ...app.snapshot import Snapshot
+from ...app.text.terminal import Verbatim
 from ...app.text.units import probability_text
 from ..shell.state import WizardState
 from ..shell.take_text import take_script_path
@@ -62,7 +63,7 @@ class Interview:
     def _show_experiment(self, title: str = dialogue.NOT_DECIDED) -> None:
         """Show what to run, since answers do not decide the case."""
         found = choose_experiment(self.state.case, self.state.launch_command)
-        self.prompt.write("", title, *(f"  $ {command}" for command in found.commands), f"  {found.shows}")
+        self.prompt.write("", title, *(Verbatim(f"  $ {command}") for command in found.commands), f"  {found.shows}")
 
     def _fix(self, diagnosis: Diagnosis) -> None:
         named = diagnosis.named(1)

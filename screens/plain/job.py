@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from ...app.diagnosis.dialogue import best_cause_text
 from ...app.diagnosis.job_evidence import add_review, add_triage, review_job_script
 from ...app.exit_codes import ExitCode
+from ...app.text.terminal import indented
 from ...app.triage import phrases
 from ...app.triage.types import JobReport
 from ..shell.state import WizardState
@@ -77,7 +78,7 @@ async def _demo(state: WizardState, prompt: Prompt) -> int:
         if fix is None:
             prompt.write(f"4 patch     {prompt.status_sign('fail')} none could be built")
             return ExitCode.FOUND
-        prompt.write("", f"4 patch     {fix.title}", "", *(f"  {line}".rstrip() for line in fix_lines(fix)[1:]))
+        prompt.write("", f"4 patch     {fix.title}", "", *map(indented, fix_lines(fix)[1:]))
         prompt.show_patch(fix.diff())
         prompt.write()
         prompt.write("5 apply     to a private copy; your files do not change")

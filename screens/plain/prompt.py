@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...app.text.ascii import to_ascii
 from ...app.text.numbers import parse_count
-from ...app.text.terminal import print_line, print_patch, print_progress, status_glyph, strip_control
+from ...app.text.terminal import (
+    print_line,
+    print_patch,
+    print_progress,
+    status_glyph,
+    strip_control,
+    terminal_width,
+    wrap_line,
+)
 
 PASTE_PAUSE_S = 0.1  # lines that follow one another faster than a person types are one paste
 PASTE_END = "."
@@ -92,7 +100,7 @@ class Prompt:
         Raises:
             EndOfInput: Standard input has ended.
         """
-        sys.stdout.write(self._shown(prompt))
+        sys.stdout.write("\n".join(wrap_line(self._shown(prompt), terminal_width(sys.stdout))))
         sys.stdout.flush()
         line = self._line()
         if not os.isatty(self._fd):
@@ -140,4 +148,4 @@ class Prompt:
 
     def _shown(self, line: str) -> str:
         """Return the line, converted to ASCII if only that can be shown."""
-        return to_ascii(line) if self.ascii_only else line
+        return type(line)(to_ascii(line)) if self.ascii_only else line

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...app.text.numbers import parse_count
-from ...app.text.terminal import align_columns
+from ...app.text.terminal import Verbatim, align_columns, indented
 from ...app.text.units import sure_text
 from ...app.triage import phrases, rank_details, rank_groups
 from ...app.triage.other_hosts import other_hosts_lines
@@ -29,7 +29,7 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
         prompt.write(f"  … {len(groups) - SHOWN_PLACES} more places")
     if verdict.state == "progressing" and (shares := share_lines(extend_history({}, report))):
         prompt.write("", *(f"  {line}" for line in shares))
-    prompt.write("", *(f"  {line}" for line in source_lines(report)), "")
+    prompt.write("", *map(indented, source_lines(report)), "")
     if further := other_hosts_lines(report):
         prompt.write(*(f"  {line}" for line in further), "")
 
@@ -109,8 +109,8 @@ def _code(lines: Sequence[rank_groups.CodeLine]) -> list[str]:
     rows: list[str] = []
     for line in lines:
         if line.number is None:
-            rows.append(f"    {line.text or '…'}")
+            rows.append(Verbatim(f"    {line.text or '…'}"))
         else:
             mark = f"{line.text:<{width}}   ← {line.mark}" if line.mark else line.text
-            rows.append(f"{'>' if line.mark else ' '} {line.number:>4}  {mark}".rstrip())
+            rows.append(Verbatim(f"{'>' if line.mark else ' '} {line.number:>4}  {mark}".rstrip()))
     return rows

@@ -60,8 +60,12 @@ class TestReplay:
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert lines[0].startswith("Machine  node-07") and lines[0].endswith("2 ok · 1 skipped")
-        assert lines[1] == "✓ 2 ok, 1 skipped (--full shows them)"
+        assert lines[1] == "✓ all-reduce, 2 ranks, gloo: correct"
+        assert "✓ 1 ok, 1 skipped (--full shows them)" in lines
         assert "64 KiB     200 µs   0.328 GB/s" in done.stdout
+        assert "  algbw: size / time" in lines and any(
+            line.startswith("  busbw: algbw x 2 (n - 1) / n") for line in lines
+        )
 
     def test_full_lists_passed_checks(self, tmp_path: Path):
         done = ddpwizard("doctor", "--full", "--replay", saved(tmp_path, HEALTHY))

@@ -145,7 +145,7 @@ def test_a_test_on_cpus_is_no_evidence_about_gpus_and_links(name: str):
     on_cpus, on_gpus = judged("gloo", **WRONG[name]), judged("nccl", **WRONG[name])
     assert on_cpus.finding == on_gpus.finding == f"allreduce.{name}"
     assert on_cpus.evidence() is None and on_gpus.evidence() is not None
-    assert "a load of 3.5 on 2 CPUs" in on_cpus.detail and "nothing of GPUs" in on_cpus.detail
+    assert "the load was 3.5 on 2 CPUs" in on_cpus.detail and "not on GPUs" in on_cpus.detail
     assert "nothing of GPUs" not in on_gpus.detail and "NCCL" not in on_cpus.fix
 
 

@@ -1,11 +1,19 @@
+import re
+import sys
+
 import pytest
 from ddpwizard.app.text.terminal import (
+    Verbatim,
     align_columns,
+    indented,
     split_at_sequence,
     strip_control,
     strip_sequences,
     strip_sequences_bytes,
+    wrap_line,
 )
+from helpers.command import ddpwizard
+from helpers.pseudo_terminal import Terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,3 +69,53 @@ def test_strip_control_keeps_newlines_tabs_and_non_breaking_spaces() -> None:
 
 def test_columns_are_aligned_without_trailing_blanks() -> None:
     assert align_columns([["rank", "state"], ["0", ""], ["1–3", "waiting"]]) == ["rank  state", "0", "1–3   waiting"]
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "wrapped"),
+    [
+        ("one two three", 0, ["one two three"]),
+        ("one two three", 13, ["one two three"]),
+        ("one two three", 9, ["one two", "  three"]),
+        ("  one two three", 9, ["  one two", "    three"]),
+        ("  12  one two three", 14, ["  12  one two", "      three"]),
+        ("  job     one two three", 18, ["  job     one two", "          three"]),
+        ("- one two three", 10, ["- one two", "  three"]),
+        ("a/path/that/is/long b", 10, ["a/path/that/is/long", "  b"]),
+        ("one\n  two three", 9, ["one", "  two", "    three"]),
+        ("", 9, [""]),
+        ("    deep", 5, ["    deep"]),
+    ],
+)
+def test_a_line_is_wrapped_between_words_below_its_text(line: str, width: int, wrapped: list[str]) -> None:
+    assert wrap_line(line, width) == wrapped
+    assert wrap_line(Verbatim(line), width) == [line]
+    assert isinstance(indented(Verbatim(line)), Verbatim)
+
+
+@given(st.text("ab \t-é", max_size=80), st.integers(1, 30))
+def test_wrapping_keeps_every_word_and_the_width(line: str, width: int) -> None:
+    wrapped = wrap_line(line, width)
+    assert " ".join(wrapped).split() == line.split()
+    longest = max(map(len, line.split()), default=0)
+    for part in wrapped[1:]:
+        assert len(part) <= width or len(part.split()) == 1 or len(part) - len(part.lstrip()) + longest > width
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("words", [["explain", "rank-paused"], ["diagnose", "the loss is nan on rank 1"]])
+def test_output_is_wrapped_on_a_terminal_and_not_in_a_pipe(words: list[str], columns: int) -> None:
+    piped = ddpwizard(*words).stdout
+    assert max(map(len, piped.splitlines())) > 80
+    with Terminal([sys.executable, "-m", "ddpwizard", *words], columns=columns, rows=24) as terminal:
+        if words[0] == "diagnose":
+            terminal.wait_for("Enter to skip")
+            terminal.send("\r")
+        terminal.wait_exit()
+        lines = strip_sequences_bytes(terminal.output).decode().splitlines()
+    long = [line for line in lines if len(line.rstrip()) > columns]
+    # What is longer is code, or one word.
+    assert all(re.match(r" {2,}\S", line) or " " not in line.strip() for line in long), long
+    assert len(long) < len([line for line in piped.splitlines() if len(line) > columns])
+    if words[0] == "explain":
+        assert " ".join(lines).split() == piped.split()
