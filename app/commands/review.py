@@ -17,7 +17,7 @@ from ..exit_codes import ExitCode
 from ..fixes.apply import apply_fix
 from ..fixes.patch_walk import Written, fix_of_review, written_lines
 from ..options import Options, knowledge_for
-from ..review import output_formats
+from ..review import output_formats, public_findings
 from ..review.file_review import review_source
 from ..review.files import FoundFile, files_to_review
 from ..review.many_files import review_files
@@ -232,8 +232,8 @@ def _print(
     findings = [finding for file in reviewed for finding in file.findings]
     if request.options.json:
         body: dict[str, Any] = {
-            "findings": [output_formats.finding_as_json(finding) for finding in findings],
-            "skipped": [output_formats.skipped_as_json(each) for each in skipped],
+            "findings": [public_findings.finding_as_json(finding) for finding in findings],
+            "skipped": [public_findings.skipped_as_json(each) for each in skipped],
             "files": len(reviewed),
         }
         if request.statistics:
@@ -310,7 +310,7 @@ def _show_patch(reviewed: Sequence[ReviewedFile]) -> None:
 def _list_rules(knowledge: Knowledge, options: Options) -> int:
     every = rules_with_texts(knowledge)
     if options.json:
-        body = {"rules": [output_formats.rule_as_json(id_, rule) for id_, rule in every.items()]}
+        body = {"rules": [public_findings.rule_as_json(id_, rule) for id_, rule in every.items()]}
         print_json(public_document("rules", knowledge, body))
         return ExitCode.OK
     rows = [(id_, rule.severity, rule.safety, rule.title) for id_, rule in every.items()]

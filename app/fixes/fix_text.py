@@ -4,8 +4,28 @@ from typing import Any
 
 import msgspec
 
+from ...knowledge.schema import Safety
+from ..text.json_output import fields_from
 from ..text.terminal import Verbatim
-from .types import Fix, commands_text, place_lines, safety_text, start_again_text
+from .types import Fix, Place, commands_text, place_lines, safety_text, start_again_text
+
+
+class FixDocument(msgspec.Struct):
+    """A fix: prose around code, commands, the places it is about, and its patches as one diff."""
+
+    id: str
+    cause: str
+    title: str
+    safety: Safety
+    why_unsafe: str
+    text: str
+    code: str
+    note: str
+    commands: list[str]
+    places: list[Place]
+    again: str
+    directory: str
+    diff: str
 
 
 def fix_lines(fix: Fix) -> list[str]:
@@ -24,22 +44,10 @@ def fix_lines(fix: Fix) -> list[str]:
 
 
 def fix_document(fix: Fix) -> dict[str, Any]:
-    """Return a fix for JSON: its parts, and its patches as one diff."""
-    kept = (
-        "id",
-        "cause",
-        "title",
-        "safety",
-        "why_unsafe",
-        "text",
-        "code",
-        "note",
-        "commands",
-        "places",
-        "again",
-        "directory",
-    )
-    return {key: msgspec.to_builtins(getattr(fix, key)) for key in kept} | {"diff": fix.diff()}
+    """Return a fix for JSON."""
+    fields = fields_from(fix, FixDocument)
+    fields["diff"] = fix.diff()
+    return msgspec.to_builtins(FixDocument(**fields))
 
 
 def short_fix_lines(fix: Fix) -> list[str]:

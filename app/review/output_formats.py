@@ -1,59 +1,18 @@
-"""Output formats of findings: public JSON, SARIF 2.1.0, GitHub workflow commands, plain lines."""
+"""Output formats of findings: SARIF 2.1.0, GitHub workflow commands, plain lines."""
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...knowledge.schema import Knowledge, Rule
+from ...knowledge.schema import Knowledge
 from ..system.paths import relative_to_cwd
 from ..text.terminal import Verbatim
 from .rule_descriptions import rules_with_texts
-from .types import CellPlace, RelatedPlace, ReviewFinding, SkippedFile, SourceLine
+from .types import RelatedPlace, ReviewFinding, SkippedFile, SourceLine
 
 SARIF_LEVEL = {"error": "error", "warning": "warning", "info": "note"}
 GITHUB_LEVEL = {"error": "error", "warning": "warning", "info": "notice"}
-
-
-def finding_as_json(finding: ReviewFinding) -> dict[str, Any]:
-    """Return the public JSON of a finding."""
-    names = (
-        "rule",
-        "cause",
-        "path",
-        "line",
-        "column",
-        "end_line",
-        "message",
-        "why",
-        "severity",
-        "confidence",
-        "branch",
-    )
-    fix = finding.fix
-    shown = fix and {"id": fix.id, "safety": fix.safety, "why_unsafe": fix.why_unsafe, "diff": fix.diff}
-    related = [
-        {"path": place.path, "line": place.line, "message": place.message} | _cell_as_json(place.cell)
-        for place in finding.related
-    ]
-    fields = {name: getattr(finding, name) for name in names}
-    return fields | {"related": related, "fix": shown} | _cell_as_json(finding.cell)
-
-
-def _cell_as_json(cell: CellPlace | None) -> dict[str, Any]:
-    return {"cell": {"number": cell.number, "line": cell.line}} if cell else {}
-
-
-def skipped_as_json(skipped: SkippedFile) -> dict[str, Any]:
-    """Return the public JSON of a file that was not reviewed."""
-    return {"path": str(Path(skipped.path).absolute()), "reason": skipped.reason}
-
-
-def rule_as_json(id_: str, rule: Rule) -> dict[str, Any]:
-    """Return the public JSON of a rule."""
-    names = ("title", "cause", "severity", "why", "symptom", "fix", "safety")
-    return {"rule": id_} | {name: getattr(rule, name) for name in names}
 
 
 def sarif_log(

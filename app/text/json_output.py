@@ -39,3 +39,16 @@ def print_json(doc: dict[str, Any]) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(json_bytes(doc))
     sys.stdout.buffer.flush()
+
+
+def fields_from(source: Any, document: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the fields that a document takes from an object with attributes of the same names.
+
+    A field that may be missing in the document is left out where the object has None.
+    """
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(document):
+        value = getattr(source, field.name, None)
+        if hasattr(source, field.name) and not (value is None and field.default is msgspec.UNSET):
+            values[field.name] = value
+    return values
