@@ -68,7 +68,7 @@ class ReasonLine(msgspec.Struct, frozen=True):
 
     @property
     def strength(self) -> str:
-        """The nearest weight of the knowledge base: ``strong``; ``against`` if it speaks against the cause."""
+        """The nearest weight of the knowledge base: ``strong``; ``against`` if it counts against the cause."""
         return "against" if self.weight <= 0 else min(NATS, key=lambda word: abs(NATS[word] - self.weight))
 
 
@@ -88,7 +88,7 @@ class RankedCause(msgspec.Struct, frozen=True):
 
     @property
     def rests_on_log(self) -> bool:
-        """True if only lines of a log speak for it."""
+        """True if only lines of a log support it."""
         return all(line.source == "log" for line in self.because)
 
 

@@ -43,7 +43,7 @@ class TextModel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LabelShare(NamedTuple):
-    """The probability of a label, and the parts of the text that speak most for it: (text, nats)."""
+    """The probability of a label, and the parts of the text that support it most: (text, nats)."""
 
     label: str
     share: float

@@ -42,8 +42,8 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     app = WizardApp(state, screen, **arguments)
     gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)
-    if farewell := state.farewell():
-        print_progress(farewell)
+    if resume_hint := state.resume_hint():
+        print_progress(resume_hint)
     if app.ended_by:
         return 128 + app.ended_by
     if app.problem:

@@ -1,4 +1,4 @@
-"""The question before a guess: where only words speak, ``diagnose`` asks what tells most."""
+"""The question before a guess: where only words support a cause, ``diagnose`` asks what distinguishes most."""
 
 import shlex
 import sys
@@ -47,13 +47,13 @@ def _ask(question: Question) -> str:
 
 
 def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> str:
-    """Print the question whose answer tells more than the words, and the options that answer it; return its id."""
+    """Print the question whose answer shows more than the words, and the options that answer it; return its id."""
     question = question_before_guess(case, diagnosis)
     if not question:
         return ""
     spec = case.knowledge.questions[question]
     known = "" if diagnosis.cause_to_fix else "No cause is likely enough to show its fix. "
-    print_line(f"{known or 'No log shows the cause yet. '}An answer tells more: {spec.ask}")
+    print_line(f"{known or 'No log shows the cause yet. '}An answer would narrow it down: {spec.ask}")
     print_line(Verbatim(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}"))
     print_line("  with one of these answers:")
     for answer, text in spec.answers.items():

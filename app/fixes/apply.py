@@ -11,7 +11,7 @@ import msgspec
 from ..errors import UserError
 from ..system.atomic_files import FileWrite, backup_lock, write_all
 from ..training_script.source import read_source
-from .records import AppliedFix, clean_after_kill, create_record, forget_record, record_write
+from .records import AppliedFix, clean_after_kill, create_record, record_write, remove_record
 from .types import Fix
 
 
@@ -34,7 +34,7 @@ def apply_fix(fix: Fix, directory: Path) -> AppliedFix:
         try:
             write_all([*writes, record_write(folder, msgspec.structs.replace(record, finished=True))])
         except BaseException:
-            forget_record(folder, record.made_directories)
+            remove_record(folder, record.made_directories)
             raise
     return record.applied
 

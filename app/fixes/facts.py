@@ -39,7 +39,7 @@ LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
 # Values that other processes claim and that stand in commands to copy: anything but a plain word is left out.
 IN_COMMANDS = {"port", "host", "master_addr", "interface", "pid", "ranks", "ranks_per_node", "nodes", "workers"}
 PLAIN_WORD = re.compile(r"[\w.:%\[\]-]{1,255}", re.ASCII)
-ROOMY_SHM_BYTES = 4 << 30
+ENOUGH_SHM_BYTES = 4 << 30
 LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
 PORT_OPTIONS = ("master-port", "main-process-port")
@@ -240,7 +240,7 @@ class CaseFacts:
                 yield file, call
 
     def seen(self, cause: Cause) -> list[Place]:
-        """Return the places of the observations that speak for a cause: lines of a log or of a script."""
+        """Return the places of the observations that support a cause: lines of a log or of a script."""
         own = {*(id_ for id_, weight in cause.findings.items() if weight != "against")}
         found: list[Place] = []
         for item in self.context.evidence:
@@ -296,7 +296,7 @@ class CaseFacts:
 
     def _conditions(self) -> Iterator[str]:
         limits = self.context.snapshot.limits if self.context.snapshot else None
-        if limits and (limits.shm_free_bytes or 0) >= ROOMY_SHM_BYTES:
+        if limits and (limits.shm_free_bytes or 0) >= ENOUGH_SHM_BYTES:
             yield "case.shm-roomy"
         loaders = [call for _, call in self.calls(["DataLoader"])]
         has_workers = loader_has_workers(self.context.report)  # the job shows it, whatever the script may say

@@ -1,5 +1,6 @@
-"""The fix flow: build the fixes of a cause, apply or write one, undo it, prove it. Both faces of the wizard render it.
+"""The fix flow: build the fixes of a cause, apply or write one, undo it, prove it.
 
+The full screen and plain mode render it.
 Each step that changes or proves something leaves its event in the session here.
 """
 

@@ -1,6 +1,6 @@
 """The patches of a review one by one: each is accepted or skipped, and all accepted ones are written as one fix.
 
-Nothing is written before ``write``; one ``undo`` reverts all of it. Both faces of the wizard render it.
+Nothing is written before ``write``; one ``undo`` reverts all of it. The full screen and plain mode render it.
 """
 
 from collections import Counter

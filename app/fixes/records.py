@@ -109,7 +109,7 @@ def create_record(home: Path, fix: Fix, writes: Sequence[FileWrite]) -> tuple[Pa
         record = Record(applied=applied, changes=changes, made_directories=made, finished=False, number=number)
         replace_file(folder / RECORD, msgspec.json.encode(record))
     except OSError as error:
-        forget_record(folder, made)
+        remove_record(folder, made)
         raise UserError(
             f"cannot write {error.filename or folder}: {error.strerror}; nothing was changed",
             advice_for(error),
@@ -123,7 +123,7 @@ def record_write(folder: Path, after: Record) -> FileWrite:
     return FileWrite(path=path, before=path.read_bytes(), after=msgspec.json.encode(after))
 
 
-def forget_record(folder: Path, made_directories: Sequence[str]) -> None:
+def remove_record(folder: Path, made_directories: Sequence[str]) -> None:
     """Remove a record whose apply changed nothing."""
     remove_directories(made_directories)
     with suppress(OSError):
@@ -143,7 +143,7 @@ def clean_after_kill(home: Path) -> None:
     """Remove the temporary files of an apply or undo that was killed, and backups without a record. Needs the lock."""
     for folder in home.iterdir() if home.is_dir() else []:
         if folder.is_dir() and not (folder / RECORD).exists():
-            forget_record(folder, [])
+            remove_record(folder, [])
     for stored in stored_records(home):
         if stored.record and stored.record.undone_at is None:
             for change in stored.record.changes:

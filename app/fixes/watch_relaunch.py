@@ -86,14 +86,14 @@ async def watch(
         if job is None:
             report_progress("started, no rank is there yet")
             continue
-        look = await stacks.sample_stacks(job.processes)
-        samples = [(j, s) for j, s in samples if s.keys() == look.keys()] + [(job, look)]
+        sample = await stacks.sample_stacks(job.processes)
+        samples = [(j, s) for j, s in samples if s.keys() == sample.keys()] + [(job, sample)]
         if hung := _hung(samples):
             return RunResult("still there", f"it hangs again: {hung}", "")
         if check is None:
             report_progress(f"{_count(len(job.processes), ranks)} started")
             continue
-        check.see({p.rank: user_frames(look[p.pid].stack) for p in job.processes if p.rank is not None})
+        check.see({p.rank: user_frames(sample[p.pid].stack) for p in job.processes if p.rank is not None})
         ran_s = time.monotonic() - began
         report_progress(_progress_text(check, job, ranks, ran_s, steady_s))
         if len(check.passed) == ranks and (not check.in_loop or ran_s >= steady_s):
@@ -177,7 +177,7 @@ def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
     job, last = samples[-1]
     for still_s, sure in HUNG_AFTER:
         first = next(
-            (look for _, look in reversed(samples) if _sample_time(last) - _sample_time(look) >= still_s), None
+            (sample for _, sample in reversed(samples) if _sample_time(last) - _sample_time(sample) >= still_s), None
         )
         if first is None:
             return ""
@@ -189,8 +189,8 @@ def _hung(samples: list[tuple[Job, dict[int, Sample]]]) -> str:
     return ""
 
 
-def _sample_time(look: dict[int, Sample]) -> float:
-    return next(iter(look.values())).at if look else 0.0
+def _sample_time(sample: dict[int, Sample]) -> float:
+    return next(iter(sample.values())).at if sample else 0.0
 
 
 def _relaunched_job(mark: str) -> Job | None:

@@ -42,10 +42,10 @@ def find_jobs(processes: dict[int, Proc] | None = None) -> list[Job]:
         InspectionError: There is no /proc, or the processes of a job are not readable.
     """
     processes = procfs.all_processes() if processes is None else processes
-    mine = [proc for proc in processes.values() if os.geteuid() in (0, proc.uid)]
-    jobs = _jobs(mine, processes) + waiting_launchers.waiting_jobs(mine, processes)
+    readable = [proc for proc in processes.values() if os.geteuid() in (0, proc.uid)]
+    jobs = _jobs(readable, processes) + waiting_launchers.waiting_jobs(readable, processes)
     if not jobs:
-        for proc in mine:
+        for proc in readable:
             if proc.denied and any(launcher_name(above.command) for above in procfs.ancestors(proc.pid, processes)):
                 raise _denied(proc)
     return jobs
@@ -244,7 +244,7 @@ def _job(members: list[_Rank], processes: dict[int, Proc]) -> Job:
         world_size=first.assignment.world_size,
         master=first.assignment.master,
         host=socket.gethostname(),
-        container=containers.foreign_container(first.proc.pid),
+        container=containers.container_of_others(first.proc.pid),
         launcher_gone=launcher is None and first.proc.parent != 0 and "TORCHELASTIC_RUN_ID" in first.proc.environ,
         processes=ranks + zombie_ranks(ranks, here or set(range(first.assignment.world_size)), processes),
     )
@@ -266,7 +266,7 @@ def _spawned_job(group: spawned_ranks.SpawnedRanks, processes: dict[int, Proc]) 
         world_size=group.world_size,
         master=group.master,
         host=socket.gethostname(),
-        container=containers.foreign_container(first.pid),
+        container=containers.container_of_others(first.pid),
         launcher_gone=parent is None and first.parent != 0 and is_multiprocessing_spawn(first.command),
         processes=ranks + zombie_ranks(ranks, set(range(group.world_size)), processes),
     )

@@ -94,9 +94,9 @@ def rank_hints(frames: Sequence[SpyFrame]) -> RankHints:
     # parent and child have the same frames.
     inside = stack[max((at for at, frame in enumerate(stack) if _runs(frame) or _forks(frame)), default=0) :]
     own = [frame for frame in inside if not INSTALLED.search(frame.filename)]
-    meeting = [frame for frame in inside if frame.name == "init_process_group" and DISTRIBUTED.search(frame.filename)]
+    joining = [frame for frame in inside if frame.name == "init_process_group" and DISTRIBUTED.search(frame.filename)]
     # Arguments before other variables, the outermost frame first: a worker's `def work(rank, world_size)`.
-    places = [(frame, True) for frame in meeting + own] + [(frame, False) for frame in own]
+    places = [(frame, True) for frame in joining + own] + [(frame, False) for frame in own]
     wrap = next((frame for frame in inside if _wraps(frame)), None)
     spawning = next((f for f in inside if f.name == "start_processes" and f.filename.endswith(TORCH_SPAWN)), None)
     return RankHints(

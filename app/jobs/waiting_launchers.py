@@ -39,7 +39,7 @@ def job_of_launchers(started: Sequence[Proc]) -> Job:
         world_size=min(request.least_nodes * (request.ranks_per_node or 1), MOST_RANKS),
         master=request.endpoint,
         host=socket.gethostname(),
-        container=containers.foreign_container(first.pid),
+        container=containers.container_of_others(first.pid),
         asked=msgspec.structs.replace(request, launchers=[proc.pid for proc in started]),
         processes=[],
     )

@@ -65,12 +65,12 @@ async def run_lab(
     environ: Mapping[str, str] | None = None,
     on_output: Callable[[str], None] | None = None,
     on_report: Callable[[JobReport], None] | None = None,
-    patient: bool = False,
+    should_end: bool = False,
 ) -> LabRun:
     """Run a lab in the learner's directory, with the command line ``launch`` instead of its own if one is given.
 
-    ``on_report`` gets each sample of the ranks of a job that does not end by itself. ``patient``: the job should end,
-    so it counts as hung only when its ranks have stood still for the limit of the lab.
+    ``on_report`` gets each sample of the ranks of a job that does not end by itself. A job that ``should_end``
+    counts as hung only when its ranks made no progress for the limit of the lab.
 
     Raises:
         UserError: The interpreter has no torch.
@@ -92,8 +92,10 @@ async def run_lab(
             ended = asyncio.ensure_future(job.wait_until_ended())
             # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
             failing = None
-            if lab.failure == "hang" or (lab.failure == "slow" and not patient):
-                failing = asyncio.ensure_future(_failing_report(lab, job, on_report, lab.within_s if patient else 0.0))
+            if lab.failure == "hang" or (lab.failure == "slow" and not should_end):
+                failing = asyncio.ensure_future(
+                    _failing_report(lab, job, on_report, lab.within_s if should_end else 0.0)
+                )
             await asyncio.wait([ended, *filter(None, [failing])], return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 outcome = ended.result()

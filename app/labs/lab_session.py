@@ -208,7 +208,7 @@ class LabSession:
             launch=self.progress.launch,
             environ=self.progress.environ,
             on_output=on_output,
-            patient=True,
+            should_end=True,
         )
         self.proof = self._judge(run)
         return self.proof

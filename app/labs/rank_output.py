@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..launchers.arguments import parse_launcher
 
 PREFIX = re.compile(r"^\[[A-Za-z_]+(\d+)\]:(?: ?\[rank\d+\]:)? ?")
-NOISE = re.compile(r"^[WE]\d{4} |^\*{10,}$|OMP_NUM_THREADS|^\[Gloo\]")
+LAUNCHER_LINE = re.compile(r"^[WE]\d{4} |^\*{10,}$|OMP_NUM_THREADS|^\[Gloo\]")
 
 
 class PrintedLine(NamedTuple):
@@ -22,7 +22,7 @@ def printed_line(line: str) -> PrintedLine | None:
     """Return a line of output with its rank; None for a line that only the launcher or the library needs."""
     found = PREFIX.match(line)
     text = line[found.end() :] if found else line
-    if not text.strip() or NOISE.search(text):
+    if not text.strip() or LAUNCHER_LINE.search(text):
         return None
     return PrintedLine(int(found[1]) if found else None, text)
 

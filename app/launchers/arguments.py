@@ -65,10 +65,10 @@ SHORT_NAMES = {
 SAME_OPTION = {"num-accelerators": "num-gpus", "n": "np"}  # two spellings of one option
 ONE_PER_GPU = ("accelerate", "deepspeed")  # as many ranks as GPUs, unless given; torchrun starts one
 ABBREVIATING = ("torchrun", "deepspeed")  # argparse's default; Accelerate switches it off
-MEETING = {name: name for name in ("node-rank", "master-addr", "master-port")}
+RENDEZVOUS_OPTIONS = {name: name for name in ("node-rank", "master-addr", "master-port")}
 # Options that say how many ranks start and where they meet, with torchrun's name of each.
 QUANTITIES = {
-    "torchrun": MEETING | {name: name for name in ("nnodes", "nproc-per-node", "rdzv-endpoint", "rdzv-id")},
+    "torchrun": RENDEZVOUS_OPTIONS | {name: name for name in ("nnodes", "nproc-per-node", "rdzv-endpoint", "rdzv-id")},
     "accelerate": {
         "num-machines": "nnodes",
         "num-processes": "num-processes",  # of all nodes
@@ -76,7 +76,7 @@ QUANTITIES = {
         "main-process-ip": "master-addr",
         "main-process-port": "master-port",
     },
-    "deepspeed": MEETING | {"num-nodes": "nnodes", "num-gpus": "nproc-per-node"},
+    "deepspeed": RENDEZVOUS_OPTIONS | {"num-nodes": "nnodes", "num-gpus": "nproc-per-node"},
 }
 NUMBER = re.compile(r"-\d+$")  # the one value that may begin with a dash
 

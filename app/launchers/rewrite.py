@@ -30,14 +30,14 @@ def start_again(line: LauncherCommand) -> list[str]:
 
     ``line`` must be one of the launchers in REPLACED.
     """
-    meeting = {
+    rendezvous_options = {
         "torchrun": lambda: "--standalone",
         "accelerate": lambda: f"--main_process_port={find_free_port()}",
         "deepspeed": lambda: f"--master_port={find_free_port()}",
     }
     replaced = REPLACED[line.launcher]
     kept = [word for option in line.options if not line.names(option, replaced) for word in option.words]
-    return [*line.head, meeting[line.launcher](), *kept]
+    return [*line.head, rendezvous_options[line.launcher](), *kept]
 
 
 def environment_to_start_again(environ: Mapping[str, str], launcher: str) -> dict[str, str]:

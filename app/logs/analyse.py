@@ -19,9 +19,9 @@ from .programs import is_of_other_programs
 from .prose import lines_of_person
 from .read import LogInput, clean_text, empty_input_error, read_chunks
 from .script_error import RAISED_IN
-from .speakers import SpeakerTracker
 from .timeline import RankResolver, ScannedText, build_timeline, normalise_message
-from .types import LOCATION_MARK, LogAnalysis, Speaker, Timeline, TimelineEvent, Traceback
+from .types import LOCATION_MARK, LogAnalysis, Timeline, TimelineEvent, Traceback, Writer
+from .writers import WriterTracker
 
 PROSE_CHARACTERS = 8000  # longer texts are logs, not descriptions by a user
 MOST_DESCRIPTIONS = 50
@@ -30,7 +30,7 @@ OTHER_VERSION_STRENGTH = 0.5
 SCOPE_BYTES = 64 << 10  # at both ends of a text, searched for terms of distributed training
 SHOWN_CHARACTERS = 160
 EXCEPTION_CHARACTERS = 90  # of an exception; the rest of the line is for its location
-MOST_OF_SPEAKER = 12  # tracebacks of one speaker in one attempt; the first ones count
+MOST_OF_WRITER = 12  # tracebacks of one writer in one attempt; the first ones count
 MOST_TRACEBACKS = 2000  # of one text
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in total (0: not known)
@@ -45,9 +45,11 @@ def analyse_logs(sources: Sequence[LogInput], knowledge: Knowledge, progress: Pr
     """
     read = scan_sources(sources, build_patterns(knowledge), progress)
     hits, texts, timeline = read.hits, read.texts, read.timeline
-    foreign = versions.unprintable_signatures(knowledge, versions.versions_in_log(hits))
+    of_other_versions = versions.unprintable_signatures(knowledge, versions.versions_in_log(hits))
     log = [
-        *_evidence([hit for hit in hits if hit not in read.quotes], RankResolver(texts, hits), timeline, foreign),
+        *_evidence(
+            [hit for hit in hits if hit not in read.quotes], RankResolver(texts, hits), timeline, of_other_versions
+        ),
         *(findings_of(timeline) if timeline else []),
     ]
     known = {item.id for item in log}
@@ -81,15 +83,15 @@ def scan_sources(
     for source in sources:
         end = _TextEnds(source.origin)
         text = ScannedText(source.origin, {}, {}, {}, [])
-        tracker = SpeakerTracker(source.origin, source.place.speaker, source.size_bytes)
+        tracker = WriterTracker(source.origin, source.place.writer, source.size_bytes)
         attempts = AttemptCounter(source.place.attempt or 0)
-        size, seen_tracebacks = 0, Counter[tuple[int, Speaker]]()
+        size, seen_tracebacks = 0, Counter[tuple[int, Writer]]()
         for found in matcher.scan(overlapping_blocks(end.record(read_chunks(source))), tracker, attempts):
             if isinstance(found, tuple):
                 attempt, offset, traceback = found
-                seen_tracebacks[attempt, traceback.speaker] += 1
+                seen_tracebacks[attempt, traceback.writer] += 1
                 if (
-                    seen_tracebacks[attempt, traceback.speaker] <= MOST_OF_SPEAKER
+                    seen_tracebacks[attempt, traceback.writer] <= MOST_OF_WRITER
                     and len(text.tracebacks) < MOST_TRACEBACKS
                 ):
                     text.tracebacks.append((attempt, traceback, _event(traceback, tracker, offset)))
@@ -98,7 +100,7 @@ def scan_sources(
             if progress:
                 progress(done + size, in_all)
         done += size
-        text.speaker_lines, text.mapped, text.steps = tracker.first_and_last(), tracker.mapped, tracker.steps
+        text.writer_lines, text.mapped, text.steps = tracker.first_and_last(), tracker.mapped, tracker.steps
         text.last_steps, text.stamped = tracker.last_steps, tracker.stamped()
         texts.append(text)
         ends.append(end)
@@ -134,7 +136,7 @@ def _descriptions(ends: Iterable["_TextEnds"]) -> list[tuple[str, str]]:
     return [(origin, text) for text, origin in found.items()]
 
 
-def _event(traceback: Traceback, tracker: SpeakerTracker, offset: int) -> TimelineEvent:
+def _event(traceback: Traceback, tracker: WriterTracker, offset: int) -> TimelineEvent:
     where = f"{tracker.origin}:{traceback.first_line}"
     text_of_error = f"{traceback.exception}: {traceback.message}" if traceback.message else traceback.exception
     if len(text_of_error) > EXCEPTION_CHARACTERS:
@@ -151,12 +153,12 @@ def _event(traceback: Traceback, tracker: SpeakerTracker, offset: int) -> Timeli
 
 
 def _evidence(
-    hits: Iterable[Match], resolver: RankResolver, timeline: Timeline | None, foreign: Collection[str]
+    hits: Iterable[Match], resolver: RankResolver, timeline: Timeline | None, of_other_versions: Collection[str]
 ) -> Iterator[Evidence]:
     """Yield one piece of evidence for each id, at its first occurrence.
 
     Evidence from ranks other than the culprit is weaker, and so is wording of other versions than those of the log
-    (``foreign``).
+    (``of_other_versions``).
     """
     culprit = timeline.culprit if timeline else None
     seen: set[str] = set()
@@ -164,12 +166,12 @@ def _evidence(
         if not hit.pattern.evidence or hit.pattern.id in seen:
             continue
         seen.add(hit.pattern.id)
-        speaker = resolver.resolve(hit.speaker)
-        rank = None if speaker.local else speaker.rank
-        host, values = resolver.host(speaker), dict(hit.event.values)
+        writer = resolver.resolve(hit.writer)
+        rank = None if writer.local else writer.rank
+        host, values = resolver.host(writer), dict(hit.event.values)
         follows = culprit is not None and rank is not None and rank != culprit
         strength = (FOLLOWER_STRENGTH if follows else 1.0) * (
-            OTHER_VERSION_STRENGTH if hit.pattern.id in foreign else 1.0
+            OTHER_VERSION_STRENGTH if hit.pattern.id in of_other_versions else 1.0
         )
         yield Evidence(
             hit.pattern.id,

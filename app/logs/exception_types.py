@@ -38,5 +38,5 @@ OWN_FAULTS = (
 
 
 def is_own_fault(exception: str) -> bool:
-    """Return whether a type of exception tells a fault of the process that raised it, whatever other ranks did."""
+    """Return whether a type of exception shows a fault of the process that raised it, whatever other ranks did."""
     return exception.rpartition(".")[2] in OWN_FAULTS

@@ -66,7 +66,7 @@ def make_finding(name: str, what: str, event: TimelineEvent, track: Track | None
 
 
 def all_failures(attempt: Attempt) -> list[TimelineEvent]:
-    """Return all errors of an attempt, of any speaker."""
+    """Return all errors of an attempt, of any writer."""
     shared = [event for event in attempt.shared if event.kind == "error"]
     return shared + [event for track in attempt.tracks for event in own_failures(track)]
 
@@ -128,15 +128,15 @@ def _peers_ended_first(attempt: Attempt) -> Iterator[Evidence]:
 def _silent_rank(attempt: Attempt) -> Iterator[Evidence]:
     """Find a rank whose last line is well before those of all others."""
     tracks = [track for track in attempt.tracks if track.rank is not None]
-    quiet = [track for track in tracks if not own_failures(track)]
-    if len(quiet) < 3:
+    without_failure = [track for track in tracks if not own_failures(track)]
+    if len(without_failure) < 3:
         return
     timed = all(track.last.time_s is not None for track in tracks)
 
     def last(track: Track) -> float:
         return track.last.time_s or 0.0 if timed else track.last.place
 
-    silent, *others = sorted(quiet, key=last)
+    silent, *others = sorted(without_failure, key=last)
     start = min((t.first.time_s or 0.0) if timed else t.first.place for t in tracks)
     end, gap = last(others[-1]), last(others[0]) - last(silent)
     spread = last(others[-1]) - last(others[0])

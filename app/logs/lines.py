@@ -1,4 +1,4 @@
-"""Parse the prefixes of log lines: the speaker, the time, and the remaining text.
+"""Parse the prefixes of log lines: the writer, the time, and the remaining text.
 
 Launchers and loggers put prefixes before a line, often several: ``[rank3]:``, ``[default0]:``, Slurm's ``3: ``,
 ``worker-1: `` of pdsh, ``[pod/job-0/main] ``, ``name | `` of docker compose, NCCL's ``host:pid:tid [gpu]``, glog's and
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from .types import Speaker
+from .types import Writer
 
 MOST_PREFIXES = 6
 PREFIX = re.compile(
@@ -57,7 +57,7 @@ class LogPiece(msgspec.Struct, frozen=True):
     """A piece of a log line: ``text`` without its prefixes, ``token`` the prefix as written in the log."""
 
     text: str
-    speaker: Speaker
+    writer: Writer
     time_s: float | None = None
     token: str = ""
     pid: str = ""
@@ -82,7 +82,7 @@ class PrefixStyle(msgspec.Struct):
                 self.loose.add(name)
 
 
-def split_line(raw: str, style: PrefixStyle, default: Speaker) -> Iterator[LogPiece]:
+def split_line(raw: str, style: PrefixStyle, default: Writer) -> Iterator[LogPiece]:
     """Yield the pieces of a raw line, split where another rank writes into it, and the last state of a progress bar."""
     states = [raw]
     if "\r" in raw:
@@ -96,7 +96,7 @@ def split_line(raw: str, style: PrefixStyle, default: Speaker) -> Iterator[LogPi
         yield line
 
 
-def parse_prefix(piece: str, style: PrefixStyle, default: Speaker) -> LogPiece:
+def parse_prefix(piece: str, style: PrefixStyle, default: Writer) -> LogPiece:
     """Parse the prefixes at the start of a piece of a line."""
     at, token, pid = 0, "", ""
     rank: int | None = None
@@ -125,17 +125,17 @@ def parse_prefix(piece: str, style: PrefixStyle, default: Speaker) -> LogPiece:
             token, pid = token or found[0], given.get("pid") or given.get("npid") or pid
             if local is None and given.get("gpu"):
                 local = int(given["gpu"])
-    speaker = default
+    writer = default
     if rank is not None:
-        speaker = Speaker(rank)
+        writer = Writer(rank)
     elif default.local and default.rank is not None:
-        speaker = default  # the file belongs to one process
+        writer = default  # the file belongs to one process
     elif local is not None:
-        speaker = Speaker(local, host or default.host, local=True)
+        writer = Writer(local, host or default.host, local=True)
     elif host:
-        speaker = Speaker(default.rank, host, default.local)
+        writer = Writer(default.rank, host, default.local)
     mapped = (host or default.host, local) if rank is not None and local is not None else None
-    return LogPiece(piece[at:], speaker, time_s, token.rstrip(), pid, mapped)
+    return LogPiece(piece[at:], writer, time_s, token.rstrip(), pid, mapped)
 
 
 def _prefix(piece: str, at: int) -> re.Match[str] | None:

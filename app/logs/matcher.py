@@ -17,15 +17,15 @@ from .lines import LogPiece, split_line
 from .literal_search import LiteralScanner, TextBlock
 from .patterns import Pattern, parse_out_of_memory
 from .programs import is_line_of_other_program
-from .speakers import LogLine, SpeakerTracker, line_at, line_start, time_before
 from .tracebacks import HEADER, SYNTAX_ERRORS, SYNTAX_PLACE, TracebackAssembler, is_escaped
-from .types import Speaker, TimelineEvent, Traceback
+from .types import TimelineEvent, Traceback, Writer
+from .writers import LogLine, WriterTracker, line_at, line_start, time_before
 
 BEFORE = 1000
 AFTER = 2000
 ESCAPED_BYTES = 16_000  # of a line that holds a whole traceback
-SPEAKER_LINES = 40
-MOST_SPEAKER_TRIES = 60  # of one pattern in one text, on the lines of one rank alone
+WRITER_LINES = 40
+MOST_WRITER_TRIES = 60  # of one pattern in one text, on the lines of one rank alone
 MOST_PLACES = 2000  # of one literal in one text; after that only a few in each block
 FEW = 20
 MOST_MATCHES = 256  # of one pattern: one for each rank and attempt
@@ -42,10 +42,10 @@ MOST_LINES = 16
 
 
 class Match(msgspec.Struct):
-    """A pattern that matched: the first match of one speaker and attempt, and the number of all matches."""
+    """A pattern that matched: the first match of one writer and attempt, and the number of all matches."""
 
     pattern: Pattern
-    speaker: Speaker
+    writer: Writer
     attempt: int
     event: TimelineEvent
     shown: str  # the line as in the log, if it is short enough
@@ -84,11 +84,11 @@ class Matcher:
         self._scanner = LiteralScanner([*self._by_literal, *self._starts])
         self._compiled: dict[str, re.Pattern[str]] = {}
         self._spent_s: dict[str, float] = defaultdict(float)
-        self.matches: dict[tuple[str, Speaker, int, str], Match] = {}
+        self.matches: dict[tuple[str, Writer, int, str], Match] = {}
         self._matches_kept: dict[str, int] = defaultdict(int)
 
     def scan(
-        self, blocks: Iterable[TextBlock], tracker: SpeakerTracker, attempts: AttemptCounter
+        self, blocks: Iterable[TextBlock], tracker: WriterTracker, attempts: AttemptCounter
     ) -> Iterator[tuple[int, int, Traceback] | int]:
         """Scan a text: yield tracebacks with attempt and offset, and after each block the number of bytes done."""
         text = _TextState(tracker)
@@ -104,7 +104,7 @@ class Matcher:
             for at, traceback in self._tracebacks(places, block, text):
                 attempt = [number for offset, number in attempt_at if offset <= at][-1]
                 yield attempt, block.offset + at, traceback
-            tracker.survey(block, found, attempt_at, self._scanner)
+            tracker.record_ends(block, found, attempt_at, self._scanner)
             yield block.offset + block.end
         tracker.end(self._scanner)
 
@@ -132,7 +132,7 @@ class Matcher:
         if self._spent_s[pattern.id] > SLOW_S:
             return
         line = text.line(block, at)
-        known = self.matches.get((pattern.id, line.speaker, attempts.current, ""))
+        known = self.matches.get((pattern.id, line.writer, attempts.current, ""))
         if known is not None and len(known.lines) >= MOST_LINES:
             known.count += 1
             return
@@ -166,9 +166,9 @@ class Matcher:
             if start:
                 line = text.piece(raw, match.start() - start)
             return CandidateMatch(pattern, line, raw, block.number(begin) + window.count("\n", 0, start), match)
-        if pattern.crosses_lines and line.token and text.speaker_tries[pattern.id] < MOST_SPEAKER_TRIES:
-            text.speaker_tries[pattern.id] += 1
-            if match := compiled.search(text.lines_of_speaker(block, begin, line)):
+        if pattern.crosses_lines and line.token and text.writer_tries[pattern.id] < MOST_WRITER_TRIES:
+            text.writer_tries[pattern.id] += 1
+            if match := compiled.search(text.lines_of_writer(block, begin, line)):
                 return CandidateMatch(pattern, line, window.partition("\n")[0], block.number(at), match)
         return None
 
@@ -176,7 +176,7 @@ class Matcher:
         pattern, line, values = found.pattern, found.line, found.values
         values_key = "" if pattern.evidence else "|".join(f"{name}={value}" for name, value in sorted(values.items()))
         values_key = "" if pattern.id == "mark:oom" else values_key
-        key = (pattern.id, line.speaker, attempt, values_key)
+        key = (pattern.id, line.writer, attempt, values_key)
         if key in self.matches:
             self.matches[key].count += 1
             self.matches[key].lines.add((text.tracker.origin, found.number))
@@ -193,7 +193,7 @@ class Matcher:
         raw = found.raw.strip()
         whole = len(raw) <= SHOWN_CHARACTERS and raw.endswith(shown) and "\r" not in raw
         self.matches[key] = Match(
-            pattern, line.speaker, attempt, event, raw if whole else event.text, line.time_s is not None, lines=where
+            pattern, line.writer, attempt, event, raw if whole else event.text, line.time_s is not None, lines=where
         )
 
     def _tracebacks(self, places: list[int], block: TextBlock, text: "_TextState") -> Iterator[tuple[int, Traceback]]:
@@ -247,10 +247,10 @@ def _place_of_syntax_error(data: bytes, begin: int) -> int:
 class _TextState:
     """The state of scanning one text."""
 
-    def __init__(self, tracker: SpeakerTracker) -> None:
+    def __init__(self, tracker: WriterTracker) -> None:
         self.tracker = tracker
         self.places: dict[bytes, int] = defaultdict(int)
-        self.speaker_tries: dict[str, int] = defaultdict(int)
+        self.writer_tries: dict[str, int] = defaultdict(int)
         self.followed_to = 0
         self.region_bytes = 0
         self.headers = 0
@@ -278,14 +278,14 @@ class _TextState:
                 return piece
         return pieces[-1] if pieces else LogPiece("", self.tracker.default)
 
-    def lines_of_speaker(self, block: TextBlock, begin: int, first: LogPiece) -> str:
-        """Return the lines of one speaker from a position on, without their prefixes."""
+    def lines_of_writer(self, block: TextBlock, begin: int, first: LogPiece) -> str:
+        """Return the lines of one writer from a position on, without their prefixes."""
         kept: list[str] = []
         window = block.data[begin : begin + AFTER * 4].decode("utf-8", errors="replace")
-        for raw in window.split("\n")[: SPEAKER_LINES * 8]:
+        for raw in window.split("\n")[: WRITER_LINES * 8]:
             for line in split_line(raw, self.tracker.style, self.tracker.default):
-                if line.speaker == first.speaker:
+                if line.writer == first.writer:
                     kept.append(line.text)
-            if len(kept) >= SPEAKER_LINES:
+            if len(kept) >= WRITER_LINES:
                 break
         return "\n".join(kept)[: BEFORE + AFTER]

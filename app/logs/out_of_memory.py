@@ -72,20 +72,20 @@ def _holders(
     if not total or not own:
         return
     held = {pid: int(bytes_) for pid, _, bytes_ in (h.partition(":") for h in event.values.get("holders", "").split())}
-    strangers = {pid: bytes_ for pid, bytes_ in held.items() if pid not in rank_pids}
-    of_ranks = sum(held.values()) - sum(strangers.values())
+    other_processes = {pid: bytes_ for pid, bytes_ in held.items() if pid not in rank_pids}
+    of_ranks = sum(held.values()) - sum(other_processes.values())
     used = total - free
-    others = max(sum(strangers.values()), used - own - of_ranks if "free" in size else 0)
-    largest = max(strangers, key=lambda pid: strangers[pid], default="")
-    values = {"holder_pid": largest, "holder_size": gib_text(strangers[largest], 2)} if largest else {}
+    others = max(sum(other_processes.values()), used - own - of_ranks if "free" in size else 0)
+    largest = max(other_processes, key=lambda pid: other_processes[pid], default="")
+    values = {"holder_pid": largest, "holder_size": gib_text(other_processes[largest], 2)} if largest else {}
     if others > OTHERS_SHARE * used and others > own:
         what = (
             f"other processes hold {gib_number(others)} of the {gib_text(used)} in use, this process {gib_number(own)}"
         )
         yield _finding("oom-held-by-others", what, event, track, values)
-    if rank_pids and largest and size.get("tried", 0) <= free + sum(strangers.values()):
+    if rank_pids and largest and size.get("tried", 0) <= free + sum(other_processes.values()):
         what = (
-            f"process {largest}, which is none of the ranks, holds {gib_text(strangers[largest], 2)} of the GPU; "
+            f"process {largest}, which is none of the ranks, holds {gib_text(other_processes[largest], 2)} of the GPU; "
             f"without it the requested {gib_text(size.get('tried', 0), 2)} fit"
         )
         yield _finding("oom-foreign-process", what, event, track, values)

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from .types import UNKNOWN_SPEAKER, Speaker
+from .types import UNKNOWN_WRITER, Writer
 
 TORCHRUN = re.compile(r"attempt_(?P<attempt>\d{1,4})/(?P<rank>\d{1,5})/(?:stdout|stderr)[^/]*$")
 ATTEMPT = re.compile(r"(?:^|[/_.-])(?:attempt|restart|try)[_-]?(\d{1,4})(?=[/_.-]|$)", re.IGNORECASE)
@@ -30,16 +30,16 @@ LEAST_SIBLINGS = 2
 class PathHint(msgspec.Struct, frozen=True):
     """The writer of a file and its attempt, as far as its path shows."""
 
-    speaker: Speaker = UNKNOWN_SPEAKER
+    writer: Writer = UNKNOWN_WRITER
     attempt: int | None = None
 
 
 def path_hints(paths: Sequence[str]) -> list[PathHint]:
     """Return the hint of each path. A number in which the files of a folder differ is taken as the rank."""
     found = {path: _hint_from_words(path) for path in paths}
-    for group in _siblings([path for path, hint in found.items() if not hint.speaker.known]):
+    for group in _siblings([path for path, hint in found.items() if not hint.writer.known]):
         for path, number in group.items():
-            found[path] = PathHint(Speaker(number), found[path].attempt)
+            found[path] = PathHint(Writer(number), found[path].attempt)
     return [found[path] for path in paths]
 
 
@@ -47,11 +47,11 @@ def _hint_from_words(path: str) -> PathHint:
     attempt = ATTEMPT.search(path)
     number = int(attempt[1]) if attempt else None
     if torchrun := TORCHRUN.search(path):
-        return PathHint(Speaker(int(torchrun["rank"]), _host(path[: torchrun.start()]), local=True), number)
+        return PathHint(Writer(int(torchrun["rank"]), _host(path[: torchrun.start()]), local=True), number)
     name = "/".join(PurePath(path).parts[-2:])
     if rank := RANK.search(name):
-        return PathHint(Speaker(int(rank[2]), _host(name) if rank[1] else "", local=bool(rank[1])), number)
-    return PathHint(Speaker(None, _host(name)), number)
+        return PathHint(Writer(int(rank[2]), _host(name) if rank[1] else "", local=bool(rank[1])), number)
+    return PathHint(Writer(None, _host(name)), number)
 
 
 def _host(path: str) -> str:

@@ -6,7 +6,7 @@ from itertools import groupby
 from ...knowledge.schema import Knowledge
 from .lines import PrefixStyle, parse_prefix
 from .notices import without_notices
-from .types import UNKNOWN_SPEAKER
+from .types import UNKNOWN_WRITER
 
 # What torchrun writes: warnings at the start, a line for each failed process, and the final report
 # (ChildFailedError.format_msg of PyTorch).
@@ -176,7 +176,7 @@ def count_words(line: str) -> int:
 
 def _prose_of_line(line: str, style: PrefixStyle, errors: bool) -> str:
     """Return what remains of a line: the line of a person, an exception without its prefix, or nothing."""
-    bare = parse_prefix(line, style, UNKNOWN_SPEAKER).text
+    bare = parse_prefix(line, style, UNKNOWN_WRITER).text
     if errors and ERROR.match(bare):
         return bare
     patterns = (TORCHRUN, ERROR, MACHINE, RECORD)

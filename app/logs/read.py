@@ -29,8 +29,8 @@ NO_LOG = re.compile(r"\.|requirements|license|licence|readme|makefile|dockerfile
 BINARY_PROBE_BYTES = 8192
 BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages of its data loader workers
 LATIN_SHARE = 0.7  # of the characters of a UTF-16 log without a byte order mark
-HOLE_BYTES = 64  # NUL bytes in a row: a hole, left in a log by a lost write, as on NFS
-HOLE = re.compile(rb"\0{%d,}" % HOLE_BYTES)
+LOST_BYTES = 64  # NUL bytes in a row: a hole, left in a log by a lost write, as on NFS
+LOST_WRITE = re.compile(rb"\0{%d,}" % LOST_BYTES)
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
 SHOWN_PATHS = 3
@@ -191,7 +191,7 @@ def _is_binary(content: bytes) -> bool:
 
 def _fill_holes(content: bytes, filler: bytes) -> bytes:
     """Replace each hole. Plain bytes are found many times faster than the pattern, and most logs have no hole."""
-    return HOLE.sub(filler, content) if bytes(HOLE_BYTES) in content else content
+    return LOST_WRITE.sub(filler, content) if bytes(LOST_BYTES) in content else content
 
 
 def _head(path: Path) -> bytes:

@@ -11,8 +11,8 @@ import msgspec
 
 from .exception_types import is_own_fault
 from .matcher import Match
-from .speakers import StepRange
-from .types import UNKNOWN_SPEAKER, Attempt, Speaker, Timeline, TimelineEvent, Traceback, Track
+from .types import UNKNOWN_WRITER, Attempt, Timeline, TimelineEvent, Traceback, Track, Writer
+from .writers import StepRange
 
 MOST_EVENTS = 200  # of one track, half from its start, half from its end
 CONSEQUENCE_EXCEPTIONS = (
@@ -32,12 +32,12 @@ class ScannedText(msgspec.Struct):
     """The result of scanning one text."""
 
     origin: str
-    speaker_lines: dict[tuple[int, Speaker], tuple[TimelineEvent, TimelineEvent]]
+    writer_lines: dict[tuple[int, Writer], tuple[TimelineEvent, TimelineEvent]]
     mapped: dict[tuple[str, int], int]
     steps: dict[int, StepRange]
     tracebacks: list[tuple[int, Traceback, TimelineEvent]]
-    last_steps: dict[tuple[int, Speaker], TimelineEvent] = msgspec.field(default_factory=dict)
-    stamped: set[tuple[int, Speaker]] = msgspec.field(default_factory=set)  # speakers whose last line has a time stamp
+    last_steps: dict[tuple[int, Writer], TimelineEvent] = msgspec.field(default_factory=dict)
+    stamped: set[tuple[int, Writer]] = msgspec.field(default_factory=set)  # writers whose last line has a time stamp
 
 
 class RankResolver:
@@ -45,79 +45,79 @@ class RankResolver:
 
     def __init__(self, texts: Iterable[ScannedText], hits: Iterable[Match]) -> None:
         self._ranks: dict[tuple[str, int], int] = {}
-        speakers = {speaker for text in texts for _, speaker in text.speaker_lines}
+        writers = {writer for text in texts for _, writer in text.writer_lines}
         largest: dict[tuple[str, int], int] = {}
         for text in texts:
             self._ranks |= text.mapped
         for hit in hits:
-            speakers.add(hit.speaker)
-            if hit.pattern.id == "mark:nccl-rank" and hit.speaker.host:
-                key, of = (hit.speaker.host, int(hit.event.values["gpu"])), int(hit.event.values["of"])
+            writers.add(hit.writer)
+            if hit.pattern.id == "mark:nccl-rank" and hit.writer.host:
+                key, of = (hit.writer.host, int(hit.event.values["gpu"])), int(hit.event.values["of"])
                 if of > largest.get(key, 0):
                     largest[key], self._ranks[key] = of, int(hit.event.values["rank"])
         self._hosts = {rank: host for (host, _), rank in self._ranks.items() if host}
-        self._one_host = len({speaker.host for speaker in speakers if speaker.local}) <= 1
-        self._global = any(speaker.rank is not None and not speaker.local for speaker in speakers)
+        self._one_host = len({writer.host for writer in writers if writer.local}) <= 1
+        self._global = any(writer.rank is not None and not writer.local for writer in writers)
 
-    def resolve(self, speaker: Speaker) -> Speaker:
-        """Return the speaker with its global rank.
+    def resolve(self, writer: Writer) -> Writer:
+        """Return the writer with its global rank.
 
-        A local rank without a known global one becomes unknown if other speakers have global ranks.
+        A local rank without a known global one becomes unknown if other writers have global ranks.
         """
-        if not speaker.local or speaker.rank is None:
-            return speaker
-        if (speaker.host, speaker.rank) in self._ranks:
-            return Speaker(self._ranks[speaker.host, speaker.rank])
+        if not writer.local or writer.rank is None:
+            return writer
+        if (writer.host, writer.rank) in self._ranks:
+            return Writer(self._ranks[writer.host, writer.rank])
         if self._one_host:
-            return Speaker(speaker.rank)
-        return UNKNOWN_SPEAKER if self._global else speaker
+            return Writer(writer.rank)
+        return UNKNOWN_WRITER if self._global else writer
 
-    def host(self, speaker: Speaker) -> str:
-        """Return the host of a speaker, or ""."""
-        return speaker.host or self._hosts.get(speaker.rank if speaker.rank is not None else -1, "")
+    def host(self, writer: Writer) -> str:
+        """Return the host of a writer, or ""."""
+        return writer.host or self._hosts.get(writer.rank if writer.rank is not None else -1, "")
 
 
 def build_timeline(texts: list[ScannedText], hits: list[Match]) -> Timeline | None:
     """Build the timeline of all texts, or None if there is nothing in them."""
     resolver = RankResolver(texts, hits)
-    speaker_lines: dict[tuple[int, Speaker], list[tuple[TimelineEvent, TimelineEvent]]] = defaultdict(list)
-    events: dict[tuple[int, Speaker], list[TimelineEvent]] = defaultdict(list)
+    writer_lines: dict[tuple[int, Writer], list[tuple[TimelineEvent, TimelineEvent]]] = defaultdict(list)
+    events: dict[tuple[int, Writer], list[TimelineEvent]] = defaultdict(list)
     for text in texts:
-        for (attempt, speaker), ends in text.speaker_lines.items():
-            speaker_lines[attempt, resolver.resolve(speaker)].append(ends)
+        for (attempt, writer), ends in text.writer_lines.items():
+            writer_lines[attempt, resolver.resolve(writer)].append(ends)
         for attempt, steps in text.steps.items():
             found = [steps.first, steps.last] if steps.first is not steps.last else [steps.first]
-            events[attempt, UNKNOWN_SPEAKER] += [event for event in found if event]
-    by_speaker: dict[Speaker, list[Match]] = defaultdict(list)
+            events[attempt, UNKNOWN_WRITER] += [event for event in found if event]
+    by_writer: dict[Writer, list[Match]] = defaultdict(list)
     for hit in hits:
-        by_speaker[hit.speaker].append(hit)
-    echoes: dict[tuple[str, Speaker], list[Traceback]] = defaultdict(list)
+        by_writer[hit.writer].append(hit)
+    echoes: dict[tuple[str, Writer], list[Traceback]] = defaultdict(list)
     for text in texts:
         for attempt, traceback, event, until in _with_message_end(text):
             message = range(traceback.message_line, until)
-            if _is_consequence(traceback, message, text.origin, by_speaker[traceback.speaker]):
-                echoes[text.origin, traceback.speaker].append(traceback)
+            if _is_consequence(traceback, message, text.origin, by_writer[traceback.writer]):
+                echoes[text.origin, traceback.writer].append(traceback)
                 event = msgspec.structs.replace(event, kind="consequence")
-            events[attempt, resolver.resolve(traceback.speaker)].append(event)
+            events[attempt, resolver.resolve(traceback.writer)].append(event)
     for hit in hits:
         event = msgspec.structs.replace(hit.event, count=hit.count)
-        tracebacks = echoes.get((event.where.rpartition(":")[0], hit.speaker), [])
+        tracebacks = echoes.get((event.where.rpartition(":")[0], hit.writer), [])
         if event.kind == "error" and any(t.first_line <= event.line <= t.last_line for t in tracebacks):
             event = msgspec.structs.replace(event, kind="note")
-        events[hit.attempt, _speaker_of(hit, resolver)].append(event)
-    several = len([text for text in texts if text.speaker_lines]) > 1
-    parts: dict[int, set[Speaker]] = defaultdict(set)
-    for number, speaker in (*speaker_lines, *events):
-        parts[number].add(speaker)
+        events[hit.attempt, _writer_of(hit, resolver)].append(event)
+    several = len([text for text in texts if text.writer_lines]) > 1
+    parts: dict[int, set[Writer]] = defaultdict(set)
+    for number, writer in (*writer_lines, *events):
+        parts[number].add(writer)
     attempts = [
         _attempt(
             number,
-            {speaker: speaker_lines[number, speaker] for speaker in speakers},
-            {speaker: events[number, speaker] for speaker in speakers},
+            {writer: writer_lines[number, writer] for writer in writers},
+            {writer: events[number, writer] for writer in writers},
             resolver,
             several,
         )
-        for number, speakers in sorted(parts.items())
+        for number, writers in sorted(parts.items())
     ]
     if not attempts:
         return None
@@ -147,24 +147,24 @@ def normalise_message(message: str) -> str:
     return DIGITS.sub("#", message)[:120]
 
 
-def _speaker_of(hit: Match, resolver: RankResolver) -> Speaker:
-    """Return the speaker to whose track a match belongs: a launcher's report on a rank belongs to that rank."""
+def _writer_of(hit: Match, resolver: RankResolver) -> Writer:
+    """Return the writer to whose track a match belongs: a launcher's report on a rank belongs to that rank."""
     values = hit.event.values
     if hit.event.kind in ("exit", "summary"):
         if "rank" in values:
-            return Speaker(int(values["rank"]))
+            return Writer(int(values["rank"]))
         if "local" in values:
-            return resolver.resolve(Speaker(int(values["local"]), hit.speaker.host, local=True))
-    return resolver.resolve(hit.speaker)
+            return resolver.resolve(Writer(int(values["local"]), hit.writer.host, local=True))
+    return resolver.resolve(hit.writer)
 
 
 def _with_message_end(text: ScannedText) -> Iterator[tuple[int, Traceback, TimelineEvent, int]]:
-    """Yield each traceback with the line at which its message ends: before the next one of the same speaker."""
-    following: dict[Speaker, int] = {}
+    """Yield each traceback with the line at which its message ends: before the next one of the same writer."""
+    following: dict[Writer, int] = {}
     for attempt, traceback, event in reversed(text.tracebacks):
         until = traceback.last_line + LINES_AFTER
-        yield attempt, traceback, event, min(until, following.get(traceback.speaker, until))
-        following[traceback.speaker] = traceback.first_line
+        yield attempt, traceback, event, min(until, following.get(traceback.writer, until))
+        following[traceback.writer] = traceback.first_line
 
 
 def _is_consequence(traceback: Traceback, message: range, origin: str, hits: list[Match]) -> bool:
@@ -184,8 +184,8 @@ def _is_consequence(traceback: Traceback, message: range, origin: str, hits: lis
 
 def _attempt(
     number: int,
-    speaker_lines: dict[Speaker, list[tuple[TimelineEvent, TimelineEvent]]],
-    events: dict[Speaker, list[TimelineEvent]],
+    writer_lines: dict[Writer, list[tuple[TimelineEvent, TimelineEvent]]],
+    events: dict[Writer, list[TimelineEvent]],
     resolver: RankResolver,
     several: bool,
 ) -> Attempt:
@@ -193,13 +193,13 @@ def _attempt(
         return (event.time_s if several and event.time_s is not None else 0.0, event.place)
 
     tracks: list[Track] = []
-    for speaker in sorted({*speaker_lines, *events}, key=lambda v: (v.rank is None, v.host, v.rank or 0)):
-        if not speaker.known:
+    for writer in sorted({*writer_lines, *events}, key=lambda v: (v.rank is None, v.host, v.rank or 0)):
+        if not writer.known:
             continue
-        own = sorted(events.get(speaker, []), key=order)
-        lines = [line for ends in speaker_lines.get(speaker, []) for line in ends] or own
+        own = sorted(events.get(writer, []), key=order)
+        lines = [line for ends in writer_lines.get(writer, []) for line in ends] or own
         lines = sorted(lines, key=order)
         if len(own) > MOST_EVENTS:
             own = own[: MOST_EVENTS // 2] + own[-MOST_EVENTS // 2 :]
-        tracks.append(Track(speaker.rank, resolver.host(speaker), lines[0], lines[-1], own))
-    return Attempt(number, tracks, sorted(events.get(UNKNOWN_SPEAKER, []), key=order)[:MOST_EVENTS])
+        tracks.append(Track(writer.rank, resolver.host(writer), lines[0], lines[-1], own))
+    return Attempt(number, tracks, sorted(events.get(UNKNOWN_WRITER, []), key=order)[:MOST_EVENTS])

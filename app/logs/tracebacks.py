@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from .lines import LogPiece
-from .types import Speaker, Traceback, TracebackFrame
+from .types import Traceback, TracebackFrame, Writer
 
 HEADER = "Traceback (most recent call last)"
 ORIGINAL = "Original Traceback"
@@ -30,7 +30,7 @@ LIBRARY = re.compile(
 COLLECTIVES = "torch/distributed/distributed_c10d.py"
 WRAPPERS = ("wrapper", "func_wrapper")
 MOST_FRAMES = 200
-MOST_NOISE = 40  # lines without a known speaker in the middle of a traceback
+MOST_UNKNOWN_LINES = 40  # lines without a known writer in the middle of a traceback
 MOST_BETWEEN = 6  # lines between an exception and the announcement of another one
 MESSAGE_CHARACTERS = 500
 CODE_CHARACTERS = 200
@@ -47,7 +47,7 @@ class _Part(msgspec.Struct):
 
 
 class _Open(msgspec.Struct):
-    """The chain of tracebacks that a speaker is writing."""
+    """The chain of tracebacks that a writer is writing."""
 
     first_line: int
     last_line: int
@@ -63,10 +63,10 @@ class _Open(msgspec.Struct):
 
 
 class TracebackAssembler:
-    """Takes the lines of all speakers in order and yields tracebacks when they are complete."""
+    """Takes the lines of all writers in order and yields tracebacks when they are complete."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[Speaker, str], _Open] = {}
+        self._open: dict[tuple[Writer, str], _Open] = {}
 
     @property
     def busy(self) -> bool:
@@ -75,7 +75,7 @@ class TracebackAssembler:
 
     def feed(self, line: LogPiece, number: int, time_s: float | None = None) -> Iterator[Traceback]:
         """Add a line and yield the tracebacks that it completes. ``time_s``: its time if it has no time stamp."""
-        key = (line.speaker, line.pid)
+        key = (line.writer, line.pid)
         current = self._open.get(key)
         text = line.text
         if is_escaped(text):
@@ -109,7 +109,7 @@ class TracebackAssembler:
             yield from self._close(key)
 
     def _line_in_traceback(
-        self, key: tuple[Speaker, str], current: _Open, text: str, number: int, *, foreign: bool
+        self, key: tuple[Writer, str], current: _Open, text: str, number: int, *, foreign: bool
     ) -> Iterator[Traceback]:
         part = current.parts[-1]
         if not foreign and (found := FRAME.match(text) or BOXED.match(text)):
@@ -124,13 +124,13 @@ class TracebackAssembler:
             part.message = (ended["message"] or "")[:MESSAGE_CHARACTERS]
         else:
             current.others += 1
-            if current.others > MOST_NOISE:
+            if current.others > MOST_UNKNOWN_LINES:
                 yield from self._close(key)
             return
         current.others, current.last_line = 0, number
 
     def _line_after_exception(
-        self, key: tuple[Speaker, str], current: _Open, text: str, number: int
+        self, key: tuple[Writer, str], current: _Open, text: str, number: int
     ) -> Iterator[Traceback]:
         """Handle a line after an exception's line: more of its message, or the announcement of another exception."""
         if text.startswith(LINKS):
@@ -143,7 +143,7 @@ class TracebackAssembler:
         if current.others > MOST_BETWEEN:
             yield from self._close(key)
 
-    def _close(self, key: tuple[Speaker, str]) -> Iterator[Traceback]:
+    def _close(self, key: tuple[Writer, str]) -> Iterator[Traceback]:
         current = self._open.pop(key)
         parts = [part for part in current.parts if part.exception]
         if not parts:

@@ -1,4 +1,4 @@
-"""The types of log analysis: speakers, events, tracebacks, and the timeline of the ranks."""
+"""The types of log analysis: writers, events, tracebacks, and the timeline of the ranks."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ LOCATION_MARK = "   at "  # in the text of an exception, before its location
 EventKind = Literal["error", "consequence", "summary", "exit", "step", "restart", "note"]
 
 
-class Speaker(msgspec.Struct, frozen=True):
+class Writer(msgspec.Struct, frozen=True):
     """The writer of a line. ``rank`` may be a local rank (``local``); without rank and host the writer is unknown."""
 
     rank: int | None = None
@@ -20,11 +20,11 @@ class Speaker(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> bool:
-        """True if it can be distinguished from other speakers."""
+        """True if it can be distinguished from other writers."""
         return self.rank is not None or bool(self.host)
 
 
-UNKNOWN_SPEAKER = Speaker()
+UNKNOWN_WRITER = Writer()
 
 
 class TimelineEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class Track(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One start of the job. ``shared``: events on lines without a known speaker, mostly of the launcher."""
+    """One start of the job. ``shared``: events on lines without a known writer, mostly of the launcher."""
 
     number: int
     tracks: list[Track]
@@ -116,7 +116,7 @@ class Traceback(msgspec.Struct, frozen=True):
     exception: str
     message: str
     frame: TracebackFrame | None
-    speaker: Speaker
+    writer: Writer
     first_line: int
     message_line: int  # line on which the message begins
     last_line: int

@@ -27,7 +27,7 @@ def container_of(cgroups: str) -> str:
     return ""
 
 
-def foreign_container(pid: int) -> str:
+def container_of_others(pid: int) -> str:
     """Return the container of a process, or "" if it is the one we run in."""
     found = container_name(pid)
     return found if found and found != container_name(os.getpid()) else ""

@@ -33,14 +33,14 @@ class PtraceAccess(msgspec.Struct, frozen=True, kw_only=True):
 def read_access(pid: int) -> PtraceAccess:
     """Read the rights that decide whether we may inspect a process."""
     uid = _number(pid, r"^Uid:\s+\d+\s+(\d+)")
-    ours, theirs = _capabilities(os.getpid(), "CapEff"), _capabilities(pid, "CapPrm")
+    own, of_process = _capabilities(os.getpid(), "CapEff"), _capabilities(pid, "CapPrm")
     return PtraceAccess(
         pid=pid,
         user=_user(uid),
         same_user=uid in (None, os.geteuid()),
         root=os.geteuid() == 0,
-        sys_ptrace=bool(ours & SYS_PTRACE),
-        more_capable=bool(theirs & ~ours),
+        sys_ptrace=bool(own & SYS_PTRACE),
+        more_capable=bool(of_process & ~own),
         ptrace_scope=read_ptrace_scope(),
         container=any(Path(mark).exists() for mark in CONTAINER_MARKS),
     )

@@ -72,7 +72,7 @@ async def run_process(
     """
     started = time.monotonic()
     _supervisors[:] = [process for process in _supervisors if process.poll() is None]
-    life, supervisor_life = socket.socketpair()
+    liveness, supervisor_liveness = socket.socketpair()
     log_read, log_write = os.pipe()
     answer_read, answer_write = os.pipe() if answers else (-1, -1)
     full_env = dict(os.environ if env is None else env)
@@ -81,7 +81,15 @@ async def run_process(
         full_env[supervisor.SCRATCH] = str(scratch)
     if answers:
         full_env |= {"DDPWIZARD_KEEP_FDS": str(answer_write), "DDPWIZARD_ANSWER_FD": str(answer_write)}
-    argv = [sys.executable, "-IS", str(SUPERVISOR_FILE), str(supervisor_life.fileno()), str(limit_s), "--", *command]
+    argv = [
+        sys.executable,
+        "-IS",
+        str(SUPERVISOR_FILE),
+        str(supervisor_liveness.fileno()),
+        str(limit_s),
+        "--",
+        *command,
+    ]
     log = _Stream(log_read, LOG_TAIL_BYTES, on_output)
     answer = _Stream(answer_read, ANSWER_LIMIT_BYTES) if answers else None
     streams = [log, answer] if answer else [log]
@@ -95,7 +103,7 @@ async def run_process(
                 stderr=log_write,
                 env=full_env,
                 cwd=cwd,
-                pass_fds=[fd for fd in (supervisor_life.fileno(), answer_write) if fd >= 0],
+                pass_fds=[fd for fd in (supervisor_liveness.fileno(), answer_write) if fd >= 0],
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:  # no such cwd, an argument list too long, a NUL in an argument
@@ -103,11 +111,11 @@ async def run_process(
                 "not_started", -1, b"", f"cannot start {command[0]}: {error}", time.monotonic() - started, limit_s
             )
         finally:
-            supervisor_life.close()
+            supervisor_liveness.close()
             _close(log_write, answer_write)
         _supervisors.append(process)
         reads = [stream.start() for stream in streams]
-        asyncio.get_running_loop().add_reader(life, _supervisor_ended, life, mark)
+        asyncio.get_running_loop().add_reader(liveness, _supervisor_ended, liveness, mark)
         finished, unfinished = await asyncio.wait(
             reads, timeout=limit_s + SUPERVISOR_SLACK_S, return_when=asyncio.FIRST_EXCEPTION
         )
@@ -118,10 +126,10 @@ async def run_process(
             message = "timed_out"
         else:
             process.wait()
-            message = _last_message(life)
+            message = _last_message(liveness)
     finally:
-        asyncio.get_running_loop().remove_reader(life)
-        life.close()
+        asyncio.get_running_loop().remove_reader(liveness)
+        liveness.close()
         for stream in streams:
             stream.close()
     status, code = _parse_message(message)
@@ -187,20 +195,20 @@ class _Stream:
             self._on_line(line.decode(errors="replace"))
 
 
-def _supervisor_ended(life: socket.socket, mark: str) -> None:
+def _supervisor_ended(liveness: socket.socket, mark: str) -> None:
     """End the descendants of a supervisor that was killed: it sent no message."""
     loop = asyncio.get_running_loop()
-    loop.remove_reader(life)
+    loop.remove_reader(liveness)
     with suppress(ConnectionError):
-        if life.recv(64, socket.MSG_PEEK):
+        if liveness.recv(64, socket.MSG_PEEK):
             return
     loop.run_in_executor(None, supervisor.end_marked, mark)
 
 
-def _last_message(life: socket.socket) -> str:
+def _last_message(liveness: socket.socket) -> str:
     """Return the last message of the supervisor, which has ended, or "" if it was killed."""
     try:
-        return life.recv(64).decode()
+        return liveness.recv(64).decode()
     except ConnectionError:
         return ""
 

@@ -2,14 +2,15 @@
 
 Run as a script by ``app/system/subprocesses.py`` (standard library only)::
 
-    python -IS supervisor.py LIFE_FD LIMIT_S -- COMMAND…
+    python -IS supervisor.py LIVENESS_FD LIMIT_S -- COMMAND…
 
-It becomes the reaper of its descendants and starts COMMAND. When COMMAND ends, LIMIT_S is over, or the socket LIFE_FD
-is closed (the wizard cancelled or is gone), it ends *all descendants that /proc shows*, repeatedly until none is left.
+It becomes the reaper of its descendants and starts COMMAND. When COMMAND ends, LIMIT_S is over, or the socket
+LIVENESS_FD is closed (the wizard cancelled or is gone), it ends *all descendants that /proc shows*, repeatedly until
+none is left.
 A process group is not enough: torchrun gives each rank a session of its own, and ranks outlive a killed torchrun. The
-result of COMMAND goes back over LIFE_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``, ``let_go`` or
-``not_started``. If the supervisor is killed itself, COMMAND gets SIGTERM, and the wizard ends all processes that carry
-``MARK`` in their environment. The directory named by ``SCRATCH`` is removed if LIFE_FD was closed: a wizard that is
+result of COMMAND goes back over LIVENESS_FD as one line: ``exited N`` (128+n for a signal), ``timed_out``, ``let_go``
+or ``not_started``. If the supervisor is killed itself, COMMAND gets SIGTERM, and the wizard ends all processes with
+``MARK`` in their environment. The directory named by ``SCRATCH`` is removed if LIVENESS_FD was closed: a wizard that is
 gone cannot do it.
 """
 
@@ -200,7 +201,7 @@ def wait_for_command(pid: int, life_fd: int, limit_s: float) -> str:
 
 
 def main() -> None:
-    life = socket.socket(fileno=int(sys.argv[1]))
+    liveness = socket.socket(fileno=int(sys.argv[1]))
     limit_s, command, scratch = float(sys.argv[2]), sys.argv[4:], os.environ.pop(SCRATCH, "")
     prctl, own = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -223,12 +224,12 @@ def main() -> None:
     else:
         for fd in keep:
             os.close(fd)
-        message = wait_for_command(child.pid, life.fileno(), limit_s)
+        message = wait_for_command(child.pid, liveness.fileno(), limit_s)
         end_all()
         if message == "let_go" and scratch:
             remove_tree(scratch)
     with suppress(OSError):  # the wizard may be gone
-        life.sendall(message.encode())
+        liveness.sendall(message.encode())
 
 
 if __name__ == "__main__":

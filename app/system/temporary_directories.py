@@ -14,7 +14,7 @@ from pathlib import Path
 from .supervisor import remove_tree
 
 TEMP = realpath(tempfile.gettempdir())  # as /proc shows it
-YOUNG_S = 5.0  # perhaps not locked yet
+UNLOCKED_S = 5.0  # perhaps not locked yet
 
 _locks: list[int] = []  # descriptors; the kernel releases them when this process ends
 
@@ -43,7 +43,7 @@ def _remove_abandoned(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
-        if status.st_uid == os.getuid() and time.time() - status.st_mtime > YOUNG_S:
+        if status.st_uid == os.getuid() and time.time() - status.st_mtime > UNLOCKED_S:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(path)
     finally:

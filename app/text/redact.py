@@ -125,7 +125,7 @@ def is_secret(name: str, value: str) -> bool:
             return True
 
 
-@lru_cache(maxsize=1024)  # what speaks for one cause speaks for many others too
+@lru_cache(maxsize=1024)  # what supports one cause supports many others too
 def redact_text(value: str) -> str:
     """Return ``value`` without keys, assigned secrets, headers and logins in URLs."""
     for place, hidden in PLACES:

@@ -60,9 +60,9 @@ def add_first_sources(first: JobReport | None, now: JobReport) -> JobReport:
 
 def _same_processes(one: JobReport, other: JobReport) -> bool:
     started = {(seen.host, seen.process.pid): seen.process.started_at for seen in one.observed.seen}
-    theirs = {(seen.host, seen.process.pid): seen.process.started_at for seen in other.observed.seen}
-    both = started.keys() & theirs.keys()
-    return bool(both) and all(abs(started[key] - theirs[key]) <= SAME_START_S for key in both)
+    other_started = {(seen.host, seen.process.pid): seen.process.started_at for seen in other.observed.seen}
+    both = started.keys() & other_started.keys()
+    return bool(both) and all(abs(started[key] - other_started[key]) <= SAME_START_S for key in both)
 
 
 def _with_earlier(now: ProcessSamples, before: ProcessSamples | None, row: RankRow | None) -> ProcessSamples:

@@ -109,12 +109,12 @@ def group_rows(
 ) -> list[RankGroup]:
     """Group rows as ``rank_groups`` does; ``seen`` has the samples of a process by host and pid."""
     groups: dict[object, list[RankRow]] = defaultdict(list)
-    blamed = set(culprits)  # a job may claim 100,000 ranks
+    culprit_ranks = set(culprits)  # a job may claim 100,000 ranks
     for row in rows:
         place = row.rank if alone else (row.state, row.where, row.collective, row.note)
-        groups[row.rank not in blamed, place].append(row)
-    ordered = sorted(groups.values(), key=lambda rows: (rows[0].rank not in blamed, rows[0].rank))
-    return [_group(rows, rows[0].rank in blamed, seen or {}) for rows in ordered]
+        groups[row.rank not in culprit_ranks, place].append(row)
+    ordered = sorted(groups.values(), key=lambda rows: (rows[0].rank not in culprit_ranks, rows[0].rank))
+    return [_group(rows, rows[0].rank in culprit_ranks, seen or {}) for rows in ordered]
 
 
 def rank_table(groups: Sequence[RankGroup], *, resources: bool = False) -> tuple[list[str], list[list[str]]]:

@@ -13,7 +13,7 @@ from ..evidence import Evidence, RankedCause
 from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
-from ..logs.types import Speaker, Timeline
+from ..logs.types import Timeline, Writer
 from ..system import run_directory
 from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
 from ..triage.triage import evidence_of_report
@@ -60,7 +60,7 @@ def _output_copies(private: Path, ended: Iterable[EndedRank]) -> list[LogInput]:
         for path in run_directory.output_copies(private, rank.record.pid):
             size_bytes = path.stat().st_size
             if size_bytes:
-                place = PathHint(Speaker(rank.record.rank))
+                place = PathHint(Writer(rank.record.rank))
                 found.append(LogInput(str(path), path=str(path), size_bytes=size_bytes, place=place))
     return found
 

@@ -90,8 +90,8 @@ class PlainWizard:
         """Close the session if a fix was proved; else show how to resume it."""
         if self.state.proved:
             self.state.close()
-        elif farewell := self.state.farewell():
-            self.prompt.show_progress(farewell)
+        elif resume_hint := self.state.resume_hint():
+            self.prompt.show_progress(resume_hint)
 
     # -- Home
 

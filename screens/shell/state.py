@@ -1,4 +1,4 @@
-"""State that both faces of the wizard share: options, knowledge, the case with its session, the last snapshot.
+"""State that the full screen and plain mode share: options, knowledge, the case with its session, the last snapshot.
 
 It holds no widget. The functions that inspect the machine can be replaced, so that a recorded machine can be shown.
 """
@@ -214,7 +214,7 @@ class WizardState:
             granted=self.granted,
         )
 
-    def farewell(self) -> str:
+    def resume_hint(self) -> str:
         """Return how to continue the case that is left, or why it could not be saved; "" without an open case."""
         session = self._case.session if self._case else None
         if session is None or session.last("closed"):

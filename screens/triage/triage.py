@@ -119,9 +119,9 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         before = {report.job.id: report for report in self._reports}
         self._watched |= {report.job.id: follow_job(self._watched.get(report.job.id), report) for report in found}
         now = {report.job.id: self._explained(self._watched[report.job.id].report) for report in found}
-        news = [changes_since(before[id_], report) for id_, report in now.items() if id_ in before]
+        changes = [changes_since(before[id_], report) for id_, report in now.items() if id_ in before]
         gone = {id_ for id_ in before if id_ not in now}
-        news += [end_text(before[id_]) for id_ in gone - self._ended]
+        changes += [end_text(before[id_]) for id_ in gone - self._ended]
         self._ended = gone
         self._reports = [now.get(id_) or report_at_end(self._watched[id_], report) for id_, report in before.items()]
         self._reports += [report for id_, report in now.items() if id_ not in before]
@@ -132,7 +132,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         if FRONT_DOOR not in self.state.case.answers and not self.state.case.is_moving:
             self.state.case.answer(*SYMPTOM)
         self._show()
-        if text := " ".join(filter(None, news)):
+        if text := " ".join(filter(None, changes)):
             self.show_status(f"{time.strftime('%H:%M:%S')}  {text}")
         elif self.report and self.report.verdict.cause and self.query_one(StatusLine).content.plain == NO_CAUSE:
             self.show_status("")

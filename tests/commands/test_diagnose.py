@@ -163,7 +163,9 @@ def test_text_ends_with_the_fix_and_next_lines_can_be_pasted(tmp_path: Path):
     assert not any("--master-port=29500" in command for command in fix["commands"])
     (tmp_path / "vague.log").write_text("it hangs on 4 gpus in nccl\n")
     vague = ddpwizard("diagnose", "vague.log", cwd=tmp_path).stdout
-    assert "An answer tells more: " in vague[: vague.index("\n1  ")], "where only words speak, the question comes first"
+    assert "An answer would narrow it down: " in vague[: vague.index("\n1  ")], (
+        "where only words support a cause, the question comes first"
+    )
     (probe,) = [line for line in vague.splitlines() if line.endswith("--probe")]
     assert probe.strip() == "ddpwizard diagnose vague.log --probe"
     (answer,) = [line for line in vague.splitlines() if " --answer " in line]  # one question, with its answers once

@@ -29,7 +29,7 @@ def test_lab_fails_is_diagnosed_and_is_repaired(id_: str, tmp_path: Path) -> Non
     repair = repair_of(lab, found, tmp_path, KNOWLEDGE)
     apply_repair(repair, tmp_path)
     repaired = asyncio.run(
-        run_lab(lab, tmp_path, sys.executable, launch=repair.launch, environ=repair.environ, patient=True)
+        run_lab(lab, tmp_path, sys.executable, launch=repair.launch, environ=repair.environ, should_end=True)
     )
     assert is_repaired(lab, repaired), (repaired.ending, repaired.code, repaired.output[-3000:])
     if lab.plot:

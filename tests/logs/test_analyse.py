@@ -146,7 +146,7 @@ class TestFirstFailure:
         assert culprit(analysis) == (2, "11")
         assert set(found(analysis)) == {"ranks-disagree-on-collective"}
 
-    def test_single_speaker_has_no_culprit(self):
+    def test_single_writer_has_no_culprit(self):
         analysis = of(f'{HEADER}\n  File "/a.py", line 1, in f\nValueError: x\n' + "CUDA out of memory\n")
         assert culprit(analysis) == (None, "")
         assert found(analysis) == {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from ddpwizard.app.logs.lines import PrefixStyle, split_line
 from ddpwizard.app.logs.tracebacks import TracebackAssembler
-from ddpwizard.app.logs.types import UNKNOWN_SPEAKER, Traceback, TracebackFrame
+from ddpwizard.app.logs.types import UNKNOWN_WRITER, Traceback, TracebackFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +76,7 @@ SyntaxError: expected ':'
 def found(lines: Iterable[str]) -> list[Traceback]:
     assembler, style, whole = TracebackAssembler(), PrefixStyle(), []
     for number, raw in enumerate(lines, 1):
-        for line in split_line(raw, style, UNKNOWN_SPEAKER):
+        for line in split_line(raw, style, UNKNOWN_WRITER):
             whole += assembler.feed(line, number)
     return whole + list(assembler.end())
 
@@ -122,7 +122,7 @@ def test_traceback_fields(text: str, exception: str, message: str, frame: Traceb
     assert traceback.outer == outer
 
 
-def test_two_tracebacks_of_the_same_speaker():
+def test_two_tracebacks_of_the_same_writer():
     two = found((PLAIN + "step 1\n" + PLAIN.replace("7", "8")).splitlines())
     assert [t.message for t in two] == ["bad batch 7", "bad batch 8"]
     assert len(found((PLAIN * 3).splitlines())) == 3
@@ -154,7 +154,7 @@ def test_interleaved_tracebacks_are_separated(ranks: int, random_: random.Random
         if not left[rank]:
             del left[rank]
     alone = {rank: found(text.replace("7", str(rank)).splitlines())[0] for rank in range(ranks)}
-    whole = {t.speaker.rank: t for t in found(mixed)}
+    whole = {t.writer.rank: t for t in found(mixed)}
     assert set(whole) == set(alone)
     for rank, traceback in whole.items():
         assert rank is not None

@@ -210,7 +210,7 @@ class TestLog:
         assert Session.load("last").last("timeline")
 
     @walk
-    async def test_a_text_of_one_speaker_has_no_timeline(self) -> None:
+    async def test_a_text_of_one_writer_has_no_timeline(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"OSError: EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
@@ -529,13 +529,13 @@ class TestLeaving:
             await begin_questions(pilot)
             await pilot.press("q")
         assert Session.load("last").last("closed") is None
-        assert state.farewell().endswith(f"ddpwizard sessions resume {Session.load('last').id}")
+        assert state.resume_hint().endswith(f"ddpwizard sessions resume {Session.load('last').id}")
         state = RecordedState()
         async with WizardApp(state).run_test(size=SIZE) as pilot:
             await pilot.press("tab", *"EADDRINUSE", "enter")
             await shows(pilot, "Diagnosis")
             await pilot.press("q")
-        assert not state.farewell()
+        assert not state.resume_hint()
         newest = max(all_sessions(), key=lambda session: session.events[-1].at)
         assert newest.last("closed") is not None
 

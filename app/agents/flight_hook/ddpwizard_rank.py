@@ -78,13 +78,13 @@ def log_errors(function):
     """Wrap a function so that errors are written into the directory instead of raised."""
 
     @functools.wraps(function)
-    def silent(*args, **kwargs):
+    def without_errors(*args, **kwargs):
         try:
             return function(*args, **kwargs)
         except Exception as error:
             log_message("%s: %s: %s" % (function.__name__, type(error).__name__, error))
 
-    return silent
+    return without_errors
 
 
 @log_errors
@@ -188,27 +188,27 @@ def redirect_errors():
     with socket.socket(socket.AF_UNIX) as copier:
         copier.settimeout(COPIER_LIMIT_S)
         copier.connect(place)
-        source, ours = open_terminal(original) if os.isatty(original) else os.pipe()
+        source, rank_end = open_terminal(original) if os.isatty(original) else os.pipe()
         socket.send_fds(copier, [b"%d" % os.getpid()], [source, original])
         taken = copier.recv(1)
     if taken:
         sys.stderr.flush()
-        os.dup2(ours, 2)
+        os.dup2(rank_end, 2)
         os.environ[COPIED] = "1"
-    for descriptor in (original, source, ours):
+    for descriptor in (original, source, rank_end):
         os.close(descriptor)
     return bool(taken)
 
 
 def open_terminal(original):
     """Return both ends of a pseudo-terminal of this size that changes nothing of what is written."""
-    source, ours = os.openpty()
-    attributes = termios.tcgetattr(ours)
+    source, rank_end = os.openpty()
+    attributes = termios.tcgetattr(rank_end)
     attributes[1] &= ~termios.OPOST
     attributes[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
-    termios.tcsetattr(ours, termios.TCSANOW, attributes)
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(original, termios.TIOCGWINSZ, bytes(8)))
-    return source, ours
+    termios.tcsetattr(rank_end, termios.TCSANOW, attributes)
+    fcntl.ioctl(rank_end, termios.TIOCSWINSZ, fcntl.ioctl(original, termios.TIOCGWINSZ, bytes(8)))
+    return source, rank_end
 
 
 def copy_stream(stream):

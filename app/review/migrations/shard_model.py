@@ -130,10 +130,11 @@ def _lists_of_parameters(made: Rewriting, at: ast.stmt) -> list[ast.stmt]:
     """Return the statements before another that list parameters for the optimizer."""
     names = made.facts.names
     found = [made.source.statement_of(read) for read in made.facts.parameter_reads]
-    makers = {made.source.statement_of(call) for call in made.facts.optimizers}
+    optimizer_statements = {made.source.statement_of(call) for call in made.facts.optimizers}
     same = (stmt for stmt in found if names.enclosing_function(stmt) is names.enclosing_function(at))
     return sorted(
-        {stmt for stmt in same if stmt not in makers and stmt.lineno < at.lineno}, key=lambda each: each.lineno
+        {stmt for stmt in same if stmt not in optimizer_statements and stmt.lineno < at.lineno},
+        key=lambda each: each.lineno,
     )
 
 

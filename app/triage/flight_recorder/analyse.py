@@ -36,7 +36,7 @@ def analyse_records(records: Sequence[RankRecord], *, world_size: int | None = N
     builder = FindingBuilder(table, pending_by_rank, mismatches, waits)
     first = [finding for root in wait_roots(waits) for finding in builder.findings_of_root(root)]
     first = _merge_findings([*first, *builder.stuck_findings(first)]) or builder.findings_without_edges()
-    first = [builder.blame_minority(finding) for finding in first]
+    first = [builder.culprits_of_minority(finding) for finding in first]
     rest = builder.consequences(first)
     culprits = sorted({rank for finding in first for rank in finding.culprits})
     confidence = min((finding.confidence for finding in first), default=0.0)

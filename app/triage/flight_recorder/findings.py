@@ -211,9 +211,9 @@ class FindingBuilder:
 
     def mismatch_finding(self, each: Mismatch) -> Finding:
         """Return the finding about different calls under the same sequence number."""
-        sides = [side for party in each.parties for side in self.calls.sides(party, each.group, each.seq)]
+        sides = [side for callers in each.calling_ranks for side in self.calls.sides(callers, each.group, each.seq)]
         title = self.table.title(each.group)
-        parts = [self._call_phrase(party, each) for party in each.parties]
+        parts = [self._call_phrase(callers, each) for callers in each.calling_ranks]
         words = f"Collective {each.seq} of {title}: {'; '.join(parts)}."
         if each.kind == "batch":
             words += " All earlier calls there had one size."
@@ -236,9 +236,9 @@ class FindingBuilder:
             confidence=TIED if each.tied else SURE,
         )
 
-    def _call_phrase(self, party: list[int], each: Mismatch) -> str:
-        side = self.calls.sides(party, each.group, each.seq)[0]
-        text = f"{named(party, 'have').lower()} called {side.collective}"
+    def _call_phrase(self, callers: list[int], each: Mismatch) -> str:
+        side = self.calls.sides(callers, each.group, each.seq)[0]
+        text = f"{named(callers, 'have').lower()} called {side.collective}"
         if each.kind in ("size", "batch", "dtype"):
             text += f" on {side.dtype} {'x'.join(map(str, side.sizes[0])) if side.sizes else ''}".rstrip()
         return f"{text} at {side.where.rpartition('/')[2]}" if side.where else text
@@ -304,7 +304,7 @@ class FindingBuilder:
             confidence=TIED if tied else LIKELY,
         )
 
-    def blame_minority(self, finding: Finding) -> Finding:
+    def culprits_of_minority(self, finding: Finding) -> Finding:
         """Blame the few ranks that entered a call which most of the group never did: the call probably depends on a
         condition that only they met."""
         entered = sorted({rank for side in finding.sides if side.collective for rank in side.ranks})

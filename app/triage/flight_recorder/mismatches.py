@@ -14,14 +14,14 @@ LOOK_AHEAD = 32  # calls after the mismatch that are compared to recognise anoth
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     """Different calls of one group under the same sequence number.
 
-    ``parties``: sets of ranks that made the same call, the largest first. ``skipped``: the culprits left out one call
-    (1) or made an extra one (-1), and agree with the others after it.
+    ``calling_ranks``: sets of ranks that made the same call, the largest first. ``skipped``: the culprits left out one
+    call (1) or made an extra one (-1), and agree with the others after it.
     """
 
     group: GroupKey
     seq: int
     kind: FindingKind
-    parties: list[list[int]]
+    calling_ranks: list[list[int]]
     culprits: list[int]
     tied: bool
     at_ns: int
@@ -54,17 +54,17 @@ def _first_mismatch(table: CollectiveTable, key: GroupKey, calls_by_rank: dict[i
             classes.append(rank_calls)
     if seq is None:
         return None
-    parties: dict[int, list[int]] = defaultdict(list)
+    calling_ranks: dict[int, list[int]] = defaultdict(list)
     for rank in sorted(calls_by_rank):
         called = calls_by_rank[rank].signature(seq)
         if called is not None:
-            parties[called].append(rank)
-    if len(parties) < 2:
+            calling_ranks[called].append(rank)
+    if len(calling_ranks) < 2:
         return None
-    ordered = sorted(parties.items(), key=lambda item: (-len(item[1]), item[1]))
+    ordered = sorted(calling_ranks.items(), key=lambda item: (-len(item[1]), item[1]))
     most = len(ordered[0][1])
     tied = len(ordered[1][1]) == most
-    culprits = sorted(rank for at, (_, party) in enumerate(ordered) for rank in party if tied or at)
+    culprits = sorted(rank for at, (_, callers) in enumerate(ordered) for rank in callers if tied or at)
     one, other = ordered[0][1][0], ordered[1][1][0]
     kind, skipped = _classify(table, key, (one, other), seq)
     at_ns = [
@@ -76,7 +76,7 @@ def _first_mismatch(table: CollectiveTable, key: GroupKey, calls_by_rank: dict[i
         group=key,
         seq=seq,
         kind=kind,
-        parties=[party for _, party in ordered],
+        calling_ranks=[callers for _, callers in ordered],
         culprits=culprits,
         tied=tied,
         at_ns=min(at_ns),
@@ -94,8 +94,8 @@ def _first_difference(one: RankCalls, other: RankCalls) -> int | None:
     left, right = one.signatures[a : a + length], other.signatures[b : b + length]
     if left == right and one.seqs[a : a + length] == other.seqs[b : b + length]:
         return None
-    theirs, mine = _by_number(other), _by_number(one)
-    return min((seq for seq, called in mine.items() if theirs.get(seq, called) != called), default=None)
+    calls, other_calls = _by_number(one), _by_number(other)
+    return min((seq for seq, called in calls.items() if other_calls.get(seq, called) != called), default=None)
 
 
 def _by_number(rank_calls: RankCalls) -> dict[int, int]:

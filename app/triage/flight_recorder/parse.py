@@ -252,9 +252,9 @@ def _place(raw: tuple[tuple[str, str, int] | None, ...]) -> tuple[str, str, str,
     Cached because most ranks of a job share the same locations.
     """
     stack = [StackFrame(_printable(frame[0]), _printable(frame[1]), frame[2]) for frame in raw if frame]
-    mine = user_frames(stack)
+    own_frames = user_frames(stack)
     collective, via = collective_of(stack)
-    inner = mine[-1] if mine else None
+    inner = own_frames[-1] if own_frames else None
     return collective or "", f"{inner.path}:{inner.line}" if inner else "", inner.function if inner else "", via
 
 

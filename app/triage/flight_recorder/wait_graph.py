@@ -202,11 +202,11 @@ def _open_p2p(table: CollectiveTable, rank: int) -> dict[tuple[GroupKey, int, bo
 def _entered_its_half(table: CollectiveTable, rank: int, key: GroupKey, seq: int, sends: bool) -> bool:
     """Return whether a rank of a two-rank group has entered its half of the other's point-to-point call."""
     record = table.records[rank]
-    mine = [at for at in table.p2p[rank] if table.keys[rank][table.call(rank, at).group] == key]
-    if same := [at for at in mine if record.seq[at] == seq]:
+    in_group = [at for at in table.p2p[rank] if table.keys[rank][table.call(rank, at).group] == key]
+    if same := [at for at in in_group if record.seq[at] == seq]:
         return any(table.call(rank, at).op.startswith("send") == sends for at in same)
     enqueued = record.groups[table.keys[rank].index(key)].enqueued if key in table.keys[rank] else None
-    last = record.seq[mine[-1]] if mine else enqueued
+    last = record.seq[in_group[-1]] if in_group else enqueued
     return last is not None and last >= seq
 
 

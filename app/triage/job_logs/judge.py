@@ -268,8 +268,8 @@ def _silent(log: JobLog, observed: Observation) -> Verdict | None:
     waited = next((name for rank in sorted(noticed) if (name := collective_of_rank(log, rank))), "a collective")
     one_died = bool(lost) and not any(is_alive(observed, rank) for rank in silent)
     what = "lost the connection to a peer" if lost else "timed out"
-    quiet = phrases.mid_sentence(phrases.ranks_phrase(silent))
-    text = f"{phrases.ranks_phrase(sorted(noticed))} {what} in {waited}; {quiet} logged nothing about it."
+    others = phrases.mid_sentence(phrases.ranks_phrase(silent))
+    text = f"{phrases.ranks_phrase(sorted(noticed))} {what} in {waited}; {others} logged nothing about it."
     cause, findings = ("rank-died-survivors-wait", ["job.rank-dead"]) if one_died else (None, ["job.log-rank-behind"])
     confidence = 0.65 if one_died or not lost else 0.4
     return _verdict(log, observed, cause, silent, text, confidence, findings, waiting=min(noticed))

@@ -61,7 +61,7 @@ def read_job_logs(files: Sequence[Path], knowledge: Knowledge | None = None) -> 
         ranks=_ranks(found, attempt, resolver, modified),
         first=alone.culprit,
         first_where=alone.culprit_where,
-        whole=all(len(text.speaker_lines) <= MOST_IN_ONE_TEXT for text in found.texts),
+        whole=all(len(text.writer_lines) <= MOST_IN_ONE_TEXT for text in found.texts),
     )
 
 
@@ -152,10 +152,10 @@ def _unique_ends(events: Iterable[LogEvent]) -> list[LogEvent]:
 def _ranks(found: ScanResult, attempt: Attempt, resolver: RankResolver, modified: dict[str, float]) -> list[RankLog]:
     logged: dict[int, RankLog] = {}
     for text in found.texts:
-        mine = {key: ends for key, ends in text.speaker_lines.items() if key[0] == attempt.number}
-        ranks = {key: resolver.resolve(key[1]).rank for key in mine}
+        of_attempt = {key: ends for key, ends in text.writer_lines.items() if key[0] == attempt.number}
+        ranks = {key: resolver.resolve(key[1]).rank for key in of_attempt}
         own = len(set(ranks.values())) == 1
-        for key, (_, last) in mine.items():
+        for key, (_, last) in of_attempt.items():
             rank = ranks[key]
             if rank is None:
                 continue

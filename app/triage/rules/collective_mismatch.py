@@ -170,8 +170,8 @@ def _is_ahead(one: RankState, other: RankState) -> bool:
     at = first_divergence(one.frames, other.frames)
     if at >= min(len(one.frames), len(other.frames)):
         return one.frames != other.frames
-    mine, theirs = one.frames[at], other.frames[at]
-    return (mine.path, mine.function) != (theirs.path, theirs.function) or mine.line >= theirs.line
+    frame, other_frame = one.frames[at], other.frames[at]
+    return (frame.path, frame.function) != (other_frame.path, other_frame.function) or frame.line >= other_frame.line
 
 
 def _diverged_by_data(context: JobContext, rest: list[RankState], majority: list[RankState]) -> DivergedRanks | None:

@@ -10,7 +10,7 @@ from ..types import JobState, Observation, Verdict
 from .divergence import Branch
 
 INIT = "init_process_group"
-PATIENCE_S = 8.0  # a younger job may simply not have finished its start-up
+STARTUP_S = 8.0  # a younger job may simply not have finished its start-up
 TIED = 0.45  # the highest confidence if two sides are equally likely to be the culprits
 ABSENT = ("missing", "dead", "zombie")
 
@@ -30,7 +30,7 @@ class JobContext:
             for seen in observed.seen
             if seen.process.started_at and seen.samples
         ]
-        self.age_s = min(ages, default=PATIENCE_S)
+        self.age_s = min(ages, default=STARTUP_S)
         self.absent = [state for state in rank_states if state.row.state in ABSENT]
         self.unreadable = [state for state in rank_states if state.row.state == "unreadable"]
         self.alive = [state for state in rank_states if state.row.state not in (*ABSENT, "unreadable")]

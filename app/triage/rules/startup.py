@@ -7,7 +7,7 @@ from ...training_script.frame import StackFrame
 from .. import phrases
 from ..rank_activity.frames import function_name
 from ..types import Verdict
-from .context import INIT, PATIENCE_S, JobContext, hang_verdict, make_verdict, rank_numbers, waiting_sentence
+from .context import INIT, STARTUP_S, JobContext, hang_verdict, make_verdict, rank_numbers, waiting_sentence
 from .init_arguments import contradicting_arguments, init_arguments
 
 LOOPBACK = ("localhost", "127.", "::1", "[::1]")
@@ -15,7 +15,7 @@ UNANSWERED = ", which does not answer yet"
 MOST_NAMED_NODES = 8
 # A rendezvous of nodes that are all here is slow only on a busy machine; torch gives up after this time (torch 2.13,
 # read_timeout of the c10d rendezvous).
-COMPLETE_PATIENCE_S = 60.0
+COMPLETE_STARTUP_S = 60.0
 
 
 def nothing_started(context: JobContext) -> Verdict | None:
@@ -29,7 +29,7 @@ def nothing_started(context: JobContext) -> Verdict | None:
     unreadable = not any(launcher.stack for launcher in launchers)
     if asked is None or not (at_rendezvous or (unreadable and asked.most_nodes > 1)):
         return make_verdict("starting", f"{name} has started no rank yet.", 0.6)
-    age_s = min((launcher.age_s for launcher in launchers), default=COMPLETE_PATIENCE_S)
+    age_s = min((launcher.age_s for launcher in launchers), default=COMPLETE_STARTUP_S)
     address = f" at {asked.endpoint}" if asked.endpoint else ""
     arrived, advice = max(len(launchers), 1), _advice(asked, job.launcher)
     unanswered = any(function_name(frame) == "_create_tcp_store" for launcher in launchers for frame in launcher.stack)
@@ -39,11 +39,11 @@ def nothing_started(context: JobContext) -> Verdict | None:
             return make_verdict(
                 "starting", f"{text} It waits half a minute for more nodes, then it starts the ranks.", 0.6
             )
-        state = "starting" if age_s < (PATIENCE_S if unanswered else COMPLETE_PATIENCE_S) else "hung"
+        state = "starting" if age_s < (STARTUP_S if unanswered else COMPLETE_STARTUP_S) else "hung"
         return make_verdict(state, f"{text} {advice}", 0.5, ["job.waiting-at-init"])
     confidence = 0.6 if unreadable else 0.85
     findings = ["job.waiting-at-init", "job.rank-missing"]
-    state = "starting" if age_s < PATIENCE_S else "hung"
+    state = "starting" if age_s < STARTUP_S else "hung"
     return make_verdict(state, f"{text} {advice}", confidence, findings, cause="ranks-missing-at-init")
 
 
@@ -96,7 +96,7 @@ def starting(context: JobContext) -> Verdict | None:
         state.row.state == "starting" or state.collective == INIT for state in context.alive
     ):
         return make_verdict("starting", "The ranks are starting up.", 0.8)
-    if context.waiting and context.idle and context.age_s < PATIENCE_S:
+    if context.waiting and context.idle and context.age_s < STARTUP_S:
         return make_verdict("starting", "The ranks are starting up.", 0.7)
     return None
 
@@ -108,12 +108,12 @@ def in_rendezvous(context: JobContext) -> Verdict | None:
     wait = waiting_sentence(context.waiting)
     if context.absent:
         missing = phrases.mid_sentence(phrases.ranks_phrase(rank_numbers(context.absent)))
-        if context.age_s < PATIENCE_S:
+        if context.age_s < STARTUP_S:
             return make_verdict("starting", f"{wait} for {missing}, not started yet.", 0.6)
         text = f"{wait} for {missing}: no such process runs here."
         findings = ["job.rank-missing", "job.waiting-at-init"]
         return hang_verdict("ranks-missing-at-init", context.absent, text, 0.85, findings, waiting=context.waiting)
-    if context.age_s < PATIENCE_S:
+    if context.age_s < STARTUP_S:
         return make_verdict("starting", "The ranks are joining the process group.", 0.6)
     elsewhere = len(context.unreadable)
     given = init_arguments(context)

@@ -58,8 +58,10 @@ async def sample_stacks(processes: Sequence[Process], *, may_pause: bool = False
     alive = [process for process in processes if samples[process.pid].problem != GONE]
     dumps = await dump_stacks([process.pid for process in alive], may_pause=may_pause)
     for _ in range(REREADS):
-        torn = [pid for pid, dump in dumps.items() if samples[pid].process_state == "R" and _is_torn(dump, pid)]
-        dumps |= await dump_stacks(torn, may_pause=may_pause)
+        inconsistent = [
+            pid for pid, dump in dumps.items() if samples[pid].process_state == "R" and _is_inconsistent(dump, pid)
+        ]
+        dumps |= await dump_stacks(inconsistent, may_pause=may_pause)
     answers = dict(
         await asyncio.gather(*(_ask(process, samples[process.pid]) for process in alive if dumps[process.pid].problem))
     )
@@ -151,7 +153,7 @@ def main_stack(dump: StackDump, pid: int, cwd: str) -> list[StackFrame]:
     return _frames(main, cwd) if main else []
 
 
-def _is_torn(dump: StackDump, pid: int) -> bool:
+def _is_inconsistent(dump: StackDump, pid: int) -> bool:
     """Return whether the outer frames of the main thread are missing.
 
     A generator that is suspended while it is read without a pause has no outer frame. A process that exits calls its

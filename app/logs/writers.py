@@ -10,15 +10,15 @@ import msgspec
 
 from .lines import LogPiece, PrefixStyle, split_line
 from .literal_search import LiteralScanner, TextBlock
-from .types import EventKind, Speaker, TimelineEvent
+from .types import EventKind, TimelineEvent, Writer
 
-SURVEY_BYTES = 16 << 10
+END_BYTES = 16 << 10
 WHOLE_BYTES = 256 << 10  # a text up to this size is read line by line
 TIME_BACK_BYTES = 2000
 TEXT_CHARACTERS = 200
 LINE_BYTES = 1500  # of a long line, on either side of an offset
-MOST_SPEAKERS = 4096
-MOST_SEARCHED = 256  # silent speakers searched in one block
+MOST_WRITERS = 4096
+MOST_SEARCHED = 256  # silent writers searched in one block
 LEAST_TOKEN = 4
 STAMP = re.compile(rb"(?:\d{4}[-/]\d\d[-/]\d\d[ T_]|[EWIFC]\d{3,4} )\d\d:\d\d:\d\d[^\n]{0,200}")
 EPOCH = re.compile(r"\b[Ee]poch\b[\s:=\[/#]{1,3}(\d{1,9})")
@@ -26,7 +26,7 @@ STEP = re.compile(r"\b(?:[Ss]tep|STEP|[Ii]ter(?:ation)?|global_step)\b[\s:=\[/#]
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """A line of a speaker, reduced to the fields that its events need."""
+    """A line of a writer, reduced to the fields that its events need."""
 
     time_s: float | None
     line: int
@@ -35,8 +35,8 @@ class LogLine(msgspec.Struct, frozen=True):
     stamped: bool = False  # the line has a time stamp of its own
 
 
-class SpeakerState(msgspec.Struct):
-    """The first and last line of one speaker in one text. ``active``: it wrote at the end of the last block."""
+class WriterState(msgspec.Struct):
+    """The first and last line of one writer in one text. ``active``: it wrote at the end of the last block."""
 
     first: LogLine
     last: LogLine
@@ -51,35 +51,35 @@ class StepRange(msgspec.Struct):
     last: TimelineEvent | None = None
 
 
-class SpeakerTracker:
-    """Collects the speakers of one text, block by block."""
+class WriterTracker:
+    """Collects the writers of one text, block by block."""
 
-    def __init__(self, origin: str, default: Speaker, size_bytes: int) -> None:
+    def __init__(self, origin: str, default: Writer, size_bytes: int) -> None:
         self.origin, self.default, self.size_bytes = origin, default, size_bytes
         self.style = PrefixStyle()
-        self.states: dict[tuple[int, Speaker], SpeakerState] = {}
+        self.states: dict[tuple[int, Writer], WriterState] = {}
         self.mapped: dict[tuple[str, int], int] = {}
         self.steps: dict[int, StepRange] = {}
-        self.last_steps: dict[tuple[int, Speaker], TimelineEvent] = {}
+        self.last_steps: dict[tuple[int, Writer], TimelineEvent] = {}
         self._last_time_s: float | None = None
-        self._watched: dict[bytes, tuple[int, Speaker]] = {}
+        self._watched: dict[bytes, tuple[int, Writer]] = {}
         self._new: set[bytes] = set()  # watched since the current block was scanned
 
     def learn(self, block: TextBlock) -> None:
         """Detect which ambiguous prefixes the lines at both ends of the block have."""
-        head = block.data[block.begin : min(block.end, block.begin + SURVEY_BYTES)]
-        tail = block.data[max(block.begin, block.end - SURVEY_BYTES) : block.end]
+        head = block.data[block.begin : min(block.end, block.begin + END_BYTES)]
+        tail = block.data[max(block.begin, block.end - END_BYTES) : block.end]
         for part in (head, tail):
             self.style.learn(part.decode("utf-8", errors="replace").split("\n"))
 
-    def survey(
+    def record_ends(
         self,
         block: TextBlock,
         found: dict[bytes, list[int]],
         attempt_at: list[tuple[int, int]],
         scanner: LiteralScanner,
     ) -> None:
-        """Record the lines at the end of the block (and at the start of the first one); search for silent speakers.
+        """Record the lines at the end of the block (and at the start of the first one); search for silent writers.
 
         ``found``: offsets of all literals in the block; ``attempt_at``: (offset in its data, attempt from there on).
         """
@@ -87,27 +87,27 @@ class SpeakerTracker:
             self._read(block, block.begin, block.end, attempt_at)
             return
         if block.offset == 0:
-            self._read(block, block.begin, block.begin + SURVEY_BYTES, attempt_at)
+            self._read(block, block.begin, block.begin + END_BYTES, attempt_at)
         self._note_watched(block, found, scanner)
         before = set(self.states)
-        present = self._read(block, max(block.begin, block.end - SURVEY_BYTES), block.end, attempt_at)
+        present = self._read(block, max(block.begin, block.end - END_BYTES), block.end, attempt_at)
         for key in set(self.states) - before:
             at = block.data.find(self.states[key].token, block.begin, block.end) if self.states[key].token else -1
             if at >= 0:
                 self.add_line(block, at, key[0])
-        for attempt, speaker in self._silent_speakers(present, attempt_at[-1][1], block):
-            state = self.states[attempt, speaker]
+        for attempt, writer in self._silent_writers(present, attempt_at[-1][1], block):
+            state = self.states[attempt, writer]
             at = block.data.rfind(state.token, block.begin, block.end)
             if at >= 0:
                 self.add_line(block, at, attempt)
             else:
                 state.active = False
-                self._watched[state.token] = (attempt, speaker)
+                self._watched[state.token] = (attempt, writer)
                 self._new.add(state.token)
                 scanner.watch(state.token)
 
-    def _silent_speakers(self, present: set[Speaker], attempt: int, block: TextBlock) -> list[tuple[int, Speaker]]:
-        """Return the speakers that are missing at the end of the block; if very many, another part each time."""
+    def _silent_writers(self, present: set[Writer], attempt: int, block: TextBlock) -> list[tuple[int, Writer]]:
+        """Return the writers that are missing at the end of the block; if very many, another part each time."""
         missing = [
             key
             for key, state in self.states.items()
@@ -119,7 +119,7 @@ class SpeakerTracker:
         return (missing[start:] + missing[:start])[:MOST_SEARCHED]
 
     def end(self, scanner: LiteralScanner) -> None:
-        """Stop watching all speakers at the end of the text."""
+        """Stop watching all writers at the end of the text."""
         for token in self._watched:
             scanner.forget(token)
 
@@ -134,14 +134,14 @@ class SpeakerTracker:
                 scanner.forget(token)
                 self.add_line(block, places[-1], attempt)
 
-    def add_line(self, block: TextBlock, at: int, attempt: int) -> Speaker:
-        """Record the line at an offset of the block's data and return its speaker."""
+    def add_line(self, block: TextBlock, at: int, attempt: int) -> Writer:
+        """Record the line at an offset of the block's data and return its writer."""
         begin, text = line_at(block.data, at)
         line = next(split_line(text, self.style, self.default))
         if line.time_s is None:
             line = msgspec.structs.replace(line, time_s=time_before(block.data, at, self.style))
         self._note(line, block, begin, attempt, block.number(begin))
-        return line.speaker
+        return line.writer
 
     def place(self, offset: int) -> float:
         """Return the relative position of an offset in the text; for a text of unknown size only the order is right."""
@@ -153,24 +153,24 @@ class SpeakerTracker:
         text = seen.text.strip()[:TEXT_CHARACTERS]
         return TimelineEvent(kind, seen.time_s, seen.line, where, text, id_, self.place(seen.offset))
 
-    def first_and_last(self) -> dict[tuple[int, Speaker], tuple[TimelineEvent, TimelineEvent]]:
-        """Return the first and last line of each speaker, by attempt."""
+    def first_and_last(self) -> dict[tuple[int, Writer], tuple[TimelineEvent, TimelineEvent]]:
+        """Return the first and last line of each writer, by attempt."""
         return {
             key: (self.event("note", state.first, "line"), self.event("note", state.last, "line"))
             for key, state in self.states.items()
         }
 
-    def stamped(self) -> set[tuple[int, Speaker]]:
-        """Return the speakers, by attempt, whose last line has a time stamp."""
+    def stamped(self) -> set[tuple[int, Writer]]:
+        """Return the writers, by attempt, whose last line has a time stamp."""
         return {key for key, state in self.states.items() if state.last.stamped}
 
-    def _read(self, block: TextBlock, start: int, end: int, attempt_at: list[tuple[int, int]]) -> set[Speaker]:
+    def _read(self, block: TextBlock, start: int, end: int, attempt_at: list[tuple[int, int]]) -> set[Writer]:
         """Read whole lines between two offsets of the block's data."""
         data = block.data
         if start > block.begin:
             start = data.find(b"\n", start, end) + 1 or end
         number = block.number(start)
-        present: set[Speaker] = set()
+        present: set[Writer] = set()
         coming = [item for item in attempt_at if item[0] > start]
         attempt = [number_ for offset, number_ in attempt_at if offset <= start][-1]
         at = start
@@ -184,26 +184,26 @@ class SpeakerTracker:
             number += 1
         return present
 
-    def _note(self, line: LogPiece, block: TextBlock, at: int, attempt: int, number: int) -> Speaker:
+    def _note(self, line: LogPiece, block: TextBlock, at: int, attempt: int, number: int) -> Writer:
         if line.time_s is not None:
             self._last_time_s = line.time_s
         if line.mapped:
-            self.mapped[line.mapped] = line.speaker.rank or 0
+            self.mapped[line.mapped] = line.writer.rank or 0
         seen = LogLine(self._last_time_s, number, block.offset + at, line.text, line.time_s is not None)
         if "tep" in line.text or "poch" in line.text or "ter" in line.text or "STEP" in line.text:
-            self._step(seen, attempt, line.speaker)
-        key = (attempt, line.speaker)
+            self._step(seen, attempt, line.writer)
+        key = (attempt, line.writer)
         state = self.states.get(key)
         if state is None:
-            if len(self.states) < MOST_SPEAKERS:
-                self.states[key] = SpeakerState(seen, seen, _token(line))
+            if len(self.states) < MOST_WRITERS:
+                self.states[key] = WriterState(seen, seen, _token(line))
         elif seen.offset >= state.last.offset:
             state.last, state.active = seen, True
         elif seen.offset < state.first.offset:
             state.first = seen
-        return line.speaker
+        return line.writer
 
-    def _step(self, seen: LogLine, attempt: int, speaker: Speaker) -> None:
+    def _step(self, seen: LogLine, attempt: int, writer: Writer) -> None:
         step, epoch = STEP.search(seen.text), EPOCH.search(seen.text)
         if not step and not epoch:
             return
@@ -213,8 +213,8 @@ class SpeakerTracker:
         steps = self.steps.setdefault(attempt, StepRange())
         steps.first = steps.first or shown
         steps.last = shown
-        if (attempt, speaker) in self.last_steps or len(self.last_steps) < MOST_SPEAKERS:
-            self.last_steps[attempt, speaker] = shown
+        if (attempt, writer) in self.last_steps or len(self.last_steps) < MOST_WRITERS:
+            self.last_steps[attempt, writer] = shown
 
 
 def _token(line: LogPiece) -> bytes:
@@ -240,4 +240,4 @@ def time_before(data: bytes, at: int, style: PrefixStyle) -> float | None:
     stamps = list(STAMP.finditer(data, max(0, at - TIME_BACK_BYTES), min(len(data), at + 80)))
     if not stamps:
         return None
-    return next(split_line(stamps[-1][0].decode("utf-8", errors="replace"), style, Speaker())).time_s
+    return next(split_line(stamps[-1][0].decode("utf-8", errors="replace"), style, Writer())).time_s

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from ddpwizard.app.logs import literal_search, read, speakers
+from ddpwizard.app.logs import literal_search, read, writers
 from ddpwizard.app.logs.analyse import analyse_logs
 from ddpwizard.app.logs.read import source_of_text
 from helpers.log_reading_knowledge import KNOWLEDGE
@@ -18,8 +18,8 @@ def small_blocks() -> Iterator[None]:
         patch.setattr(literal_search, "AHEAD_BYTES", 200)
         patch.setattr(literal_search, "BACK_BYTES", 50)
         patch.setattr(literal_search, "SMALL_BYTES", 0)
-        patch.setattr(speakers, "WHOLE_BYTES", 0)
-        patch.setattr(speakers, "SURVEY_BYTES", 150)
+        patch.setattr(writers, "WHOLE_BYTES", 0)
+        patch.setattr(writers, "END_BYTES", 150)
         patch.setattr("ddpwizard.app.logs.analyse.read_chunks", _small_chunks)
         yield
 
@@ -33,15 +33,15 @@ def _small_chunks(source: read.LogInput) -> Iterator[bytes]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 25)), min_size=2, max_size=30))
 def test_first_and_last_line_of_each_rank(runs: list[tuple[int, int]]):
-    speakers = [rank for rank, count in runs for _ in range(count)]
-    text = "".join(f"[rank{rank}]: step {number} loss 0.123\n" for number, rank in enumerate(speakers, 1))
+    writers = [rank for rank, count in runs for _ in range(count)]
+    text = "".join(f"[rank{rank}]: step {number} loss 0.123\n" for number, rank in enumerate(writers, 1))
     timeline = analyse_logs([source_of_text(text, "/x.log")], KNOWLEDGE).timeline
     assert timeline
     seen = {track.rank or 0: (track.first.line, track.last.line) for track in timeline.attempts[0].tracks}
-    lasts = {rank: len(speakers) - speakers[::-1].index(rank) for rank in speakers}
+    lasts = {rank: len(writers) - writers[::-1].index(rank) for rank in writers}
     assert {rank: last for rank, (_, last) in seen.items()} == {rank: lasts[rank] for rank in seen}
-    assert speakers[-1] in seen
-    assert all(speakers[first - 1] == rank for rank, (first, _) in seen.items())
+    assert writers[-1] in seen
+    assert all(writers[first - 1] == rank for rank, (first, _) in seen.items())
 
 
 def test_rank_that_falls_silent_early_and_rank_that_appears_late():
