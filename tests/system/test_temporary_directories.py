@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.system import temporary_directories
-from ddpwizard.app.system.temporary_directories import YOUNG_S, make_temporary_directory
+from ddpwizard.app.system.temporary_directories import UNLOCKED_S, make_temporary_directory
 
 MAKE = """
 from ddpwizard.app.system.temporary_directories import make_temporary_directory
@@ -31,7 +31,7 @@ def test_abandoned_directory_is_removed_and_a_living_one_is_kept(
         makers[0].wait()
         for path in (abandoned, living):
             (path / "file").touch()
-            os.utime(path, (0, path.stat().st_mtime - 2 * YOUNG_S))
+            os.utime(path, (0, path.stat().st_mtime - 2 * UNLOCKED_S))
         own = make_temporary_directory("test-")
         assert set(tmp_path.iterdir()) == {living, own}
         assert (living / "file").exists()
