@@ -31,6 +31,7 @@ from .given_text import GivenTextMixin
 from .status_cells import machine_line, most_important, status_cell, status_cells
 
 NOTE_COLUMN = 34
+NOTE_MARGIN = 10  # key and edges of a row
 RESUME_KEY, LEARN_KEY = "c", "l"  # of the rows after the tenth, which no digit chooses
 JOBS_EVERY_S = 5.0  # between the end of a sample of the jobs and the next
 TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
@@ -222,6 +223,7 @@ class HomeScreen(GivenTextMixin):
         rows = [Choice(id_, label, self._note(id_), keys.get(id_, "")) for id_, label in labels.items()]
         if self._unfinished:
             note = safe_content(_age_and_subject(self._unfinished), "$muted")
+            note = note.truncate(max(self.size.width - NOTE_COLUMN - NOTE_MARGIN, 1), ellipsis=True)
             rows.append(Choice("resume", "Continue the last session", note, key=RESUME_KEY))
         return rows
 

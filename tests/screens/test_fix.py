@@ -168,7 +168,7 @@ async def test_a_session_left_at_a_fix_resumes_there() -> None:
         await shows(pilot, "Fix 1 of 1", "Proof: ")
     again = RecordedState()
     async with WizardApp(again).run_test(size=SIZE) as pilot:
-        await shows(pilot, "Continue the last session")
+        await shows(pilot, "Continue the last session", "ago, It does not start")
         await pilot.press("end", "enter")
         await shows(pilot, "Fix 1 of 1")
 
