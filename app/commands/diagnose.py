@@ -241,11 +241,11 @@ def print_fixes(fixes: "Sequence[Fix]") -> None:
 
 
 def print_diagnosis(
-    diagnosis: Diagnosis, knowledge: Knowledge, command_line: Sequence[str] = (), asked: str = ""
+    diagnosis: Diagnosis, knowledge: Knowledge, command_line: Sequence[str] = (), asked: bool = False
 ) -> None:
     """Print the ranking: the best causes with their reasons, other observations, and the next step.
 
-    ``command_line`` is that of this run, to which the next step is added. ``asked``: the question printed before.
+    ``command_line`` is that of this run, to which the next step is added. ``asked``: a question has been printed before.
     """
     named = diagnosis.named(SHOWN_CAUSES)
     if not named:
@@ -275,7 +275,7 @@ def print_diagnosis(
     if probe:
         print_line(f"next: check {probe.text}")
         print_line(Verbatim(f"  {again} --probe"))
-    if question and question.id != asked:
+    if question and not asked:
         answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
         print_line(Verbatim(f"  {again} --answer {question.id}={answers[0]}"))

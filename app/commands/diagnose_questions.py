@@ -46,11 +46,11 @@ def _ask(question: Question) -> str:
     return answers[int(given) - 1] if given.isdigit() and 0 < int(given) <= len(answers) else SKIPPED
 
 
-def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> str:
-    """Print the question whose answer shows more than the words, and the options that answer it; return its id."""
+def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]) -> bool:
+    """Print the question whose answer shows more than the words, with its answers; return whether there is one."""
     question = question_before_guess(case, diagnosis)
     if not question:
-        return ""
+        return False
     spec = case.knowledge.questions[question]
     known = "" if diagnosis.cause_to_fix else "No cause is likely enough to show its fix. "
     print_line(f"{known or 'No log shows the cause yet. '}An answer would narrow it down: {spec.ask}")
@@ -59,7 +59,7 @@ def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]
     for answer, text in spec.answers.items():
         print_line(f"    {question}={answer}   {text}")
     print_line("")
-    return question
+    return True
 
 
 def print_what_to_give(diagnosis: Diagnosis) -> None:

@@ -7,7 +7,7 @@ from ...knowledge.schema import Knowledge
 from .free_text import mentions_multiple_ranks
 from .lines import PrefixStyle, parse_prefix
 from .prose import FRAME, LEAST_WORDS, MACHINE, RECORD, count_words
-from .types import UNKNOWN_SPEAKER
+from .types import UNKNOWN_WRITER
 
 LEAST_RECORDS = 2  # lines that a program has written, in its output
 RECORD_SHARE = 0.5  # of the lines of its output; the rest may be sentences of a person
@@ -81,7 +81,7 @@ def _is_record(line: str) -> bool:
     """Return whether a program has written a line. A person types a command after a prompt."""
     if line.startswith("$ "):
         return False
-    bare = parse_prefix(line, PrefixStyle(), UNKNOWN_SPEAKER).text
+    bare = parse_prefix(line, PrefixStyle(), UNKNOWN_WRITER).text
     return len(bare) < len(line) or any(pattern.match(line) for pattern in (RECORD, ROW, MACHINE))
 
 

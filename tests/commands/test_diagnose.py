@@ -181,7 +181,7 @@ def test_no_fix_is_shown_for_a_cause_that_is_not_likely(words: str):
     shown = ddpwizard("diagnose", words).stdout
     assert not re.search(r"(?m)^Fix: ", shown)
     lead = shown.strip().splitlines()[0]
-    assert lead.startswith("No cause is likely enough to show its fix. An answer tells more: ")
+    assert lead.startswith("No cause is likely enough to show its fix. An answer would narrow it down: ")
     assert shown.count(lead.rpartition(": ")[2]) == 1, "a question is asked once"
     answer = next(line for line in shown.splitlines() if " --answer " in line)
     assert ddpwizard(*shlex.split(answer)[1:]).returncode in (0, 1)

@@ -103,14 +103,11 @@ def test_wrapping_keeps_every_word_and_the_width(line: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80])
-@pytest.mark.parametrize("words", [["explain", "rank-paused"], ["diagnose", "the loss is nan on rank 1"]])
+@pytest.mark.parametrize("words", [["explain", "rank-paused"], ["diagnose", "RuntimeError: Address already in use"]])
 def test_output_is_wrapped_on_a_terminal_and_not_in_a_pipe(words: list[str], columns: int) -> None:
     piped = ddpwizard(*words).stdout
     assert max(map(len, piped.splitlines())) > 80
     with Terminal([sys.executable, "-m", "ddpwizard", *words], columns=columns, rows=24) as terminal:
-        if words[0] == "diagnose":
-            terminal.wait_for("Enter to skip")
-            terminal.send("\r")
         terminal.wait_exit()
         lines = strip_sequences_bytes(terminal.output).decode().splitlines()
     long = [line for line in lines if len(line.rstrip()) > columns]
