@@ -245,7 +245,7 @@ def print_diagnosis(
 ) -> None:
     """Print the ranking: the best causes with their reasons, other observations, and the next step.
 
-    ``command_line`` is that of this run, to which the next step is added. ``asked``: a question has been printed before.
+    ``command_line`` is that of this run, to which the next step is added. ``asked``: a question is printed already.
     """
     named = diagnosis.named(SHOWN_CAUSES)
     if not named:
