@@ -9,7 +9,7 @@ from ...training_script.model.amounts import is_dealt_out
 from ...training_script.model.conditions import makes_on_demand
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
-from ...training_script.model.lengths import CONDITIONS, PAIR, differ, length
+from ...training_script.model.lengths import PAIR, length, may_differ
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
@@ -157,7 +157,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         return "info"
     elsewhere = found.first.site.path != script.source.path
     perhaps = found.rounds == "count" and not found.sure
-    if found.rounds == "count" and found.by == BY_RANK and _is_share_of_unknown(script, found.decided):
+    if found.rounds == "count" and found.by == BY_RANK and _is_share_of_stream(script, found.decided):
         return "info"  # all ranks may get as much
     by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found)
     if (elsewhere and (found.leaves or perhaps)) or by_both or _is_lost_in_loop(script, found, deciding):
@@ -172,40 +172,27 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     return None
 
 
-def _is_share_of_unknown(script: Script, loop: Site) -> bool:
-    """Return whether a loop goes over every n-th of elements whose number is not known, n with the number of ranks."""
+def _is_share_of_stream(script: Script, loop: Site) -> bool:
+    """Return whether a loop goes over every n-th element that loops in loops yield, of which the number is not known.
+
+    Batches of files of one size may be as many for each rank.
+    """
     node = node_at(script.source.tree, loop.line, loop.column, ast.For)
     key = script.evaluated.value(node.iter) if node else None
-    if key is None or length(key, PAIR[0]) is not None:
+    return key is not None and any(map(_is_of_nested_loops, parts(key)))
+
+
+def _is_of_nested_loops(key: Key) -> bool:
+    """Return whether every n-th element is taken of what loops in loops yield."""
+    if key.op != "item" or not is_dealt_out(key.args[1]):
         return False
-    if _is_one_of_unknown(key):
-        return True
-    if not is_dealt_out(key):
-        return False
-    return not any(_is_unequal_share(part) for part in parts(key))  # each of its elements may make several
-
-
-def _is_one_of_unknown(key: Key) -> bool:
-    """Return whether a generator yields every n-th of an unknown number of elements, n with the number of ranks."""
-    for part in parts(key):
-        if part.op == "built" and type(part.args[0]) is int:
-            counts = part.args[1 : part.args[0] + 1]
-            over = [each for each in counts if each.op not in CONDITIONS]
-            tests = [each for each in counts if each.op in CONDITIONS]
-            if any(map(_asks_for_rest, tests)) and any(length(each, PAIR[0]) is None for each in over):
-                return all(length(each, PAIR[0]) == 1 or each.op == "enumerate" for each in over)
-    return False
-
-
-def _asks_for_rest(test: Key) -> bool:
-    """Return whether a condition divides a number by that of the ranks."""
-    divided = (part for part in parts(test) if part.op == "binary" and part.args[0] == "Mod")
-    return any(any(part.op == "world" for part in parts(each.args[2])) for each in divided)
+    held = key.args[0]
+    return held.op == "built" and held.args[0] > 1 and length(held, PAIR[0]) is None
 
 
 def _is_unequal_share(key: Key) -> bool:
-    """Return whether a sequence is every n-th of elements whose number is known, and longer on one rank."""
-    return key.op == "item" and key.args[1].op == "slice" and is_dealt_out(key.args[1]) and differ(key, length)
+    """Return whether a sequence is every n-th of elements, and may be longer on one rank."""
+    return key.op == "item" and key.args[1].op == "slice" and is_dealt_out(key.args[1]) and may_differ(key, length)
 
 
 def _keeps_one_out(script: Script, found: Divergence) -> bool:

@@ -57,6 +57,12 @@ def is_dealt_out(key: Key) -> bool:
     return any(any(part.op == "world" for part in parts(step)) for step in steps)
 
 
+def has_unknown_step(key: Key) -> bool:
+    """Return whether every n-th element is taken somewhere, and it is not known whether n is the number of ranks."""
+    steps = (part.args[2] for part in parts(key) if part.op in ("slice", "range") and len(part.args) > 2)
+    return any(not step.is_constant and all(part.op != "world" for part in parts(step)) for step in steps)
+
+
 def is_dealt_stream(key: Key) -> bool:
     """Return whether a sequence is every n-th element of what a generator yields, of which the number is not known."""
     return key.op == "item" and key.args[0].op == "built" and key.args[1].op == "slice" and is_dealt_out(key.args[1])

@@ -18,7 +18,7 @@ from .amounts import (
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
-from .lengths import PAIR, differ, length, number
+from .lengths import PAIR, differ, length, may_differ, number
 from .library_calls import ENDLESS, INDEX
 from .names import CARRIED
 from .names_of_ranks import OfSome
@@ -44,6 +44,8 @@ class IterableEvaluator(EffectEvaluator):
             return self.keys.make("length", limit)
         if (key.spread & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
             return counted
+        if key.spread & BY_RANK and may_differ(key, length):
+            return self.keys.make("length", lengthwise(self.keys, key))
         if key.op == "loader" and key.spread & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
             key = key.args[3]  # of the samples that an iterable dataset yields
             if is_dealt_out(key):

@@ -1,11 +1,12 @@
 """Numbers and lengths that follow from what a program writes out: how many elements or batches a rank gets."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .amounts import is_of_batch, is_whole_share
-from .keys import COMPARE, DIFFERS, Grown, Key
+from .amounts import has_unknown_step, is_of_batch, is_whole_share
+from .assumed_numbers import COUNT_TRIALS, AssumedNumbers
+from .keys import COMPARE, DIFFERS, TOUCHED, Grown, Key
 from .keys import parts as parts_of
 
 
@@ -13,7 +14,8 @@ class Member(NamedTuple):
     """A rank of a small job. ``arm``: the side that conditions take which are not known, None for neither.
 
     ``counter``: the number of the round, in the loops that count. ``counters``: those of several loops, by the file
-    and the line of each. ``worker``: which of the ``workers`` of a loader reads.
+    and the line of each. ``worker``: which of the ``workers`` of a loader reads. ``assumed``: numbers for what is not
+    known, None to leave it so.
     """
 
     rank: int
@@ -23,6 +25,7 @@ class Member(NamedTuple):
     counters: "tuple[tuple[str, int, int], ...] | None" = None
     worker: int = 0
     workers: int = 1
+    assumed: AssumedNumbers | None = None
 
 
 PAIR = Member(0), Member(1)
@@ -32,6 +35,7 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "Mult": operator.mul,
     "Mod": operator.mod,
     "FloorDiv": operator.floordiv,
+    "Div": operator.floordiv,  # as int() makes a number of it
 }
 # Tensors by the place of their shape, and functions that keep the length of their first argument.
 SHAPED = {**dict.fromkeys(("randn", "rand", "zeros", "ones", "empty"), 0), "full": 0, "randperm": 0, "randint": 2}
@@ -74,7 +78,9 @@ def is_even(count: Key) -> bool:
     if count.op == "length" and all(is_whole_share(each) or not each.spread & DIFFERS for each in count.args):
         return True
     first, second = (number(count, rank) for rank in PAIR)
-    return first is not None and first == second
+    if first is not None:
+        return first == second
+    return all(first is not None and first == second for first, second in _tried(count, number))
 
 
 def _is_even_for(count: Key, workers: int) -> bool:
@@ -86,8 +92,38 @@ def _is_even_for(count: Key, workers: int) -> bool:
     return len(known[0]) == len(known[1]) == workers and sum(known[0]) == sum(known[1])
 
 
+def may_differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
+    """Return whether a number or a length that the rank decides is another one on two ranks for some numbers.
+
+    Which these are the program does not show: how many elements a list has that the ranks divide. A file is as long
+    as that of the other rank.
+    """
+    if has_unknown_step(key):
+        return False
+    return any(
+        first is not None and second is not None and first != second for first, second in _tried(key, of, DIFFERS)
+    )
+
+
+def _tried(
+    key: Key, of: "Callable[[Key, Member], int | None]", spread: int = DIFFERS | TOUCHED
+) -> Iterator[tuple[int | None, int | None]]:
+    """Yield what a number or a length is on two ranks, with other numbers assumed each time."""
+    for trial in range(COUNT_TRIALS):
+        assumed = AssumedNumbers(trial, spread)
+        first, second = (of(key, rank._replace(assumed=assumed)) for rank in PAIR)
+        yield first, second
+        if first is None or second is None:
+            return
+
+
 def number(key: Key, rank: Member) -> int | None:
     """Return the whole number that a value is on a rank, None if it does not follow."""
+    value = _number(key, rank)
+    return rank.assumed.number(key) if value is None and rank.assumed else value
+
+
+def _number(key: Key, rank: Member) -> int | None:
     match key.op, key.args:
         case "constant", (value,):
             return value if type(value) is int else None
@@ -106,6 +142,10 @@ def number(key: Key, rank: Member) -> int | None:
             return None if value is None else -value
         case "binary", (name, left, right) if name in OPERATIONS:
             return _computed(OPERATIONS[name], number(left, rank), number(right, rank))
+        case "call", ("math.ceil", Key(op="binary", args=("Div", left, right))):
+            return _computed(lambda total, parts: -(-total // parts), number(left, rank), number(right, rank))
+        case "call", ("math.floor", Key(op="binary", args=("Div", *_)) as quotient):
+            return number(quotient, rank)
         case (("min" | "max"), (left, right)):
             return _computed(min if key.op == "min" else max, number(left, rank), number(right, rank))
         case "attribute", (Key(op=op), name) if op == WORKER and name in ("id", "num_workers"):
@@ -127,6 +167,11 @@ def number(key: Key, rank: Member) -> int | None:
 
 def truth(key: Key, rank: Member) -> bool | None:
     """Return whether a condition holds on a rank, None if that does not follow."""
+    held = _truth(key, rank)
+    return rank.assumed.truth(key) if held is None and rank.assumed else held
+
+
+def _truth(key: Key, rank: Member) -> bool | None:
     match key.op, key.args:
         case "constant", (value,):
             return bool(value)
@@ -143,6 +188,9 @@ def truth(key: Key, rank: Member) -> bool | None:
         case "compare", (name, left, right) if name in COMPARE:
             first, second = _compared(left, rank), _compared(right, rank)
             return None if first is None or second is None else bool(COMPARE[name](first, second))
+        case "binary", _:
+            value = _number(key, rank)
+            return None if value is None else value != 0
         case _:
             return None
 
@@ -150,6 +198,8 @@ def truth(key: Key, rank: Member) -> bool | None:
 def _compared(key: Key, rank: Member) -> float | None:
     """Return a number in a condition: one that is written out, the default of an option, or a whole number."""
     match key.op, key.args:
+        case "binary", ("Div", *_):
+            return None  # not whole
         case ("constant", (float() as value,)) | ("attribute", (_, _, Key(op="constant", args=(float() as value,)))):
             return value
         case _:
@@ -158,6 +208,11 @@ def _compared(key: Key, rank: Member) -> float | None:
 
 def length(key: Key, rank: Member) -> int | None:
     """Return the number of elements that a value has on a rank, None if it does not follow."""
+    value = _length(key, rank)
+    return rank.assumed.length(key) if value is None and rank.assumed else value
+
+
+def _length(key: Key, rank: Member) -> int | None:
     match key.op, key.args:
         case "constant", (value,):
             return len(value) if isinstance(value, (str, tuple)) else None
@@ -179,7 +234,11 @@ def length(key: Key, rank: Member) -> int | None:
             return _computed(operator.add, length(held, rank), 1)
         case "extended", (held, _, count):
             return _computed(operator.add, length(held, rank), number(count, rank))
-        case (("enumerate" | "rows"), (held, *_)):
+        case "zip", (_, *_):
+            found = [length(each, rank) for each in key.args]
+            known = [each for each in found if each is not None]
+            return min(known) if len(known) == len(found) else None
+        case (("enumerate" | "rows" | "shuffled"), (held, *_)):
             return length(held, rank)
         case "compare", (_, left, right):
             return length(left, rank) or length(right, rank)
@@ -187,6 +246,8 @@ def length(key: Key, rank: Member) -> int | None:
             return _computed(operator.mul, length(left, rank), number(right, rank))
         case "binary", ("Mult", left, Key(op=op) as right) if op in LISTS:
             return _computed(operator.mul, number(left, rank), length(right, rank))
+        case "binary", ("Add", left, right) if _is_list(left) or _is_list(right):
+            return _computed(operator.add, length(left, rank), length(right, rank))
         case "binary", (_, left, right):
             return length(left, rank) or length(right, rank)
         case "mapping", pairs:
@@ -201,12 +262,21 @@ def length(key: Key, rank: Member) -> int | None:
             return _of_call(name, given, rank)
         case "if", (test, then, other):
             return _of_sides(length, test, then, other, rank)
+        case "pieces", (_, _, _, count) if rank.assumed:
+            return number(count, rank)
         case "pieces", (_, _, _, Key() as whole, count):
             return _of_pieces(length(whole, rank), number(count, rank))
         case "item", (Key(op="pieces", args=(*_, Key() as whole, count)), place):
             return _of_piece(length(whole, rank), number(count, rank), number(place, rank))
         case _:
             return _of_list(key.grown, rank) if key.grown else None
+
+
+def _is_list(key: Key) -> bool:
+    """Return whether a sequence is a list, which ``+`` makes longer; a slice of one is."""
+    while key.op == "item" and key.args[1].op == "slice":
+        key = key.args[0]
+    return key.op in LISTS
 
 
 def numbers(held: Key, rank: Member) -> range | None:

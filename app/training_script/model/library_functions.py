@@ -47,7 +47,8 @@ OF_SUBGROUP = frozenset({"group", "members", "own"})
 MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collections.OrderedDict"}
 WORKER_INFO = {"torch.utils.data.get_worker_info", "torch.utils.data._utils.worker.get_worker_info"}
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
-COUNTED = {"numpy.arange", "numpy.random.permutation"}  # arrays of which the length follows from what they are given
+# Arrays of which the length follows from what they are given, and numbers that follow from others.
+COUNTED = {"numpy.arange", "numpy.random.permutation", "numpy.array_split", "math.ceil", "math.floor"}
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 WRAPPED = {"ddp", "engine", "apex"}
 OF_TYPE = "is instance"  # whether an object is of a type

@@ -780,13 +780,14 @@ def test_form_is_found_and_its_twin_is_not(name: str) -> None:
     assert shown(form.broken.replace(form.replaced, form.by), form.rule) == []
 
 
-def test_shares_of_an_unknown_number_are_a_note() -> None:
-    """All ranks may get as many of them."""
+def test_shares_of_an_unknown_number_may_be_unequal() -> None:
     code = INIT + (
         "import json\nrows = json.load(open('rows.json'))\nmodel = DDP(nn.Linear(3, 1))\n"
         "for row in rows[rank::world]:\n    model(torch.tensor(row)).sum().backward()\n"
     )
-    assert [each.severity for each in found(code, "DW217")] == ["info"]
+    assert [each.severity for each in found(code, "DW217")] == ["warning"]
+    whole = code.replace("rows[rank::world]", "rows[: len(rows) // world * world][rank::world]")
+    assert found(whole, "DW217") == []
 
 
 def test_one_function_that_makes_samplers_in_order_and_others_has_its_epoch_set() -> None:

@@ -165,9 +165,10 @@ class Stream(IterableDataset):
 def test_records_of_a_file_that_the_ranks_deal_out() -> None:
 
     code = START + DEALT + TRAIN.replace("DATA", 'Stream("records.txt")')
-    assert {each.severity for each in found(code, "DW217")} <= {"info"}
+    assert [each.severity for each in found(code, "DW217")] == ["warning"]
     counted = code.replace("enumerate(open(self.path))", "enumerate(range(17))")
     assert [each.severity for each in found(counted, "DW217")] == ["warning"]
+    assert found(counted.replace("range(17)", "range(16)"), "DW217") == []
 
 
 NONE_ON_OTHERS = (
