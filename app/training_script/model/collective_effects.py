@@ -191,7 +191,9 @@ class EffectEvaluator(RankEvaluator):
             dataset := named.get("dataset") or (values[0] if values else None)
         ):
             batch = named.get("batch_size") or (values[1] if len(values) > 1 else self.constant(1))
-            held = self._held_by(dataset, node)
+            own = isinstance(sampler.obj, Instance) if sampler else False
+            held = self._held_by(sampler if sampler and own else dataset, node)
+            batch = self.constant(1) if own and "batch_sampler" in named else batch
             drops = named.get("drop_last") or (values[8] if len(values) > 8 else self.constant(False))
             size = () if batch.key.spread & DIFFERS or not drops.key.is_constant else (batch.key,)
             size = (*size, drops.key) if drops.key is self.keys.true else size
@@ -209,14 +211,23 @@ class EffectEvaluator(RankEvaluator):
             function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
             return self.call_function(function, [dataset], {}, self.site(node)).key
         size = self.length_of(dataset, node).key
-        known = isinstance(dataset.obj, Instance) and number(size, PAIR[0]) is not None
+        if size.op == "length" and size.args[0] in self.shared.contents:
+            return size.args[0]
+        known = isinstance(dataset.obj, Instance) and (number(size, PAIR[0]) is not None or size.spread & BY_RANK)
         return self.keys.make("range", size) if known else dataset.key
 
     def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
         chosen = any(part.op == "local" and part.args[0] == LISTED for part in parts(path.key))
         spread = LOCAL if chosen else TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
-        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
+        return self.content(Value(self.keys.make("at", *self.place(node), spread=spread), facts), path)
+
+    def content(self, made: Value, path: Value) -> Value:
+        """Note that a value is read from a file, by its path or from what was read before; return the value."""
+        read_from = self.shared.contents.get(path.key, path.key)
+        if read_from.spread & BY_RANK:
+            self.shared.contents[made.key] = read_from
+        return made
 
 
 def filled_argument(node: ast.Call, effect: Effect) -> ast.expr | None:

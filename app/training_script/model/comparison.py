@@ -23,6 +23,7 @@ from .sequences import (
     Step,
     behind_unsure,
     first_event,
+    is_left_together,
     is_unsure,
     leaving,
     path_of,
@@ -217,7 +218,7 @@ class Comparison:
         by_rank = by_rank or is_different(a.count, number)
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
         differ = differ and not is_as_long(count_a, count_b) and not is_even(a.count)
-        if reached and not a.free and (differ or is_made_of(count_a, LOCAL)):
+        if reached and not (a.free or is_left_together(a)) and (differ or is_made_of(count_a, LOCAL)):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
         outside, self._endless = (

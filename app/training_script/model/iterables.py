@@ -17,8 +17,8 @@ from .amounts import (
 )
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
-from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key
-from .lengths import PAIR, differ, length, may_differ, number
+from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, is_place
+from .lengths import KEEPING, PAIR, differ, length, may_differ, number
 from .library_calls import ENDLESS, INDEX
 from .names import CARRIED
 from .names_of_ranks import OfSome
@@ -44,6 +44,8 @@ class IterableEvaluator(EffectEvaluator):
             return self.keys.make("length", limit)
         if (key.spread & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
             return counted
+        if path := self._file_of(key):
+            return self.keys.make("elements of a file", path)
         if key.spread & BY_RANK and may_differ(key, length):
             return self.keys.make("length", lengthwise(self.keys, key))
         if key.op == "loader" and key.spread & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
@@ -64,6 +66,24 @@ class IterableEvaluator(EffectEvaluator):
         if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", lengthwise(self.keys, key))
+
+    def _file_of(self, key: Key) -> Key | None:
+        """Return the path, with the rank in it, of the file that a sequence is read from; None if there is none."""
+        while key not in self.shared.contents:
+            match key.op, key.args:
+                case "loader", (_, _, _, Key() as held, *_):
+                    key = held
+                case "built", (1, Key() as held, _):
+                    key = held
+                case "call", (str() as name, Key() as held, *_) if name in KEEPING:
+                    key = held
+                case (("enumerate" | "zip"), (Key() as held, *_)):
+                    key = held
+                case "item", (Key() as held, place) if is_place(place):
+                    key = held
+                case _:
+                    return None
+        return self.shared.contents[key]
 
     def element(self, iterable: Value, node: ast.AST) -> Value:
         """Return what a loop over an iterable gets in a round."""

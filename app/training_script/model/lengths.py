@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .amounts import has_unknown_step, is_of_batch, is_whole_share
 from .assumed_numbers import COUNT_TRIALS, AssumedNumbers
-from .keys import COMPARE, DIFFERS, TOUCHED, Grown, Key
+from .keys import BY_RANK, COMPARE, DIFFERS, TOUCHED, Grown, Key
 from .keys import parts as parts_of
 
 
@@ -100,9 +100,8 @@ def may_differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
     """
     if has_unknown_step(key):
         return False
-    return any(
-        first is not None and second is not None and first != second for first, second in _tried(key, of, DIFFERS)
-    )
+    tried = _tried(key, of, BY_RANK)
+    return any(first is not None and second is not None and first != second for first, second in tried)
 
 
 def _tried(
@@ -230,6 +229,8 @@ def _length(key: Key, rank: Member) -> int | None:
             return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
         case "item", (_, Key(op="item" | "call") as chosen):  # by a list of places
             return length(chosen, rank)
+        case "item", (Key(op="call", args=("numpy.array_split", whole, count)), place):
+            return _of_equal_part(length(whole, rank), number(count, rank), number(place, rank))
         case "appended", (held, _):
             return _computed(operator.add, length(held, rank), 1)
         case "extended", (held, _, count):
@@ -246,7 +247,7 @@ def _length(key: Key, rank: Member) -> int | None:
             return _computed(operator.mul, length(left, rank), number(right, rank))
         case "binary", ("Mult", left, Key(op=op) as right) if op in LISTS:
             return _computed(operator.mul, number(left, rank), length(right, rank))
-        case "binary", ("Add", left, right) if _is_list(left) or _is_list(right):
+        case "binary", ("Add", left, right) if _are_lists(left, right):
             return _computed(operator.add, length(left, rank), length(right, rank))
         case "binary", (_, left, right):
             return length(left, rank) or length(right, rank)
@@ -272,11 +273,17 @@ def _length(key: Key, rank: Member) -> int | None:
             return _of_list(key.grown, rank) if key.grown else None
 
 
-def _is_list(key: Key) -> bool:
-    """Return whether a sequence is a list, which ``+`` makes longer; a slice of one is."""
+def _are_lists(left: Key, right: Key) -> bool:
+    """Return whether ``+`` makes a longer sequence of two: of lists, or of one and a part of it."""
+    of_part = left is not right and (_sliced(right) is left or _sliced(left) is right)
+    return of_part or _sliced(left).op in LISTS or _sliced(right).op in LISTS
+
+
+def _sliced(key: Key) -> Key:
+    """Return the sequence that slices are taken of."""
     while key.op == "item" and key.args[1].op == "slice":
         key = key.args[0]
-    return key.op in LISTS
+    return key
 
 
 def numbers(held: Key, rank: Member) -> range | None:
@@ -326,6 +333,13 @@ def _of_piece(whole: int | None, count: int | None, place: int | None) -> int | 
         return None
     size = -(-whole // count)
     return max(0, min(size, whole - place * size))
+
+
+def _of_equal_part(whole: int | None, count: int | None, place: int | None) -> int | None:
+    """Return the length of one of the parts that ``array_split`` makes: the first ones have one element more."""
+    if whole is None or not count or place is None:
+        return None
+    return whole // count + (place < whole % count)
 
 
 def _of_counter(grown: Grown, rank: Member) -> int | None:

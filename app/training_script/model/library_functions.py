@@ -50,6 +50,7 @@ QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.mu
 # Arrays of which the length follows from what they are given, and numbers that follow from others.
 COUNTED = {"numpy.arange", "numpy.random.permutation", "numpy.array_split", "math.ceil", "math.floor"}
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
+READS = ("pandas.read_", "numpy.loadtxt", "numpy.genfromtxt", "numpy.memmap", "datasets.load_from_disk")
 WRAPPED = {"ddp", "engine", "apex"}
 OF_TYPE = "is instance"  # whether an object is of a type
 KNOWN_METHODS = re.compile(
@@ -217,6 +218,8 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self._loaded(node, values[0])
         if name in COUNTED and values:
             return self._computed(name, values)
+        if (name == "open" or name.startswith(READS)) and values:
+            return self.content(self._opaque(callee, node, values, named), values[0])
         if name.startswith("torch."):
             made = name.removeprefix("torch.") in MADE
             given = [*values, *(each for word, each in named.items() if not made or word not in OF_STORAGE)]

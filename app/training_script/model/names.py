@@ -101,6 +101,7 @@ class Shared:
         self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made
         self.has_group = False  # the process group has been made
         self.completed: list[CompletedCall] = []  # that are noted
+        self.contents: dict[Key, Key] = {}  # paths of what is read from files, by what is read
         self.queued: dict[Key, Value | None] = {}  # what queues hold, None for a rank's own data
         self.files: set[Key] = set()  # that the program has opened to write
         self.is_single = False  # the program makes itself a job of one rank

@@ -31,6 +31,8 @@ from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Recor
 
 SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
 OF_ANY_LENGTH = {"flatten", "view", "reshape", "squeeze", "unsqueeze", *ELEMENTWISE}
+OF_MAPPING = ("keys", "items", "values", "get")  # of which every rank has the same names
+READS_PATH = ("open", "read_text", "read_bytes")
 OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
 RUNS_ASIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
@@ -139,7 +141,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
         if name in PLACES:
             return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
-        return self._opaque(owner, node, values, named)
+        made = self._opaque(owner, node, values, named)
+        opened = owner.key in self.shared.contents and name not in OF_MAPPING
+        return self.content(made, owner) if opened or name in READS_PATH else made
 
     def _put(self, queue: Key, value: Value) -> None:
         """Keep what a queue gives: one of what was put there, unless a rank's own data go through it."""

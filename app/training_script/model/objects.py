@@ -10,7 +10,7 @@ from .branches import BranchEvaluator
 from .budget import Budget
 from .definitions import is_harmless, is_static
 from .function_steps import Called, Summary
-from .keys import LOCAL
+from .keys import DIFFERS, LOCAL
 from .lengths import PAIR, number
 from .names import OUTSIDE, Shared, Within
 from .program import Program
@@ -97,7 +97,9 @@ class ObjectEvaluator(BranchEvaluator):
         given = self.call_function(function, [held], {}, self.site(node))
         if own := self._own_length(held, function):
             given = own
-        return given if number(given.key, PAIR[0]) is not None or given.key.spread & LOCAL else plain
+        of_file = given.key.op == "length" and given.key.args[0] in self.shared.contents
+        known = number(given.key, PAIR[0]) is not None or of_file
+        return given if known or given.key.spread & DIFFERS else plain
 
     def _own_length(self, held: Value, function: FunctionRef) -> Value | None:
         """Return the length of an object by the attributes that it was made with; other objects may have others."""

@@ -7,7 +7,7 @@ node. A sequence without collectives and exits behind a condition is that condit
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from .keys import BY_RANK, LOCAL, Key
+from .keys import BY_RANK, LOCAL, Key, parts
 
 
 class Site(NamedTuple):
@@ -190,6 +190,19 @@ def leaving(body: Node, pair: tuple[str, str]) -> tuple[Site | None, int]:
                     return node.site, node.test.spread
                 first = first or node
     return (first.site, first.test.spread) if first else (None, 0)
+
+
+def is_left_together(loop: Loop) -> bool:
+    """Return whether all ranks leave a loop in the round of a number on which they have agreed."""
+    for node in nodes(loop.body):
+        if isinstance(node, Choice) and not node.test.spread & (BY_RANK | LOCAL):
+            inside = list(parts(node.test))
+            counts = any(each.op == "number" and each.args[:2] == loop.site[:2] for each in inside)
+            agreed = any(each.op in ("filled", "shared", "world") for each in inside)
+            ends = (end for arm in (node.then, node.other) for end in nodes(arm) if isinstance(end, End))
+            if counts and agreed and any(end.kind == "break" for end in ends):
+                return True
+    return False
 
 
 def nodes(node: Node) -> Iterator[Node]:
