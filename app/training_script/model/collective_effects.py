@@ -220,11 +220,11 @@ class EffectEvaluator(RankEvaluator):
         """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
         chosen = any(part.op == "local" and part.args[0] == LISTED for part in parts(path.key))
         spread = LOCAL if chosen else TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
-        return self.content(Value(self.keys.make("at", *self.place(node), spread=spread), facts), path)
+        return self.content(Value(self.keys.make("at", *self.place(node), spread=spread), facts), path.key)
 
-    def content(self, made: Value, path: Value) -> Value:
+    def content(self, made: Value, path: Key) -> Value:
         """Note that a value is read from a file, by its path or from what was read before; return the value."""
-        read_from = self.shared.contents.get(path.key, path.key)
+        read_from = self.shared.contents.get(path, path)
         if read_from.spread & BY_RANK:
             self.shared.contents[made.key] = read_from
         return made

@@ -44,7 +44,7 @@ class IterableEvaluator(EffectEvaluator):
             return self.keys.make("length", limit)
         if (key.spread & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
             return counted
-        if path := self._file_of(key):
+        if path := self.file_of(key):
             return self.keys.make("elements of a file", path)
         if key.spread & BY_RANK and may_differ(key, length):
             return self.keys.make("length", lengthwise(self.keys, key))
@@ -67,7 +67,7 @@ class IterableEvaluator(EffectEvaluator):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", lengthwise(self.keys, key))
 
-    def _file_of(self, key: Key) -> Key | None:
+    def file_of(self, key: Key) -> Key | None:
         """Return the path, with the rank in it, of the file that a sequence is read from; None if there is none."""
         while key not in self.shared.contents:
             match key.op, key.args:

@@ -219,7 +219,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         if name in COUNTED and values:
             return self._computed(name, values)
         if (name == "open" or name.startswith(READS)) and values:
-            return self.content(self._opaque(callee, node, values, named), values[0])
+            return self.content(self._opaque(callee, node, values, named), values[0].key)
         if name.startswith("torch."):
             made = name.removeprefix("torch.") in MADE
             given = [*values, *(each for word, each in named.items() if not made or word not in OF_STORAGE)]

@@ -142,8 +142,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in PLACES:
             return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
         made = self._opaque(owner, node, values, named)
-        opened = owner.key in self.shared.contents and name not in OF_MAPPING
-        return self.content(made, owner) if opened or name in READS_PATH else made
+        path = owner.key if name in READS_PATH else None if name in OF_MAPPING else self.file_of(owner.key)
+        return self.content(made, path) if path else made
 
     def _put(self, queue: Key, value: Value) -> None:
         """Keep what a queue gives: one of what was put there, unless a rank's own data go through it."""

@@ -443,3 +443,12 @@ def background_saves(names: Names) -> None:
 
 def local_of_mean(names: Names) -> None:
     assert names["mean"] == 3.5
+
+
+def described_items(names: Names) -> None:
+    if RANK == 0:
+        assert [each.split()[1] for each in names["descriptions"]] == [each.split(";")[0] for each in names["items"]]
+
+
+def recorded_meters(names: Names) -> None:
+    assert_same_on_both_ranks(names["model"])
