@@ -147,7 +147,16 @@ class TestMoveOut:
 class TestAgreeOnExit:
     @pytest.mark.parametrize(
         ("backend", "test", "value"),
-        [("gloo", "loss < 0.1", "float(loss < 0.1)"), ("nccl", "bad(loss)", 'float(bool(bad(loss))), device="cuda"')],
+        [
+            ("gloo", "loss < 0.1", "float(loss < 0.1)"),
+            ("nccl", "bad(loss)", 'float(bool(bad(loss))), device="cuda"'),
+            (
+                'nccl" if torch.cuda.is_available() else "gloo',
+                "loss < 0.1",
+                'float(loss < 0.1), device="cuda" if dist.get_backend() == "nccl" else "cpu"',
+            ),
+        ],
+        ids=["gloo", "nccl", "either"],
     )
     def test_the_ranks_decide_together(self, tmp_path: Path, backend: str, test: str, value: str):
         text = EARLY_STOP.format(backend=backend, test=test)

@@ -10,6 +10,8 @@ from ..facts import CaseFacts
 from ..user_code import UserFile
 from .types import RecipeResult
 
+ON_CPU = {"gloo", "mpi"}
+
 
 def agree_on_exit(facts: CaseFacts) -> RecipeResult:
     """Return the patch of the condition that separated the ranks, if it leads out of a loop."""
@@ -25,7 +27,7 @@ def agree_on_exit(facts: CaseFacts) -> RecipeResult:
         return RecipeResult(places=[branch] if exit_ else [])
     dist, torch = names
     source = file.source
-    new = Flag(dist, torch, flag, ', device="cuda"' if _backend(facts) == "nccl" else "", guarded=False)
+    new = Flag(dist, torch, flag, _device(facts, dist), guarded=False)
     value = as_number(source, exit_.test)
     edits = agreement(source, exit_.lineno, source.indent(exit_.lineno), value, "MAX", new)
     edits.append(source.replace(exit_.test, f"{flag}.item()"))
@@ -64,10 +66,12 @@ def _names_in(file: UserFile) -> set[str]:
     return {node.id for node in ast.walk(file.source.tree) if isinstance(node, ast.Name)}
 
 
-def _backend(facts: CaseFacts) -> str:
-    """Return the backend that the script names, or ""."""
-    for _, call in facts.calls(["init_process_group"]):
-        given = call_argument(call, "backend", 0)
-        if isinstance(given, ast.Constant) and isinstance(given.value, str):
-            return given.value
-    return ""
+def _device(facts: CaseFacts, dist: str) -> str:
+    """Return the argument that puts a tensor where the process group of the script reduces it."""
+    given = [call_argument(call, "backend", 0) for _, call in facts.calls(["init_process_group"])]
+    backends = {each.value if isinstance(each, ast.Constant) else None for each in given}
+    if backends and backends <= ON_CPU:
+        return ""
+    return (
+        ', device="cuda"' if backends == {"nccl"} else f', device="cuda" if {dist}.get_backend() == "nccl" else "cpu"'
+    )
