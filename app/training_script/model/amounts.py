@@ -5,6 +5,7 @@ from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, parts
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
 MOST_TERMS = 16
 BATCH = "a batch"
+SPLIT = "a part of a split"  # of a data set, with its place and its length
 SHUFFLED = "shuffled"  # a sequence in another order
 NEW_TENSORS = {
     f"torch.{name}"

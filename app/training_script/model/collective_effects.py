@@ -9,7 +9,7 @@ from .amounts import DISTINCT
 from .buffers import has_buffers
 from .effects import Effect
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
-from .lengths import PAIR, length, number
+from .lengths import PAIR, is_same_data, number
 from .library_calls import FILLED_NAMES, FORWARD, LISTED
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
@@ -200,7 +200,7 @@ class EffectEvaluator(RankEvaluator):
             key = self.keys.make("loader", *self.place(node), held, *size)
             shuffle = named.get("shuffle") or (values[2] if len(values) > 2 else self.constant(False))
             in_order = sampler is None and "**" not in named and shuffle.key is self.keys.false
-            if in_order and not held.spread & (DIFFERS | TOUCHED) and length(held, PAIR[0]) is not None:
+            if in_order and is_same_data(held):
                 return Value(key, frozenset({"loader", "whole"}))
         return Value(key, frozenset({"loader"}))
 

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .amounts import has_unknown_step, is_of_batch, is_whole_share
+from .amounts import SPLIT, has_unknown_step, is_of_batch, is_whole_share
 from .assumed_numbers import COUNT_TRIALS, AssumedNumbers
 from .keys import BY_RANK, COMPARE, DIFFERS, TOUCHED, Grown, Key
 from .keys import parts as parts_of
@@ -60,6 +60,7 @@ LISTS = {
 }  # which a product repeats; of a tensor it keeps the length
 CONDITIONS = {"compare", "not", "and", "or", "constant"}
 JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
+PUBLIC = ("torchvision.datasets.", "torchaudio.datasets.", "datasets.load_dataset")  # data sets that all ranks read
 LONGEST = 1 << 24
 WORKER = "a worker"  # what ``get_worker_info`` returns
 NUMBERS_OF_WORKERS = (1, 2, 4)
@@ -255,6 +256,8 @@ def _length(key: Key, rank: Member) -> int | None:
             return len(pairs) // 2
         case "local", (_, _, _, _, shape):  # random numbers
             return number(shape, rank) if isinstance(shape, Key) else None
+        case op, (*_, count) if op == SPLIT:
+            return number(count, rank)
         case "loader", (_, _, _, held, batch, *drops):
             return _of_batches(length(held, rank), number(batch, rank), drops=bool(drops))
         case "built", (count, *rest):
@@ -485,3 +488,18 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     if short == "linspace" and len(given) > 2:
         return number(given[2], rank)
     return None
+
+
+def is_same_data(held: Key) -> bool:
+    """Return whether the samples of a data set are surely the same on all ranks, by what it is made of."""
+    if held.spread & (DIFFERS | TOUCHED):
+        return False
+    match held.op, held.args:
+        case op, (*_, whole, _) if op == SPLIT:
+            return is_same_data(whole)
+        case "call", (str() as name, Key() as whole, _) if name.endswith("utils.data.Subset"):
+            return is_same_data(whole)
+        case "call", (str() as name, *_) if name.startswith(PUBLIC):
+            return True
+        case _:
+            return length(held, PAIR[0]) is not None

@@ -8,34 +8,30 @@ import sys
 from msgspec.structs import replace
 
 from .. import rank_names
-from .amounts import SHUFFLED, holds_data, lengthwise
+from .amounts import holds_data, lengthwise
 from .collective_effects import SAME
-from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
-from .keys import BY_RANK, DIFFERS, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
-from .lengths import LISTS, WORKER
+from .iterables import MAPPING, UNORDERED_FACT
+from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
+from .lengths import LISTS, PUBLIC, WORKER
 from .library_calls import (
     BUFFERS,
     ENDLESS,
     FUNCTIONS,
-    GENERATORS,
     LISTED,
     LISTINGS,
     LOCAL_RESULTS,
     NUMBERS,
     OF_FILE,
-    RANDOM,
-    RANDOM_TENSORS,
-    SEEDS,
     SELECTED,
     SELECTIONS,
-    SHUFFLES,
     TIMES,
     TRANSPARENT,
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
-from .names import ALIKE, CARRIED, Named, Values
+from .names import CARRIED, Named, Values
 from .noted_calls import MEETING_POINT
+from .random_numbers import RandomEvaluator
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
 from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
 
@@ -62,7 +58,7 @@ BUILTINS = frozenset(dir(builtins))
 OF_STORAGE = {"device", "requires_grad", "pin_memory"}  # what a new tensor is given beyond its values
 
 
-class FunctionOfLibraryEvaluator(IterableEvaluator):
+class FunctionOfLibraryEvaluator(RandomEvaluator):
     """Calls of functions that the program does not define."""
 
     def _library(self, name: str, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
@@ -104,18 +100,14 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.mapping(fields)
         if name in BUFFERS and values:
             return self.unknown(node, *values)  # to read what it is made of
+        if random := self.drawn(name, node, values, named):
+            return random
         if name in LOCAL_RESULTS:
-            if LOCAL_RESULTS[name] == RANDOM and self.shared.seeded and not self._is_seeded_by_rank(name):
-                return self.unknown(node)
             return Value(self.keys.local(LOCAL_RESULTS[name], *self.place(node)))
         if name in QUEUES:
             queue = Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
             self.shared.queued.pop(queue.key, None)
             return queue
-        if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
-            return Value(self.keys.local(RANDOM, *self.place(node)))
-        if name in GENERATORS and values[0].key is not self.keys.none:
-            return self.unknown(node, *values, facts=ALIKE)
         if name in LISTINGS and values and values[0].key.spread & BY_RANK:
             return Value(self.keys.local(LISTED, *self.place(node)))
         if name == "pathlib.Path" and values:
@@ -124,15 +116,6 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.unknown(node, *values)
         if name in TIMES:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
-        if name in SEEDS and values:
-            change = set.add if values[0].key.spread & BY_RANK else set.discard
-            change(self.shared.seeded_by_rank, SEEDS[name])
-        if name in RANDOM_TENSORS:
-            generator = named.get("generator")
-            if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
-                place = 2 if name == "torch.randint" and len(values) > 2 else 0
-                shape = (values[place].key,) if values and not values[place].key.spread & LOCAL else ()
-                return Value(self.keys.local(RANDOM, *self.site(node)[:3], *map(_first, shape)))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
@@ -147,10 +130,6 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.selected(values[0], node, in_parts=name == "torch.where" or "as_tuple" in named)
         if name == "torch.numel" and values:
             return self.extent(values[0], node)
-        if name in SHUFFLES and node.args and not (self.shared.seeded and not self._is_seeded_by_rank(name)):
-            order = self.keys.make("at", *self.place(node), spread=TOUCHED)  # a seed may be set elsewhere
-            self.rebind(node.args[0], values[0], [Value(order)], SHUFFLED)
-            return self.constant(None)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):
             if values and values[0].key.op == "if" and name == "len":
                 self.note_none(node, node.args[0], values[0])
@@ -216,7 +195,7 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.constant(True)
         if name in LOADS and values:
             return self._loaded(node, values[0])
-        if name in COUNTED and values:
+        if (name in COUNTED or name.startswith(PUBLIC)) and values:
             return self._computed(name, values)
         if (name == "open" or name.startswith(READS)) and values:
             return self.content(self._opaque(callee, node, values, named), values[0].key)
@@ -274,10 +253,6 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
         carried = frozenset[str]().union(*(value.facts for value in values)) & CARRIED if values else NO_FACTS
         return Value(self.keys.make("call", name, *(value.key for value in values)), facts | carried)
 
-    def _is_seeded_by_rank(self, name: str) -> bool:
-        """Return whether each rank has random numbers of its own in the module of a function."""
-        return name.partition(".")[0] in self.shared.seeded_by_rank
-
     def _exists(self, name: str, path: Value, node: ast.AST) -> Value:
         """Return whether a file exists: data of one rank if the module itself writes it."""
         written = self.module.parsed.written
@@ -294,11 +269,6 @@ class FunctionOfLibraryEvaluator(IterableEvaluator):
             return self.unknown(node, owner)
         found = Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
         return replace(found, obj=Generated(found)) if in_parts else found
-
-
-def _first(shape: Key) -> Key:
-    """Return the first number of the shape of a tensor."""
-    return shape.args[0] if shape.op == "sequence" and shape.args else shape
 
 
 def across(left: Value, right: Value, product: Value) -> Value:

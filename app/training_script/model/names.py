@@ -19,6 +19,7 @@ from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
 from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, INDEX, RANK_ATTRIBUTES, SELECTED
 from .names_of_ranks import NamesOfRanks
 from .program import Program
+from .seeding_calls import OF_MODULES, seeding_calls
 from .sequences import Site
 from .values import (
     NO_FACTS,
@@ -82,7 +83,8 @@ class Shared:
 
     def __init__(self, program: Program, text: str, budget: Budget) -> None:
         self.program, self.budget = program, budget
-        self.seeded, self._text = "seed(" in text, text
+        seeding = seeding_calls(text)
+        self.seeded, self.seeds_several, self._text = bool(seeding), not seeding <= OF_MODULES, text
         self.keys = Keys()
         self.values: dict[ast.expr, Key] = {}
         self.suggested: dict[str, Value | None] = {}  # by names of variables
@@ -90,6 +92,7 @@ class Shared:
         self.constants: dict[Key, Value] = {}
         self.libraries: dict[str, Value] = {}
         self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
+        self.seeded_alike: set[str] = set()  # modules of which all ranks have the same random numbers
         self.arms: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects

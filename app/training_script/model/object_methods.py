@@ -96,6 +96,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name == "sample" and len(values) == 2 and values[1].key.is_constant:
             drawn = self._opaque(owner, node, values, named)
             return replace(drawn, key=self._drawn(drawn.key, values[1].key, node))
+        if name == "permutation" and values and ("alike" in owner.facts or owner.key.spread & LOCAL):
+            return self.permuted(owner, node, values)
         if name in ("chunk", "tensor_split") and values:
             return self._pieces(owner, values[0], node, equal=name == "chunk")
         if name in ("numel", "nelement", "size", "dim"):
