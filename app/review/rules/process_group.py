@@ -10,6 +10,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
+from ...training_script.model.several_ranks import is_single
 from ...training_script.model.signatures import place_of
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, contains_line
@@ -36,15 +37,15 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     """DW105: yield the process groups that are made with the local rank as the rank."""
     text = script.source.text
     for reach, fact in run.of(INIT):
-        rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")
+        rank = argument(fact, RANK, "rank")
         fixed = (
-            not script.evaluated.is_single
+            not (script.evaluated.is_single or is_single(fact))
             and rank
             and rank.key.is_constant
             and type(rank.key.value) is int
             and rank.key.value >= 0
         )
-        if fixed and rank and reach.several and not (size and size.key.is_constant and size.key.value == 1):
+        if fixed and rank and reach.several:
             message = f"every process passes {rank.key.value} as its rank: the others are waited for"
             yield from violation_at(script, reach, message, 0.8)
     for reach, fact in run.of(INIT):

@@ -185,7 +185,7 @@ def _truth(key: Key, rank: Member) -> bool | None:
         case (("and" | "or"), (left, right)):
             decides, held = key.op == "or", [truth(left, rank), truth(right, rank)]
             return decides if decides in held else None if None in held else not decides
-        case "compare", (name, left, right) if name in COMPARE:
+        case "compare", (name, left, right) if name in COMPARE and name not in ("In", "NotIn"):
             first, second = _compared(left, rank), _compared(right, rank)
             return None if first is None or second is None else bool(COMPARE[name](first, second))
         case "binary", _:

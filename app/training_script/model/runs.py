@@ -15,7 +15,7 @@ from .noted_calls import INIT
 from .rank_mentions import may_ask_for_ranks
 from .reach import ALL, Attempted, Condition, Reach, Run, noted_places
 from .sequences import Event
-from .several_ranks import HOROVOD, has_no_group, is_set_up, is_single, shows_ranks, with_parent
+from .several_ranks import HOROVOD, has_no_group, is_of_one, is_set_up, shows_ranks, with_parent
 
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_CALLS = 50  # on the way to a fact
@@ -71,7 +71,7 @@ class _Reader:
         if interactive and root.function is None and not any(map(_makes_group, facts)):
             facts = [each if each.started else each._replace(unsure=True) for each in facts]
         evidence = [each for each in facts if each.several and shows_ranks(each)]
-        if any(is_single(each.fact) for each in facts) or all(each.name == HOROVOD for each in evidence):
+        if is_of_one(facts) or all(each.name == HOROVOD for each in evidence):
             evidence = []
         called = root.items[0] if root.function and root.items else None
         returned = called.summary.returned if isinstance(called, Called) else []

@@ -7,6 +7,7 @@ from .noted_calls import INIT, OF_GROUP
 from .reach import NEAR, Condition, Reach, Run, argument, without_not
 from .sequences import Event
 from .signatures import place_of
+from .values import Value
 
 WRAPPED = ("of DDP", "of FSDP", "of DeepSpeed", "the backward pass")  # a checkpoint may be one process's own
 # Calls that show that several ranks run this.
@@ -14,11 +15,12 @@ WRAPS = {
     *DDP_CLASSES,
     *("torch.distributed.fsdp.FullyShardedDataParallel", "torch.distributed.fsdp.fully_shard"),
 }
+FABRIC = ("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric")
 SET_UP = {
     *(INIT, "deepspeed.initialize", "deepspeed.init_distributed"),
     *("accelerate.Accelerator", "horovod.torch.init"),
     *("torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh"),
-    *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
+    *FABRIC,
     *WRAPS,
 }
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
@@ -49,12 +51,28 @@ def with_parent(facts: list[Reach]) -> list[Reach]:
     return [each if each.fact.site in of_ranks else each._replace(unsure=True) for each in facts]
 
 
+def is_of_one(facts: list[Reach]) -> bool:
+    """Return whether a start makes a process group of one rank; of several Fabrics all are for one."""
+    of_fabric = [is_single(each.fact) for each in facts if each.name in FABRIC]
+    return all(of_fabric) if of_fabric else any(is_single(each.fact) for each in facts)
+
+
 def is_single(fact: Noted | Event | Read) -> bool:
-    """Return whether a process group of one rank is made."""
-    if not isinstance(fact, Noted) or fact.name != INIT:
+    """Return whether a process group of one rank is made, or one that only pretends to have more."""
+    if not isinstance(fact, Noted):
         return False
-    size = argument(fact, place_of(INIT, "world_size"), "world_size")
-    return size is not None and size.key.is_constant and size.key.value == 1
+    if fact.name in FABRIC:
+        devices, nodes = argument(fact, 2, "devices"), argument(fact, 3, "num_nodes")
+        return _is_one(devices) and (nodes is None or _is_one(nodes))
+    if fact.name != INIT:
+        return False
+    backend = argument(fact, 0, "backend")
+    of_one = _is_one(argument(fact, place_of(INIT, "world_size"), "world_size"))
+    return of_one or (backend is not None and backend.key.is_constant and backend.key.value == "fake")
+
+
+def _is_one(number: Value | None) -> bool:
+    return number is not None and number.key.is_constant and number.key.value == 1
 
 
 def shows_ranks(reach: Reach) -> bool:

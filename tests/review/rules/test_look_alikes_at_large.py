@@ -2197,3 +2197,37 @@ def test_what_may_be_the_tensor_itself_is_less_sure(made: str, severity: str) ->
         + ")\nreduce(loss)\n"
     )
     assert [each.severity for each in found(code, "DW421")] == [severity]
+
+
+OF_ONE = """
+import lightning as L
+def merge(path):
+    fabric = L.Fabric(devices=1, accelerator="cpu")
+    fabric.launch()
+    torch.save({"a": torch.load(path)}, "merged.pt")
+merge("part.pt")
+"""
+PRETENDED = """
+def precompile(size):
+    dist.init_process_group("fake", rank=0, world_size=size)
+    dist.barrier()
+precompile(int(os.environ["SIZE"]))
+"""
+
+
+def test_a_program_of_one_process_by_its_fabric() -> None:
+    assert shown(OF_ONE, "DW501") == []
+    assert shown(OF_ONE.replace("devices=1", "devices=2"), "DW501")
+
+
+def test_a_process_group_that_pretends_to_have_ranks() -> None:
+    assert shown(PRETENDED, "DW105") == []
+    assert shown(PRETENDED.replace('"fake"', '"gloo"'), "DW105")
+
+
+def test_a_share_by_whether_a_name_is_among_others() -> None:
+    code = START + (
+        "def run(items, name, names):\n    size = 3 if name in names else 5\n"
+        "    for item in items[rank * size : (rank + 1) * size + rank]:\n        dist.barrier()\n"
+    )
+    assert [each.severity for each in found(code, "DW217")] == ["warning"]
