@@ -279,6 +279,8 @@ class Keys:
         return self._computed(max, of[0].value, of[1].value) if _are_two_constants(of) else None
 
     def _compare(self, name: str, left: Key, right: Key) -> Key | None:
+        if name in ("In", "NotIn") and right.is_constant and right.value == ():
+            return self.constant(name == "NotIn")
         if left.op == "constant":
             if right.op == "constant":
                 return self._computed(COMPARE.get(name), left.value, right.value)

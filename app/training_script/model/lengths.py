@@ -481,6 +481,8 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
         return _of_joined(given[0], rank)
     if short == "stack" and given:
         return length(given[0], rank)
+    if name == "numpy.array_split" and len(given) > 1:
+        return number(given[1], rank)
     if name == "numpy.random.permutation" and given:
         return number(given[0], rank) if number(given[0], rank) is not None else length(given[0], rank)
     if short in ("arange", "numpy.arange"):

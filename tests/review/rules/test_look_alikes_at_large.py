@@ -2231,3 +2231,22 @@ def test_a_share_by_whether_a_name_is_among_others() -> None:
         "    for item in items[rank * size : (rank + 1) * size + rank]:\n        dist.barrier()\n"
     )
     assert [each.severity for each in found(code, "DW217")] == ["warning"]
+
+
+def test_parts_of_which_there_are_a_multiple_of_the_ranks() -> None:
+    code = START + (
+        "import numpy as np\ndef run(seeds, size):\n    world = dist.get_world_size()\n"
+        "    count = ((len(seeds) - 1) // (size * world) + 1) * world\n"
+        "    for part in np.array_split(np.arange(len(seeds)), count)[rank::world]:\n        dist.barrier()\n"
+    )
+    assert shown(code, "DW217") == []
+    assert shown(code.replace(", count)", ", count + 1)"), "DW217")
+
+
+def test_what_is_in_an_empty_list() -> None:
+    code = START + (
+        "def run(items, world):\n    done = []\n    for batch in DataLoader(items):\n"
+        "        if batch['id'].item() in done:\n            continue\n        dist.barrier()\n"
+    )
+    assert shown(code, "DW406") == []
+    assert shown(code.replace("done = []", "done = items.done"), "DW406")
