@@ -43,6 +43,8 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
     for each in found:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
+        if each.rounds == "count" and each.by == BY_RANK and _refuses_rest(script):
+            continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
         if site and (each.by & LOCAL or each.rounds or deciding.chooses_what_runs):
@@ -170,6 +172,28 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     if not found.sure and (behind or deciding.site != found.first.site or not deciding.is_known):
         return "warning"
     return None
+
+
+def _refuses_rest(script: Script) -> bool:
+    """Return whether the script ends where the number of ranks does not divide another number."""
+    for node in nodes_below(script.source.tree):
+        match node:
+            case ast.Assert(test=test):
+                pass
+            case ast.If(test=test, body=[*_, ast.Raise()]):
+                pass
+            case _:
+                continue
+        if any(_is_rest_by_ranks(script, each) for each in ast.walk(test)):
+            return True
+    return False
+
+
+def _is_rest_by_ranks(script: Script, node: ast.AST) -> bool:
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod) or not script.is_world_size(node.right):
+        return False
+    divided = script.evaluated.value(node.left)
+    return divided is not None and any(part.op == "length" for part in parts(divided))
 
 
 def _is_share_of_stream(script: Script, loop: Site) -> bool:

@@ -181,6 +181,9 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             bounds = [each.key for each in values[1:]] if len(values) > 2 else [none, values[1].key]
             key = self.keys.make("slice", *[*bounds, none][:3])
             return Value(self.keys.make("item", values[0].key, key), values[0].facts & CARRIED)
+        if name.endswith("split_dataset_by_node") and values:
+            part = self.part_of_rank(values[0], values[1:], named, ("rank", "world_size"))
+            return part or self.unknown(node, *values)
         if name == ENDLESS and values:
             return self._computed(name, values)
         if name == "zip" and values:
@@ -208,6 +211,17 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
                 return self._computed(name, given)
             return self.unknown(node)
         return self._opaque(callee, node, values, named)
+
+    def part_of_rank(self, whole: Value, values: Values, named: Named, words: tuple[str, str]) -> Value | None:
+        """Return every n-th sample of a data set of the library datasets, n and the first given by these words."""
+        given = [*values[: len(words)], *(named[word] for word in words if word in named)]
+        numbers = [each.key for each in given]
+        first = next((each for each in numbers if each.spread & BY_RANK), None)
+        step = next((each for each in numbers if each.op == "world"), None)
+        if first is None or step is None:
+            return None
+        key = self.keys.make("slice", first, self.keys.none, step)
+        return Value(self.keys.make("item", whole.key, key), whole.facts & CARRIED)
 
     def _next(self, element: Key, iterated: Value, node: ast.Call) -> Key:
         """Return an element of an iterator, or None behind the last one."""

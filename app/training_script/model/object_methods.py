@@ -98,6 +98,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return replace(drawn, key=self._drawn(drawn.key, values[1].key, node))
         if name == "permutation" and values and ("alike" in owner.facts or owner.key.spread & LOCAL):
             return self.permuted(owner, node, values)
+        if name == "shard" and (part := self.part_of_rank(owner, values, named, ("num_shards", "index"))):
+            return part
+        if name == "select" and values and values[0].key.op == "range" and values[0].key.spread & BY_RANK:
+            return Value(self.keys.make("item", owner.key, values[0].key), owner.facts & CARRIED)
+        if name in ("itertuples", "iterrows") and owner.key.spread & BY_RANK:
+            return Value(self.keys.make("rows", owner.key, name), owner.facts & CARRIED)
         if name in ("chunk", "tensor_split") and values:
             return self._pieces(owner, values[0], node, equal=name == "chunk")
         if name in ("numel", "nelement", "size", "dim"):
