@@ -65,6 +65,8 @@ class Kinds:
         found = self._of_expression(node, depth) if depth else {UNKNOWN}
         if value and found == {UNKNOWN}:
             found = {_of_key(value.key)}
+        if value and found == {NOTHING} and value.key.op == "parameter":
+            return {UNKNOWN}  # no more than its default
         if isinstance(node, ast.Attribute) and found == {NOTHING}:
             return {UNKNOWN}  # a library may set it, as backward() does with the gradient
         return found

@@ -75,7 +75,8 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
             changed = []
         elif isinstance(fact, Noted) and (folder := _changed(fact)):
             if reach.ranks == ALL:
-                changed = [(at, key) for at, key in changed if key is not folder.key]
+                made = set(parts(folder.key)) if fact.name == "os.makedirs" else {folder.key}
+                changed = [(at, key) for at, key in changed if key not in made]
             elif not reach.unsure:
                 changed.append((reach, folder.key))
         elif isinstance(fact, Noted) and (path := written_path(fact)) and not (reach.unsure or reach.attempted):

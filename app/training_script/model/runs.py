@@ -10,7 +10,7 @@ from ..syntax import last_name
 from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
-from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys
+from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys, parts
 from .noted_calls import INIT
 from .rank_mentions import may_ask_for_ranks
 from .reach import ALL, Attempted, Condition, Reach, Run, noted_places
@@ -226,7 +226,10 @@ class _Way:
 
     def _called(self, item: Called, ranks: int) -> int:
         inner = self.reader.function(item.summary)
+        decided = {each.test: each.truth for each in self._conditions if _lasts(each.test)}
         for each in inner.facts:
+            if any(decided.get(inside.test, inside.truth) != inside.truth for inside in each.conditions):
+                continue
             # A way that has been here before is that of the next call of a recursion.
             if each.ranks & ranks and len(each.calls) < MOST_CALLS and item.site not in each.calls:
                 self._add(
@@ -260,6 +263,11 @@ class _Way:
             self._waited = (self._waited | reach.ranks) % ALL
             if not self._waited:
                 self._in_turn.clear()
+
+
+def _lasts(test: Key) -> bool:
+    """Return whether a condition is the same wherever it is asked for: none with the result of a call in it."""
+    return all(part.op not in ("at", "local", "element", "number", "filled") for part in parts(test))
 
 
 def _fails_alike(branch: Branch) -> bool:

@@ -2250,3 +2250,45 @@ def test_what_is_in_an_empty_list() -> None:
     )
     assert shown(code, "DW406") == []
     assert shown(code.replace("done = []", "done = items.done"), "DW406")
+
+
+SOME_FEATURES = """
+def gathered(audio, text=None, both=False):
+    parts = [torch.zeros_like(audio) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, audio)
+    if both:
+        dist.all_gather(parts, text)
+    return parts
+class Loss(torch.nn.Module):
+    def __init__(self, both=False):
+        super().__init__()
+        self.both = both
+    def forward(self, audio, text=None):
+        if self.both:
+            return gathered(audio, text, both=self.both)
+        return gathered(audio, both=self.both)
+"""
+
+
+def test_a_tensor_that_is_gathered_where_it_is_given() -> None:
+    assert shown(START + SOME_FEATURES, "DW460") == []
+    assert shown(
+        START + SOME_FEATURES.replace("gathered(audio, both=self.both)", "gathered(audio, both=True)"), "DW460"
+    )
+
+
+FOLDERS = """
+def extract(folder, names):
+    if rank == 0:
+        os.makedirs(folder, exist_ok=True)
+    for name in names:
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+        np.save(os.path.join(folder, name, f"{rank}.npy"), [1])
+extract(os.environ["FOLDER"], ["a"])
+"""
+
+
+def test_a_directory_that_each_rank_makes_with_those_above_it() -> None:
+    code = f"import numpy as np\n{START}{FOLDERS}"
+    assert shown(code, "DW505") == []
+    assert shown(code.replace("        os.makedirs(os.path.join(folder, name), exist_ok=True)\n", ""), "DW505")
