@@ -23,6 +23,7 @@ OF_SEVERAL = re.compile(
     r"distrib|rank|ddp|launch|world_?size|accelerat|deepspeed|horovod|hvd|slurm|nccl|gloo|fabric|fsdp|spawn|mpi|trainer",
     re.IGNORECASE,
 )
+STARTS_ACTORS = re.compile(r"^\s*ray\.init\(", re.MULTILINE)
 
 
 class Root(NamedTuple):
@@ -37,7 +38,8 @@ class Evaluated:
 
     ``complete``: the steps that are allowed were enough. ``names_ranks``: it is no program, or one that says something
     of several ranks or of what starts them. ``is_interactive``: these are cells of a notebook, which run
-    in one process unless they make a process group; a script that a cell writes is none.
+    in one process unless they make a process group; a script that a cell writes is none. ``starts_actors``: its
+    statements run in one process, from which Ray starts others.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Evaluated:
         self.budget = Budget(most_steps, MOST_ABROAD)
         self.roots: list[Root] = []
         self.names_ranks = "__main__" not in text or bool(OF_SEVERAL.search(text))
+        self.starts_actors = bool(STARTS_ACTORS.search(text))
         self.is_interactive = path.suffix == ".ipynb" and "__main__" not in text
         self.complete = True
         self.count_steps = 0

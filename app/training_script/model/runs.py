@@ -35,7 +35,8 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             run = reader.run(root, evaluated.is_interactive)
             if not run.reached:
                 continue
-            alone = evaluated.is_single or not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run)
+            alone = evaluated.is_single or (evaluated.starts_actors and root.function is None)
+            alone = alone or not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run)
             found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
         pass

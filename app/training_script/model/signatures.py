@@ -47,7 +47,7 @@ _CALLS = {
     "recv_object_list": "object_list:objects " + _FROM.format(more=_DEVICE) + " use_batch:=",
     "P2POp": "op:message tensor:tensor peer:number= group:group= tag:number= group_peer:number=",
     "batch_isend_irecv": "p2p_op_list:numbers",
-    "barrier": "group:group= async_op:= device_ids:numbers= timeout:seconds=",
+    "barrier": "group:group= async_op:= device_ids:= timeout:seconds=",
     "monitored_barrier": "group:group= timeout:seconds= wait_all_ranks:=",
     "TCPStore": "host_name:text port:number world_size:number= is_master:= timeout:seconds= wait_for_workers:= "
     "multi_tenant:= master_listen_fd:number= use_libuv:=",

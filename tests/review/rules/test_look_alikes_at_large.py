@@ -2292,3 +2292,27 @@ def test_a_directory_that_each_rank_makes_with_those_above_it() -> None:
     code = f"import numpy as np\n{START}{FOLDERS}"
     assert shown(code, "DW505") == []
     assert shown(code.replace("        os.makedirs(os.path.join(folder, name), exist_ok=True)\n", ""), "DW505")
+
+
+DRIVER = """
+import ray
+
+@ray.remote
+class Worker:
+    def work(self, rank, size):
+        dist.init_process_group("gloo", rank=rank, world_size=size)
+        dist.barrier()
+
+def main():
+    START
+    if dist.is_initialized():
+        dist.barrier()
+    torch.save({"steps": 9}, "settings.pt")
+
+main()
+"""
+
+
+def test_a_program_whose_ranks_are_actors() -> None:
+    assert shown(DRIVER.replace("START", "ray.init()"), "DW501") == []
+    assert shown(DRIVER.replace("START", "print(ray)"), "DW501")
