@@ -12,7 +12,7 @@ from .amounts import holds_data, lengthwise
 from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
-from .lengths import LISTS, PUBLIC, WORKER
+from .lengths import LISTS, PAIR, PUBLIC, WORKER, is_even, number
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -145,7 +145,10 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             counted = lengthwise(self.keys, values[0].key)
             if counted.spread & LOCAL:
                 return self._length(counted, node)
-            return Value(self.keys.make("length", counted), facts)
+            size = self.keys.make("length", counted)
+            if counted.spread & BY_RANK and number(size, PAIR[0]) is None and is_even(size):
+                return self.unknown(node)
+            return Value(size, facts)
         if (
             name == "getattr"
             and len(values) > 1

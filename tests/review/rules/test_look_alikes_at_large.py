@@ -2316,3 +2316,20 @@ main()
 def test_a_program_whose_ranks_are_actors() -> None:
     assert shown(DRIVER.replace("START", "ray.init()"), "DW501") == []
     assert shown(DRIVER.replace("START", "print(ray)"), "DW501")
+
+
+LAST_BATCH = """
+import numpy as np
+def batches(count, world):
+    parts = np.array_split(np.arange(count), PARTS)[rank::world]
+    for number in range(9):
+        if number == len(parts) - 1:
+            dist.barrier()
+batches(int(os.environ["COUNT"]), dist.get_world_size())
+"""
+
+
+def test_the_last_of_as_many_parts_as_other_ranks_have() -> None:
+    code = START + LAST_BATCH
+    assert shown(code.replace("PARTS", "(count // 64 + 1) * world"), "DW401") == []
+    assert shown(code.replace("PARTS", "(count // 64 + 1) * world + 1"), "DW401")
