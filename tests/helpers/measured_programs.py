@@ -29,6 +29,7 @@ WITHOUT_PATCH = {
     "confusion_table",
     "cosine_decay",
     "csv_rows",
+    "described_items",
     "distillation",
     "epoch_steps",
     "error_rate",

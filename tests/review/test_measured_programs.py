@@ -11,7 +11,7 @@ from helpers.review_snippets import KNOWLEDGE
 
 TRUTH = read_truth()
 NEAR = 3  # lines between a finding and the cause
-COUNT_FOUND = 171  # at least; raise it with what the rules find
+COUNT_FOUND = 174  # at least; raise it with what the rules find
 
 
 @pytest.fixture(scope="module")
