@@ -41,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             last += [] if _is_of_self(fact) else [(reach, fact)]
             continue
         losses = [fact.owner, argument(fact, 0, "loss")]
-        if any(loss and _is_unreduced(loss) for loss in losses):
+        if any(loss and _is_unreduced(loss) for loss in losses) and not _is_for_comparison(run, reach):
             latest = [each for each in last if together(each[0], reach)][-1:]
             found |= {id(each): (each, inner, fact) for each, inner in latest}
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
@@ -49,6 +49,16 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact, backward in found.values():
         patch = partial(_patch, script, run, fact.node, backward) if script.is_here(reach) else None
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
+
+
+def _is_for_comparison(run: Run, backward: Reach) -> bool:
+    """Return whether no optimizer steps behind a backward pass, and another one goes through the wrapper."""
+    wrapped = any(fact.owner and fact.owner.facts & REDUCED for _, fact in run.of(".backward"))
+    after = run.reached[run.reached.index(backward) + 1 :]
+    around = {each.site for each in backward.loops}
+    steps = [reach for reach, _ in run.of(".step")]
+    may_step = any(step in after or around & {each.site for each in step.loops} for step in steps)
+    return wrapped and run.function is None and not may_step
 
 
 def _is_of_self(call: Noted) -> bool:

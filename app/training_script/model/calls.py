@@ -10,7 +10,7 @@ from .arguments import ArgumentEvaluator
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
 from .handed_on import hands_on
-from .keys import BY_RANK, Key
+from .keys import BY_RANK, Key, is_text
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, HOOKS, METHODS
 from .names import GRADIENT, Named, Values
 from .noted_calls import (
@@ -223,6 +223,9 @@ class CallEvaluator(ArgumentEvaluator):
                 self.as_text(value, shown)
             return _measured(self._library(obj.name, callee, node, values, named), obj.name)
         if made_of is Method:
+            if obj.name == "format" and is_text(obj.owner.key):
+                for value in (*values, *named.values()):
+                    self.as_text(value, node)
             return _measured(self._method(obj, callee, node, values, named), obj.name)
         if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh

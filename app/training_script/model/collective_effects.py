@@ -14,7 +14,7 @@ from .library_calls import FILLED_NAMES, FORWARD, LISTED
 from .names import CARRIED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, FunctionRef, Instance, Library, Value
+from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Value
 
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 POOLED = frozenset({"pooled"})  # of all ranks
@@ -100,9 +100,15 @@ class EffectEvaluator(RankEvaluator):
         if self.function and self.function.owner:
             self.shared.count_stores += 1
             here = {name: self.env[name] for name in self.set_here if name in self.env}
-            for held, known in ((self.function.owner.attributes, self.function.owner.attributes), (self.env, here)):
+            classes = [each.attributes for each in self._class_of_self(self.function.owner).ancestry()]
+            for held, known in (*zip(classes, classes, strict=True), (self.env, here)):
                 same = [name for name, each in known.items() if each.key is model.key and each.obj is model.obj]
                 held |= dict.fromkeys(same, inner)
+
+    def _class_of_self(self, owner: ClassRef) -> ClassRef:
+        """Return the class of the object whose method this is, which may inherit the method from its ``owner``."""
+        own = self.env.get(self.parameters[0]) if self.parameters else None
+        return own.obj.cls if own is not None and isinstance(own.obj, Instance) else owner
 
     def _membership(self, effect: Effect, values: Values, named: Named) -> frozenset[str]:
         """Return whether a new group has only some of the ranks as members."""

@@ -15,7 +15,7 @@ from .collective_effects import is_gathered
 from .followed import MOST_ELEMENTS, is_followed
 from .function_steps import Branch, Pause, Read, Rounds
 from .iterables import OF_TEXTS, UNORDERED_FACT, is_of_batches
-from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by, is_place
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
@@ -69,11 +69,6 @@ def _has_ranks_as_factor(number: Key) -> bool:
     """Return whether a number is that of the ranks, or a product with it."""
     product = number.op == "binary" and number.args[0] == "Mult"
     return number.op == "world" or (product and any(map(_has_ranks_as_factor, number.args[1:])))
-
-
-def is_text(key: Key) -> bool:
-    """Return whether a value is surely a text."""
-    return key.op == "text" or (key.is_constant and isinstance(key.value, str))
 
 
 class ExpressionEvaluator(OrderEvaluator):
@@ -271,6 +266,8 @@ class ExpressionEvaluator(OrderEvaluator):
             return self._concatenated(left, right)
         if rank := self.rank_of_node(op, left.key, right.key, node):
             return Value(rank)
+        if op == "Mod" and is_text(left.key):
+            self._as_texts(right.obj if is_elements(right.obj) else (right,), node.right)
         value = Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
         if op == "MatMult":
             return across(left, right, value)
@@ -375,6 +372,10 @@ class ExpressionEvaluator(OrderEvaluator):
         self.as_text(shown, part)
         value = shown.key
         return self.keys.make("shown", value, ast.unparse(part.format_spec)) if part.format_spec else value
+
+    def _as_texts(self, values: Sequence[Value], node: ast.expr) -> None:
+        for each in values:
+            self.as_text(each, node)
 
     def as_text(self, value: Value, node: ast.expr) -> None:
         """Follow the method by which an object of the program is shown as text."""

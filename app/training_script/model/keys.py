@@ -383,6 +383,11 @@ class View:
         return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
 
 
+def is_text(key: Key) -> bool:
+    """Return whether a value is surely a text."""
+    return key.op == "text" or (key.is_constant and isinstance(key.value, str))
+
+
 def is_place(key: Key) -> bool:
     """Return whether a value is a whole number that is written out, as for the place of an element."""
     return key.is_constant and type(key.value) is int

@@ -221,7 +221,9 @@ TRANSPARENT = {
 }
 TRANSPARENT |= {"tqdm.auto.tqdm", "copy.deepcopy", "copy.copy", "bytes", "bytearray"}
 TRANSPARENT |= {"torch.compile", "torch.jit.script"}
-TRANSPARENT |= {"pickle.loads", "pickle.dumps", "json.loads", "json.dumps"}
+PARSES = {f"{module}.loads": f"{module}.dumps" for module in ("json", "pickle", "marshal")}
+SERIALIZES = {*PARSES.values()}  # an object as a text or bytes
+TRANSPARENT |= {*PARSES}
 TRANSPARENT_METHODS = {
     "item",
     "cpu",

@@ -13,6 +13,10 @@ from .collective_effects import SAME
 from .iterables import MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
 from .lengths import LISTS, PAIR, PUBLIC, WORKER, is_even, number
+from .followed import is_followed
+from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
+from .keys import BY_RANK, DIFFERS, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
+from .lengths import LISTS, WORKER
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -24,6 +28,14 @@ from .library_calls import (
     OF_FILE,
     SELECTED,
     SELECTIONS,
+    PARSES,
+    RANDOM,
+    RANDOM_TENSORS,
+    SEEDS,
+    SELECTED,
+    SELECTIONS,
+    SERIALIZES,
+    SHUFFLES,
     TIMES,
     TRANSPARENT,
     UNIQUE,
@@ -33,7 +45,7 @@ from .names import CARRIED, Named, Values
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
-from .values import NO_FACTS, Generated, Instance, Library, Record, Value, is_elements
+from .values import NO_FACTS, Generated, Instance, Library, Mapped, Record, Value, is_elements
 
 KNOWN_MODULES = {*sys.stdlib_module_names, "torch", "numpy", "tqdm", "wandb", "yaml", "tensorboardX"}
 NAMESPACES = {"argparse.Namespace", "types.SimpleNamespace"}
@@ -122,8 +134,13 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return self._exists(name, values[0], node)
         if name in NUMBERS and values and values[0].key.op in LISTS:
             return Value(self.keys.make("call", name, values[0].key), values[0].facts & CARRIED)
+        if name in SERIALIZES and values:
+            return Value(self.keys.make("call", name, values[0].key), values[0].facts & CARRIED)
+        if name in PARSES and values and values[0].key.op == "call" and values[0].key.args[0] == PARSES[name]:
+            return Value(values[0].key.args[1], values[0].facts & CARRIED)
         if name in TRANSPARENT and values and name != "sorted":
-            return values[0]
+            is_object = isinstance(values[0].obj, Instance)
+            return replace(values[0], obj=None) if is_object and (name == "str" or name in NUMBERS) else values[0]
         if last == "trange":
             return Value(self.keys.make("range", *(value.key for value in values)))
         if (name in SELECTIONS or (name == "torch.where" and len(values) + len(named) == 1)) and values:
@@ -166,7 +183,8 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if name in ("set", "frozenset"):
             return self.unknown(node, *values, facts=UNORDERED_FACT)
         if name in MAPPINGS:
-            return replace(self._opaque(callee, node, values, named), facts=MAPPING)
+            made = replace(self._opaque(callee, node, values, named), facts=MAPPING)
+            return self._of_factory(made, values[0], node) if name == "collections.defaultdict" and values else made
         if name == "sorted" and values:
             return self.ordered(replace(values[0], facts=values[0].facts - UNORDERED_FACT), node, named)
         if name == "enumerate" and values and "unordered" in values[0].facts:
@@ -225,6 +243,14 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return None
         key = self.keys.make("slice", first, self.keys.none, step)
         return Value(self.keys.make("item", whole.key, key), whole.facts & CARRIED)
+
+    def _of_factory(self, mapping: Value, factory: Value, node: ast.Call) -> Value:
+        """Return a mapping with the object of the program that a factory makes for each name."""
+        if not is_followed(factory.obj) or is_elements(factory.obj):
+            return mapping
+        call = ast.copy_location(ast.Call(node.args[0], [], []), node)
+        element = self._invoked(factory, call, [], {})
+        return replace(mapping, obj=Mapped(element)) if isinstance(element.obj, Instance) else mapping
 
     def _next(self, element: Key, iterated: Value, node: ast.Call) -> Key:
         """Return an element of an iterator, or None behind the last one."""
