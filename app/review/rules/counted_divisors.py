@@ -11,7 +11,7 @@ from ..rule_context import Script
 
 TENSORS = ("torch.tensor", "torch.as_tensor")
 SUMS = ("sum", "count_nonzero")
-AS_NUMBER = ("item", "float", "double", "int", "long", "detach")
+AS_NUMBER = ("item", "float", "double", "int", "long", "detach", "clamp", "clamp_min")
 
 
 def is_divided_by_count(script: Script, value: Key) -> bool:
@@ -65,6 +65,8 @@ def _is_sum(script: Script, value: Key) -> bool:
             return bool(added) and all(_is_sum(script, each) for each in added)
         case _:
             pass
+    if value.op == "call" and str(value.args[0]).startswith("torch.nn."):
+        return any(isinstance(each, Key) and each.is_constant and each.value == "sum" for each in value.args)
     if value.op == "call":
         return str(value.args[0]).removeprefix("torch.") in SUMS and len(value.args) == 2
     if value.op != "at" or value.args[0] != script.source.path:

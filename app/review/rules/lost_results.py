@@ -7,7 +7,7 @@ from functools import partial
 
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, parts
+from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.lengths import PAIR, number
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
@@ -184,11 +184,25 @@ def _is_float(key: Key) -> bool:
     return False
 
 
+def _is_same(script: Script, received: ast.expr, sent: ast.expr) -> bool:
+    """Return whether two numbers of elements are written the same, or are copies of one that data of a rank decide."""
+    if ast.dump(received) == ast.dump(sent):
+        return True
+    first, second = script.evaluated.value(received), script.evaluated.value(sent)
+    return (
+        first is not None and first is second and (bool(first.spread & LOCAL) or any(map(_counts_values, parts(first))))
+    )
+
+
+def _counts_values(key: Key) -> bool:
+    return key.op == "call" and str(key.args[0]).removeprefix("torch.") in ("bincount", "histc", "count_nonzero")
+
+
 def check_splits(script: Script, run: Run) -> Iterator[Violation]:
     """DW424: yield the exchanges in which each rank takes what it sends for what it receives."""
     for reach, fact, name in _here(script, run, {"all_to_all_single": ""}):
         received, sent = (_argument(fact, place, word) for word, place in SPLITS)
-        if received is None or sent is None or ast.dump(received) != ast.dump(sent):
+        if received is None or sent is None or not _is_same(script, received, sent):
             continue
         made = [each for each in script.names.origins(received) if isinstance(each, ast.Call)]
         if any(last_name(each.func) in COUNTS for each in made):

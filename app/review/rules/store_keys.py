@@ -1,4 +1,4 @@
-"""DW428 and DW484: keys of the key-value store that no rank sets, or that each rank sets to a value of its own."""
+"""DW428, DW484 and DW485: keys of the store that no rank sets, each rank for itself, or each round again."""
 
 import re
 from collections.abc import Iterator
@@ -8,11 +8,15 @@ from ...training_script.model.keys import BY_RANK, Key, Rank, parts
 from ...training_script.model.lengths import Member, counts_rounds, number, numbers
 from ...training_script.model.noted_calls import STORE
 from ...training_script.model.reach import ALL, Reach, Run, same_on_ranks
+from ...training_script.model.sequences import Event
+from ...training_script.model.values import is_elements
 from ..rule_context import Script, Violation
+from ..types import RelatedPlace
 from ..violations import violation_at
 
 SETS = tuple(f"{STORE}{name}" for name in ("set", "add", "compare_set"))
 WAITS = tuple(f"{STORE}{name}" for name in ("wait", "get"))
+DELETES = f"{STORE}delete_key"
 IN_MEMORY = "torch.distributed.HashStore"
 SIZES = [[Rank(rank, rank, 0, size, size) for rank in range(size)] for size in (2, 4)]  # of a job
 DIGITS = re.compile(r"\d+")
@@ -47,6 +51,38 @@ def check_overwritten(script: Script, run: Run) -> Iterator[Violation]:
                 "others are lost",
                 0.85,
             )
+
+
+def check_stale(script: Script, run: Run) -> Iterator[Violation]:
+    """DW485: yield the keys that each round sets again, and that other ranks wait for as soon as the first has."""
+    if any(each.name.startswith(DELETES) for each in run.reached):
+        return
+    order = {id(each): place for place, each in enumerate(run.reached)}
+    for setting, fact in run.of(SETS[0]):
+        if len(fact.values) < 2 or not setting.loops or setting.unsure or fact.values[1].key.is_constant:
+            continue
+        for reach, waiting in run.of(*WAITS):
+            same = waiting.values and fact.values[0].key in (waiting.values[0].key, *_elements(waiting))
+            if not same or reach.loops[:1] != setting.loops[:1] or reach.unsure or reach.ranks & setting.ranks:
+                continue
+            between = run.reached[order[id(setting)] + 1 : order[id(reach)]]
+            met = any(isinstance(each.fact, Event) and each.ranks == ALL for each in between)
+            if fact.values[0].key.is_constant and not met:
+                yield from violation_at(
+                    script,
+                    setting,
+                    "each round sets this key again, and it is there from the first round on: a rank that reads it "
+                    f"(line {reach.fact.site.line}) may get what an earlier round has set",
+                    0.8,
+                    related=[RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="read here")],
+                )
+                return
+
+
+def _elements(waiting: Noted) -> tuple[Key, ...]:
+    """Return the keys in the list that a call waits for."""
+    obj = waiting.values[0].obj
+    return tuple(each.key for each in obj) if is_elements(obj) else ()
 
 
 def _in_memory(script: Script, run: Run) -> Iterator[Violation]:

@@ -21,6 +21,10 @@ from .loaders import iterates, trained_loops
 BASE = "IterableDataset"
 # What an iterable dataset may use to read a part of its own, or other samples than the other ranks.
 DIVIDES = re.compile(r"rank|world|shard|process|rand|seed|generator|shuffle|sample|socket|queue|time", re.IGNORECASE)
+RANKS = re.compile(r"rank|world|process", re.IGNORECASE)
+OTHER_SOURCE = re.compile(r"socket|queue|time|requests?|consumer", re.IGNORECASE)
+DRAWS = re.compile(f"rand|shuffle|sample|{OTHER_SOURCE.pattern}", re.IGNORECASE)
+SEEDED = {"manual_seed", "default_rng", "RandomState", "Random"}
 WORKERS = re.compile(r"worker", re.IGNORECASE)
 WORKER_INFO = "get_worker_info"
 MESSAGE = "every rank reads all of this dataset: its `__iter__` divides nothing by the rank"
@@ -40,6 +44,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         cls = data.obj.cls
         used = _used(cls)
         divides = any(map(DIVIDES.search, used)) or (any(map(WORKERS.search, used)) and WORKER_INFO not in used)
+        divides = divides and not _forgets_rank(cls, used)
         held = [value for each in cls.ancestry() for name, value in each.attributes.items() if name in used]
         plain = all(same_on_ranks(value.key) for value in held) and not divides
         if _is_stream(cls) and plain and any(_goes_over(script, key, fact.result.key) for key in trained):
@@ -89,6 +94,19 @@ def check_unused(script: Script) -> list[Violation]:
                 )
             )
     return found
+
+
+def _forgets_rank(cls: ClassRef, used: set[str]) -> bool:
+    """Return whether a dataset keeps the rank and reads its data without it, in an order that is no draw of its own."""
+    made = cls.methods.get("__init__")
+    kept = {name for name in _stored(made) if rank_kind(name)} if isinstance(made, ast.FunctionDef) else set[str]()
+    own = OTHER_SOURCE if used & SEEDED else DRAWS
+    computed = made is not None and any(isinstance(each, ast.BinOp) and _has_rank(each) for each in walk(made))
+    return bool(kept) and not computed and not any(RANKS.search(name) or own.search(name) for name in used)
+
+
+def _has_rank(node: ast.AST) -> bool:
+    return any(rank_kind(name) for name in _names(node))
 
 
 def _stored(made: ast.FunctionDef) -> Iterator[str]:

@@ -230,7 +230,8 @@ class CallEvaluator(ArgumentEvaluator):
         if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh
         if _is_loss(callee.key) and any("graph" in value.facts for value in values):
-            return self._computed(str(callee.key.args[0]), [*values, *named.values()])
+            options = [Value(each) for each in callee.key.args[1:] if isinstance(each, Key) and is_text(each)]
+            return self._computed(str(callee.key.args[0]), [*values, *named.values(), *options])
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)
 
