@@ -18,6 +18,7 @@ from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from .early_uses import early_use
+from .unread_handles import is_unread
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
@@ -143,13 +144,14 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
         name = fact.name.removeprefix(PREFIX)
         begins = name in BEGIN or ((flag := fact.named.get("async_op")) and flag.key is run.keys.true)
         dropped = script.is_here(reach) and isinstance(script.source.parents.get(fact.node), ast.Expr)
-        if begins and dropped and not _is_waited_for(script, run, reach, fact):
+        unread = begins and not dropped and script.is_here(reach) and is_unread(script, fact.node)
+        if begins and (dropped or unread) and not _is_waited_for(script, run, reach, fact):
             yield from violation_at(
                 script,
                 reach,
                 f"nothing waits for the end of this {name}: what is read next may be as before it",
                 0.85,
-                patch=partial(wait_for_end, script, fact.node, reach.ranks) if name != BEGIN[-1] else None,
+                patch=partial(wait_for_end, script, fact.node, reach.ranks) if dropped and name != BEGIN[-1] else None,
             )
         elif begins and name not in BEGIN and (waits := _waits_of_some(run, fact)):
             yield from violation_at(

@@ -38,7 +38,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         read = argument(fact, 0, "state_dict")
         if read is None or wrapped is None or wrapped in saved or any(other in saved for _, _, other in targets):
             continue
-        if not loads.isdisjoint(parts(read.key)):
+        if _has_names_of(read.key, loads):
             saving, name = ("without", "begins with module.") if wrapped else ("with", "lacks the prefix module.")
             yield from violation_at(
                 script,
@@ -48,6 +48,21 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 related=[_place(fact, "the state is loaded here"), *saving_places],
                 patch=_patch(script, reach, fact, states, wrapped),
             )
+
+
+def _has_names_of(read: Key, loads: set[Key]) -> bool:
+    """Return whether a state is one that was loaded, or a part of it, under the same names."""
+    match read.op, read.args:
+        case _ if read in loads:
+            return True
+        case "item" | "attribute", (Key() as held, *_):
+            return _has_names_of(held, loads)
+        case "if" | "one of", args:
+            return any(_has_names_of(each, loads) for each in args if isinstance(each, Key))
+        case "built", (_, Key() as over, *_, Key(op="item", args=(Key(op="element", args=(of, *_)), place)), _):
+            return of is over and place.is_constant and place.value == 0 and _has_names_of(over, loads)
+        case _:
+            return False
 
 
 def _place(fact: Noted, message: str) -> RelatedPlace:

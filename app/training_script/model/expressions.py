@@ -316,11 +316,24 @@ class ExpressionEvaluator(OrderEvaluator):
             table = (
                 Table(tuple(names), tuple(values)) if len(values) <= MOST_NESTED and is_followed(tuple(names)) else None
             )
+            if table is None and None in node.keys and len(values) <= MOST_ELEMENTS:
+                return self._merged(names, values)
             return replace(self.unknown(node, *names, *values), obj=table)
         pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
         return Value(self.keys.make("mapping", *pairs), facts, Record(fields))
+
+    def _merged(self, names: list[Value], values: list[Value]) -> Value:
+        """Return a mapping with the entries of others: with each name, if all of them are known."""
+        merged: dict[Any, Value] | None = {}
+        for name, value in zip(names, values, strict=True):
+            own = {name.key.value: value} if name.key.is_constant and name.key is not self.keys.none else None
+            fields = value.obj.fields if name.key is self.keys.none and isinstance(value.obj, Record) else own
+            merged = None if merged is None or fields is None else {**merged, **fields}
+        if merged is not None:
+            return self.mapping(merged)
+        return Value(self.keys.make("merged", *(value.key for value in values)))
 
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]

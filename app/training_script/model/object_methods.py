@@ -120,6 +120,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.variable(values[0].key.args[0], owner) or self.item(owner, values[0].key, node)
         if name in ("items", "values") and isinstance(owner.obj, Mapped) and not values:
             return Value(owner.key, obj=Generated(self._of_mapping(owner.obj.element, node, pairs=name == "items")))
+        if name in ("items", "keys", "values") and "checkpoint" in owner.facts and not values:
+            return owner
         if name in ("items", "values") and isinstance(owner.obj, Record) and not values and not named:
             fields = owner.obj.fields
             parts = tuple([Value(each.key, obj=(self.constant(text), each)) for text, each in fields.items()])
