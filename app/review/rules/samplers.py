@@ -9,6 +9,7 @@ from itertools import takewhile
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import BY_RANK, UNTIL_KNOWN, Key, parts
 from ...training_script.model.library_calls import BACKWARD
+from ...training_script.model.noted_calls import INIT
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import node_at, nodes_below
@@ -64,10 +65,20 @@ def check_ranks(script: Script, run: Run) -> Iterator[Violation]:
             problem = OTHER_RANKS[rank.key.args[0]]
         elif count and (count.key.op == "devices" or (count.key.op == "world" and count.key.args[0] == "local")):
             problem = "the number of GPUs of a node is passed as the number of ranks: each node takes the same parts"
+        elif count and (number := _written_number(run, count.key)):
+            problem = f"the data are shared out among {number} ranks, whatever number of them is started"
         elif _is_of_dimension(script, run, fact):
             problem = "the ranks of one dimension of the mesh take the same part, and FSDP trains over all dimensions"
         if problem:
             yield from violation_at(script, reach, problem, 0.85)
+
+
+def _written_number(run: Run, count: Key) -> int:
+    """Return the number of ranks that a program has in its text, 0 if it makes a group of as many, or has none."""
+    if not count.is_constant or type(count.value) is not int or count.value < 2:
+        return 0
+    made = [argument(fact, 3, "world_size") for _, fact in run.of(INIT)]
+    return count.value if made and all(each is None or each.key.op == "world" for each in made) else 0
 
 
 def _is_of_dimension(script: Script, run: Run, sampler: Noted) -> bool:
