@@ -273,7 +273,7 @@ FACT_RULES: dict[str, FactCheck] = {
 # The rules for which a module is also read as the scripts that use it call it: in these, what is there is wrong, rather
 # than that something is missing, which a script may do elsewhere; DW203 reads the loop over epochs of the script.
 IN_USE = (
-    *("DW203", "DW207", "DW224", "DW225", "DW226", "DW229", "DW230", "DW236", "DW240", "DW244"),
+    *("DW203", "DW207", "DW224", "DW225", "DW226", "DW229", "DW230", "DW236", "DW240", "DW244", "DW251"),
     *("DW302", "DW303", "DW306", "DW414", "DW415", "DW416", "DW417", "DW418", "DW419", "DW420"),
     *("DW421", "DW422", "DW423", "DW424", "DW425", "DW426", "DW427", "DW431", "DW438", "DW441"),
     *("DW450", "DW451", "DW459", "DW480"),

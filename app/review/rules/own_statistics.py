@@ -17,7 +17,9 @@ from ..violations import violation_at
 from .running_norms import check_running
 
 REDUCED = {"mean", "std", "var", "median", "quantile", "min", "max", "amin", "amax", "std_mean", "var_mean"}
-STATISTIC = re.compile(r"\b(?:mean|std|var|median|quantile|min|max|amin|amax)\(|weight=|enumerate\(|\.fit\w*\(")
+SUM = "sum"
+SUMMED = re.compile(r"reduce|gather|broadcast|sync")  # over the ranks
+STATISTIC = re.compile(r"\b(?:sum|mean|std|var|median|quantile|min|max|amin|amax)\(|weight=|enumerate\(|\.fit\w*\(")
 LOSSES = re.compile(r"torch\.nn\.(?:CrossEntropyLoss|BCEWithLogitsLoss|NLLLoss|BCELoss)")
 FITTED = re.compile(r"sklearn\.(?:preprocessing|feature_extraction|decomposition|impute)\.")
 SHARED = re.compile(r"gather_object|broadcast_object")  # what makes tables of all ranks of those of each
@@ -114,8 +116,9 @@ def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls that reduce all samples of the rank's part to the statistic that an expression holds."""
     while isinstance(node, ast.BinOp):  # std + 1e-6
         node = node.left
-    for made in (node, *origins_at(script, node)):
-        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in REDUCED:
+    for each in (node, *origins_at(script, node)):
+        made = _sum_of_mean(script, each) if isinstance(each, ast.BinOp) else each
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in REDUCED | {SUM}:
             is_function = script.names.qualified(made.func).startswith(("torch.", "numpy."))
             data = made.args[0] if is_function and made.args else made.func.value
             options = [
@@ -126,6 +129,17 @@ def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
             if of_samples and _is_of_part(script, data):
                 yield made
                 return
+
+
+def _sum_of_mean(script: Script, quotient: ast.BinOp) -> ast.Call | None:
+    """Return the sum of which a quotient by a number is the mean, where its function communicates nothing."""
+    around = script.names.enclosing_function(quotient)
+    if not isinstance(quotient.op, ast.Div) or around is None or SUMMED.search(ast.unparse(around)):
+        return None
+    for made in (quotient.left, *origins_at(script, quotient.left)):
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == SUM:
+            return made
+    return None
 
 
 def _of_some_ranks(script: Script, node: ast.expr) -> ast.Call | None:

@@ -14,12 +14,13 @@ from ..types import RelatedPlace
 
 # What makes the statistics of all ranks one, under any name.
 COMBINES = re.compile(r"reduce|gather|sync|broadcast|mpi", re.IGNORECASE)
+REDUCED = re.compile(r"\.(?:mean|sum)\(")
 MODULES = ("Module", "BatchNorm", "Layer")  # whose buffers DDP sends
 
 
 def check_running(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the running statistics of each rank that the inputs of a model in DDP are normalised with."""
-    if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)) or ".mean(" not in script.source.text:
+    if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)) or not script.mentions(REDUCED):
         return
     below = nodes_below(script.source.tree)
     shared = set(_shared(script))
@@ -30,7 +31,9 @@ def check_running(script: Script, run: Run) -> Iterator[Violation]:
             continue
         kept = {name: node for method in cls.body if isinstance(method, FUNCTIONS) for name, node in _kept(method)}
         used = next((node for name in kept if (node := _normalises(cls, name)) is not None), None)
-        made = any(isinstance(node, ast.Call) and last_name(node.func) == cls.name for node in below)
+        made = any(isinstance(node, ast.Call) and last_name(node.func) == cls.name for node in below) or any(
+            script.evaluated.value(node.value) is not None for node in kept.values()
+        )
         if kept and used is not None and made and shared.isdisjoint(kept):
             first = min(kept.values(), key=lambda node: node.lineno)
             yield Violation(
@@ -40,7 +43,14 @@ def check_running(script: Script, run: Run) -> Iterator[Violation]:
                 message="each rank keeps this running mean of what it has seen itself: the copies of one model get "
                 "inputs that each rank normalises differently",
                 confidence=0.7,
-                related=[RelatedPlace(path=script.source.path, line=used.lineno, message="normalised here")],
+                related=[
+                    RelatedPlace(path=script.source.path, line=at, message=message)
+                    for at, message in (
+                        (_measured_at(cls), "of the samples of this rank"),
+                        (used.lineno, "normalised here"),
+                    )
+                    if at
+                ],
             )
 
 
@@ -68,10 +78,20 @@ def _kept(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str,
                 yield name.removeprefix("self."), node
 
 
+def _measured_at(cls: ast.ClassDef) -> int:
+    """Return the line that takes the mean or the sum of what a method is given, 0 if there is none."""
+    for method in cls.body:
+        given = {each.arg for each in method.args.args[1:]} if isinstance(method, FUNCTIONS) else set[str]()
+        for node in ast.walk(method) if given else ():
+            if isinstance(node, ast.expr) and _is_mean(node, given):
+                return node.lineno
+    return 0
+
+
 def _is_mean(node: ast.AST, given: set[str]) -> bool:
-    """Return whether a call is the mean, over the samples, of what a method is given."""
+    """Return whether a call is the mean or the sum, over the samples, of what a method is given."""
     match node:
-        case ast.Call(func=ast.Attribute(value=owner, attr="mean"), args=args):
+        case ast.Call(func=ast.Attribute(value=owner, attr="mean" | "sum"), args=args):
             data = args[0] if args and dotted_name(owner) in ("torch", "np", "numpy") else owner
             return isinstance(data, ast.Name) and data.id in given
         case _:

@@ -25,6 +25,7 @@ MOST_FILES = 80  # of a directory, read for their imports
 MOST_STEPS = 40_000  # of the evaluation of one user
 MOST_CALLS = 2  # on the way from a function to a condition
 IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n#]*)", re.MULTILINE)
+TOP_CALL = re.compile(r"^(\w+)\(", re.MULTILINE)
 NAME = re.compile(r"\w+")
 
 _KEPT: list[dict[Path, Evaluated]] = []  # the last evaluations of scripts, one dictionary for each review
@@ -145,6 +146,13 @@ def users(path: Path) -> list[Path]:
     return libraries.users[path]
 
 
+def runs_as_script(text: str) -> bool:
+    """Return whether a file asks if it is the main program, or calls a function of its own where it is run."""
+    if "__main__" in text:
+        return True
+    return any(re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE) for name in TOP_CALL.findall(text))
+
+
 def _imported_as(path: Path) -> set[str]:
     """Return the names by which a script may import a module: its own, and that of a package that hands it on."""
     if path.name == "__init__.py":
@@ -192,7 +200,7 @@ class _Sources:
         known = self._imports.get(path)
         if known is None or known[0] != version:
             source = self.source(path)
-            is_script = source and "__main__" in source.text and concerns_ranks(source.text)
+            is_script = source and runs_as_script(source.text) and concerns_ranks(source.text)
             names = (
                 frozenset(NAME.findall(" ".join(IMPORTS.findall(source.text))))
                 if source and is_script
@@ -205,7 +213,7 @@ class _Sources:
         """Keep what the fewer steps of a user give of a script, for the modules that it imports."""
         few_steps = found.complete and evaluated.budget.left >= MOST_STEPS_OF_SCRIPT - MOST_STEPS
         too_many = evaluated.count_steps > MOST_STEPS
-        if (few_steps or too_many) and path.is_absolute() and "__main__" in text:
+        if (few_steps or too_many) and path.is_absolute() and runs_as_script(text):
             source = self.source(path)
             if source and source.text == text:
                 self._divergences[path] = _Known(source.version, time.time_ns(), [] if too_many else found.found)
