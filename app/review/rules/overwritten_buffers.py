@@ -29,8 +29,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     line=filled.lineno,
                     column=filled.col_offset + 1,
                     end_line=filled.end_lineno or filled.lineno,
-                    message=f"each rank puts its own samples into the buffer `{_name(filled.targets[0])}`, and DDP (line "
-                    f"{fact.site.line}) replaces it by that of rank 0 in each forward pass: those of the others are lost",
+                    message=f"each rank puts its own samples into the buffer `{_name(filled.targets[0])}`, and DDP "
+                    f"(line {fact.site.line}) replaces it by that of rank 0 in each forward pass: the others are lost",
                     confidence=0.8,
                     related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="the model in DDP")],
                 )

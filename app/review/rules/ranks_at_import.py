@@ -1,0 +1,83 @@
+"""DW118: ranks and numbers of ranks that a program asks for when a module is read, before there is a process group."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, last_name, nodes_of_body
+from ..rule_context import Script, Violation
+
+ASKS, GROUP = ("get_world_size", "get_rank"), "is_initialized"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the defaults of arguments, and the names of a module, that have what is true without a process group."""
+    if run.function is not None or GROUP not in script.source.text:
+        return
+    body = script.source.tree.body
+    begun = next((stmt.lineno for stmt in body if _may_make_group(stmt)), None)
+    for node in nodes_below(script.source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and script.names.enclosing_function(node) is None:
+            given = [each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None]
+            where = f"this default of {node.name} is computed once, when the function is defined"
+        elif isinstance(node, ast.Assign) and node in body and _is_read_in_function(script, node):
+            given, where = [node.value], "this is computed once, when the module is read"
+        else:
+            continue
+        for value in given if begun is None or node.lineno < begun else ():
+            asked = _asked(script, value)
+            if asked is not None:
+                yield Violation(
+                    line=value.lineno,
+                    column=value.col_offset + 1,
+                    end_line=value.end_lineno or value.lineno,
+                    message=f"{where}: there is no process group then, and `{asked.name}` returns what it does without "
+                    "one",
+                    confidence=0.85,
+                )
+
+
+def _may_make_group(stmt: ast.stmt) -> bool:
+    """Return whether a statement of a module may make a process group."""
+    calls = (node for node in nodes_of_body(stmt) if isinstance(node, ast.Call))
+    match stmt:
+        case ast.Expr(value=ast.Call(func=ast.Name())):
+            return True
+        case _:
+            pass
+    return not isinstance(stmt, (*FUNCTIONS, ast.ClassDef)) and any(
+        "init" in last_name(each.func) or "setup" in last_name(each.func) for each in calls
+    )
+
+
+def _is_read_in_function(script: Script, stmt: ast.Assign) -> bool:
+    names = {each.id for each in stmt.targets if isinstance(each, ast.Name)}
+    return any(
+        isinstance(node, ast.Name)
+        and node.id in names
+        and isinstance(node.ctx, ast.Load)
+        and script.names.enclosing_function(node) is not None
+        for node in nodes_below(script.source.tree)
+    )
+
+
+def _asked(script: Script, value: ast.expr) -> Function | None:
+    """Return the function that a value is asked of, if it answers with a constant as long as there is no group."""
+    for call in (node for node in ast.walk(value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        for bound in script.names.bindings(call.func):
+            if isinstance(bound.at, ast.FunctionDef | ast.AsyncFunctionDef) and _depends_on_group(script, bound.at):
+                return bound.at
+    return None
+
+
+def _depends_on_group(script: Script, function: Function) -> bool:
+    called = {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+    returned = script.names.returned_values(function)
+    constant = any(
+        isinstance(arm, ast.Constant) and type(arm.value) is int
+        for each in returned
+        for arm in ((each.body, each.orelse) if isinstance(each, ast.IfExp) else (each,))
+    )
+    return GROUP in called and bool(called & {*ASKS}) and constant

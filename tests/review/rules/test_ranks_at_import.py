@@ -1,0 +1,57 @@
+"""Ranks that are asked for when a file is read, with those that are asked for in time."""
+
+import pytest
+from helpers.review_snippets import lines
+
+ASKS = """
+def size():
+    if not dist.is_initialized():
+        return 1
+    return dist.get_world_size()
+def number():
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+def from_environment():
+    return int(os.environ.get("WORLD_SIZE", 1))
+BEFORE
+"""
+MAIN = """
+def main():
+    dist.init_process_group("gloo")
+    t = torch.ones(1)
+    mean(t)
+main()
+"""
+MEAN = "def mean(t, n=VALUE):\n    dist.all_reduce(t)\n    t /= n"
+
+
+def asked(code: str, before: str = "pass") -> str:
+    return ASKS.replace("BEFORE", before) + code + MAIN
+
+
+FOUND = {
+    "a default": asked(MEAN.replace("VALUE", "size()")),
+    "a default by name": asked("def mean(t, *, n=size()):\n    dist.all_reduce(t)\n    t /= n"),
+    "a rank": asked("def mean(t, rank=number()):\n    if rank == 0:\n        print(t)"),
+    "a name of the module": asked("N = size()\ndef mean(t):\n    dist.all_reduce(t)\n    t /= N"),
+    "a computed name": asked("SHARE = 1 / size()\ndef mean(t):\n    dist.all_reduce(t)\n    t *= SHARE"),
+    "a method": asked("class M:\n    def mean(self, t, n=size()):\n        t /= n\nmean = M().mean"),
+}
+HEALTHY = {
+    "asked inside": asked("def mean(t, n=None):\n    n = n or size()\n    dist.all_reduce(t)\n    t /= n"),
+    "a variable": asked(MEAN.replace("VALUE", "from_environment()")),
+    "a group before": asked(MEAN.replace("VALUE", "size()"), "dist.init_process_group('gloo')"),
+    "a call before": asked("N = size()\ndef mean(t):\n    t /= N", "start()"),
+    "the function itself": asked("def mean(t, n=size):\n    dist.all_reduce(t)\n    t /= n()"),
+    "a function inside": asked("def mean(t):\n    def scaled(n=size()):\n        return t / n\n    return scaled()"),
+    "a name that nothing reads": asked("N = size()\ndef mean(t):\n    dist.all_reduce(t)"),
+}
+
+
+@pytest.mark.parametrize("code", FOUND.values(), ids=FOUND)
+def test_found(code: str) -> None:
+    assert len(lines(code, "DW118")) == 1
+
+
+@pytest.mark.parametrize("code", HEALTHY.values(), ids=HEALTHY)
+def test_look_alikes(code: str) -> None:
+    assert lines(code, "DW118") == []
