@@ -1,4 +1,4 @@
-"""Samplers beside a model that is split over ranks, and samplers with a number of ranks of their own."""
+"""Samplers for a model that is split over ranks, and samplers with a number of ranks of their own."""
 
 import pytest
 from helpers.review_snippets import lines
