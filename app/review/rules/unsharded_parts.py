@@ -28,9 +28,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if model is None or not isinstance(model.obj, Instance) or model.key in keys or not listed.by_all:
             continue
         held = {name: value.key for each in model.obj.cls.ancestry() for name, value in each.attributes.items()}
-        parts = [
-            (reach, each) for reach, each, key in sharded if _whole(key) in held.values() and together(reach, listed)
-        ]
+        parts = [at for at, _, key in sharded if _whole(key) in held.values() and together(at, listed)]
         shared = {_whole(key) for key in keys}
         rest = sorted(name for name, key in held.items() if _is_layer(key) and key not in shared)
         if parts and rest:

@@ -184,6 +184,9 @@ class NameEvaluator:
     def as_text(self, value: Value, node: ast.expr) -> None:
         raise NotImplementedError
 
+    def _invoked(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
+        raise NotImplementedError
+
     def exit_program(self, call: ast.Call) -> None:
         raise NotImplementedError
 
