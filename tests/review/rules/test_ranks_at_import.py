@@ -33,6 +33,7 @@ FOUND = {
     "a default by name": asked("def mean(t, *, n=size()):\n    dist.all_reduce(t)\n    t /= n"),
     "a rank": asked("def mean(t, rank=number()):\n    if rank == 0:\n        print(t)"),
     "a name of the module": asked("N = size()\ndef mean(t):\n    dist.all_reduce(t)\n    t /= N"),
+    "a module of functions": ASKS.replace("BEFORE", "pass") + MEAN.replace("VALUE", "size()"),
     "a computed name": asked("SHARE = 1 / size()\ndef mean(t):\n    dist.all_reduce(t)\n    t *= SHARE"),
     "a method": asked("class M:\n    def mean(self, t, n=size()):\n        t /= n\nmean = M().mean"),
 }
