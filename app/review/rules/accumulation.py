@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from ...training_script.edits import Edit
@@ -26,6 +27,7 @@ OF_ENVIRONMENT = re.compile(r"[\"'](?:RANK|WORLD_SIZE|LOCAL_RANK)[\"']")
 WORLD_SIZE, SAME_CONDITION = "divide-by-world-size", "sync-at-step"
 COUNTERS = ("number", "changing", "altered", "held")
 CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions are compared
+MOST_LENGTHS = 3  # that are not known, for which a loop is computed
 
 
 def check_missing(script: Script, run: Run) -> Iterator[Violation]:
@@ -67,7 +69,7 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 yield from violation_at(script, place, message, 0.85, branch=own[-1].site.line, patch=patch)
                 break
             window = [each for each in own if each not in step.conditions]
-            if window and not its and _applies_rest(run, reach, window, step):
+            if window and not its and _applies_rest(run, reach, window, step) and not _ends_reduced(reach, window):
                 line = step.fact.site.line
                 message = (
                     f"the step behind the loop (line {line}) applies what is left of a window, and no_sync also covers "
@@ -105,6 +107,28 @@ def _applies_rest(run: Run, covered: Reach, own: Sequence[Condition], step: Reac
     lengths = {part.args[2] for each in own for part in parts(each.test) if part.args[:1] == ("Mod",)}
     others = {leaf for each in own for leaf in _leaves(each.test)} - lengths
     return _is_behind_loop(run, covered, step) and not reduced and all(each.op in COUNTERS for each in others)
+
+
+def _ends_reduced(covered: Reach, own: Sequence[Condition]) -> bool:
+    """Return whether the conditions keep no_sync away from the last round, whatever the length of the loop is."""
+    loop = covered.loops[-1]
+    bound = _bound(loop)
+    count = bound[0] if bound else loop.amount
+    leaves = {leaf for key in (count, *(each.test for each in own)) for leaf in _leaves(key)}
+    counters = {each for each in leaves if each.op == "number" and each.args[1] == loop.site.line}
+    lengths = sorted(leaves - counters, key=id)
+    if len(counters) != 1 or len(lengths) > MOST_LENGTHS:
+        return False
+    (counter,) = counters
+    for numbers in product(CYCLES, repeat=len(lengths)):
+        known = dict(zip(lengths, numbers, strict=True))
+        last = _value(count, known)
+        if not isinstance(last, int) or last < 1:
+            return False
+        known[counter] = last - 1
+        if all(_value(each.test, known) == each.truth for each in own):
+            return False
+    return True
 
 
 def _is_behind_loop(run: Run, covered: Reach, step: Reach) -> bool:

@@ -41,6 +41,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     calls = [(reach, fact) for reach, fact in run.of(*SENDS, *RECEIVES, *OTHERS)]
     if not calls or any(fact.name in OTHERS or reach.unsure for reach, fact in calls):
         return
+    if not run.knows_callers(reach for reach, _ in calls):
+        return
     if found := _found(script, run):
         if any(check_receive(script, run)):
             return

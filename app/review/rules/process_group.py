@@ -36,7 +36,8 @@ ASKS = re.compile(r"is_initialized|is_available|\btry:")
 def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     """DW105: yield the process groups that are made with the local rank as the rank."""
     text = script.source.text
-    for reach, fact in run.of(INIT):
+    parent = any(reach.started for reach, _ in run.of(INIT))  # one process, and rank 0 next to those that it starts
+    for reach, fact in () if parent else run.of(INIT):
         rank = argument(fact, RANK, "rank")
         fixed = (
             not (script.evaluated.is_single or is_single(fact))

@@ -93,12 +93,16 @@ def _known(value: int | None) -> int:
 
 
 class Relation(NamedTuple):
-    """``holds``: for each rank that makes the call. ``of``: the argument without which nothing is asked."""
+    """``holds``: for each rank that makes the call. ``of``: the argument without which nothing is asked.
+
+    ``callers``: it is about the rank that makes the call itself.
+    """
 
     of: str
     holds: Callable[[Sizes], bool]
     why: str
     counts: bool = False  # it is about the length of the list
+    callers: bool = False
 
 
 def _member_of_job(name: str) -> Relation:
@@ -107,9 +111,8 @@ def _member_of_job(name: str) -> Relation:
 
 
 def _other_rank(name: str) -> Relation:
-    return Relation(
-        name, lambda of: of.number(name) != of.rank, f"`{name}` is the rank that makes the call: name the other one"
-    )
+    why = f"`{name}` is the rank that makes the call: name the other one"
+    return Relation(name, lambda of: of.number(name) != of.rank, why, callers=True)
 
 
 def _one_for_each(name: str) -> Relation:
@@ -246,6 +249,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if reach.attempted or {"**"} & fact.named.keys() or not _is_in_world(run, fact):
             continue
         for relation in RELATIONS[fact.name]:
+            if relation.callers and not run.knows_callers([reach]):
+                continue
             found = [_failing(run, reach, fact, relation, size) for size in SIZES]
             if all(each is not None for each in found):
                 who = "" if found[0] == 0 and found[-1] == 0 else f" (rank {found[0]} of {SIZES[0]})"

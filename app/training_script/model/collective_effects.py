@@ -11,13 +11,12 @@ from .effects import Effect
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .lengths import PAIR, is_same_data, number
 from .library_calls import FILLED_NAMES, FORWARD, LISTED
-from .names import CARRIED, UNWRAPPED, Named, Values
+from .names import CARRIED, POOLED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Value
 
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
-POOLED = frozenset({"pooled"})  # of all ranks
 SENT = "sent"  # by one rank to all
 SUMMED = "summed"  # over all ranks
 OF_ONE_RANK = "the result of reduce"

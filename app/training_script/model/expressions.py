@@ -19,7 +19,7 @@ from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
-from .names import CARRIED, MOST_NESTED
+from .names import CARRIED, MOST_NESTED, POOLED
 from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
@@ -268,7 +268,12 @@ class ExpressionEvaluator(OrderEvaluator):
             return Value(rank)
         if op == "Mod" and is_text(left.key):
             self._as_texts(right.obj if is_elements(right.obj) else (right,), node.right)
-        value = Value(self.keys.make("binary", op, left.key, right.key), (left.facts | right.facts) & CARRIED)
+        facts = (
+            _facts_of_all([left, right])
+            if op == "Add" and left.key.op == "sequence" and left.key.args
+            else left.facts | right.facts
+        )
+        value = Value(self.keys.make("binary", op, left.key, right.key), facts & CARRIED)
         if op == "MatMult":
             return across(left, right, value)
         if op == "Div" and _has_ranks_as_factor(right.key) and "graph" in left.facts:
@@ -338,11 +343,12 @@ class ExpressionEvaluator(OrderEvaluator):
     def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
         values = [self.evaluate(each) for each in elements]
         if any(isinstance(each, ast.Starred) for each in elements):
-            return self.unknown(node, *values)
+            made = self.unknown(node, *values)
+            return replace(made, facts=_facts_of_all(values) & POOLED)
         if len(values) > MOST_ELEMENTS:
             spread = self.unknown(node, *values).key.spread
             return Value(self.keys.make("elements", len(values), *self.place(node), spread=spread))
-        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
+        facts = _facts_of_all(values) & CARRIED - UNORDERED_FACT
         key = self.keys.make("sequence", *(value.key for value in values))
         return Value(key, facts, tuple(values))
 
@@ -456,3 +462,9 @@ class ExpressionEvaluator(OrderEvaluator):
 
     def _DictComp(self, node: ast.DictComp) -> Value:
         return self._comprehension(node, [node.key, node.value])
+
+
+def _facts_of_all(values: Sequence[Value]) -> frozenset[str]:
+    """Return the facts of what is put together; it begins with the first of the values."""
+    facts = frozenset[str]().union(*(value.facts for value in values))
+    return facts - POOLED if values and "pooled" not in values[0].facts else facts

@@ -42,6 +42,7 @@ from .library_calls import (
 )
 from .library_collectives import METRIC, METRICS
 from .names import CARRIED, Named, Values
+from .names import ALIKE, CARRIED, POOLED, Named, Values
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
@@ -228,6 +229,8 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             given = [*values, *(each for word, each in named.items() if not made or word not in OF_STORAGE)]
             if name in ("torch.matmul", "torch.mm") and len(given) == 2:
                 return across(given[0], given[1], self._computed(name, given))
+            if name == "torch.roll" and any(each.key.spread & BY_RANK for each in given[1:]):
+                given[0] = replace(given[0], facts=given[0].facts - POOLED)
             if given or (name.startswith("torch.nn.") and (last.endswith("Loss") or last in SAME_SHAPE)):
                 return self._computed(name, given)
             return self.unknown(node)

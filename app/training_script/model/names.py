@@ -45,6 +45,7 @@ NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset(
     {"graph", "gathered", "unordered", "pooled", "across", "divided", "reduced", "unreduced", "world", "checkpoint"}
 )
+POOLED = frozenset({"pooled"})  # of all ranks, from the first one on
 CARRIED |= {"group", "members", "own", "gradient", "shard", "alike", "dtensor"}
 ALIKE = frozenset({"alike"})  # drawn from numbers that are the same on all ranks
 GRADIENT = frozenset({"gradient"})  # of a parameter
@@ -410,7 +411,8 @@ class NameEvaluator:
             return Value(self.keys.local(INDEX, *self.place(node)))
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
         own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
-        value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED) | own)
+        moved = POOLED if index.spread & BY_RANK else NO_FACTS  # what begins at the part of this rank
+        value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED - moved) | own)
         fields = owner.obj.fields.items() if isinstance(owner.obj, Record) else ()
         if 1 < len(fields) <= MOST_NESTED and is_followed(tuple([each for _, each in fields])):
             return self._one_of_fields(index, list(fields), value)

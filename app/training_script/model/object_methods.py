@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ..syntax import dotted_name
 from .amounts import DISTINCT
+from .collective_effects import is_received
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, LOCAL, TOUCHED, Key
@@ -24,7 +25,7 @@ from .library_calls import (
     TURN,
 )
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
-from .names import CARRIED, Named, Values
+from .names import CARRIED, POOLED, Named, Values
 from .noted_calls import OTHER_FORWARD
 from .tensor_kinds import CAST, CASTS, MADE, PLACES, names_type
 from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Record, Table, Value
@@ -131,6 +132,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
             target = node.func.value if isinstance(node.func, ast.Attribute) else None
+            if name == "update" and target is not None and len(values) == 1 and is_received(values[0].key):
+                self.rebind_result(target, values[0])  # the entries are those that one rank sent to all
+                return self.constant(None)
             change = "appended" if name == "append" else "changed"
             more = with_more(owner.obj, values, extends=name != "append") if name in ("append", "extend") else None
             if target is not None and more is not None:
@@ -140,6 +144,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
                 values, change = [values[0], count], "extended"
             self.rebind(target, owner, values, change)
             return owner
+        if name == "insert" and values and values[0].key is self.keys.constant(0) and "pooled" in owner.facts:
+            self.rebind_result(node.func.value, replace(owner, facts=owner.facts - POOLED))
+            return self.constant(None)
         if name == "unbind" and (not values or values[0].key is self.keys.constant(0)):
             return Value(owner.key, owner.facts & CARRIED)  # the rows of a tensor
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):

@@ -12,11 +12,11 @@ could not be decided, so be silent. ``same_on_ranks(key)``: nothing that differs
 ``violation_at(script, reach, …)`` makes the finding at the fact, or at the call in the script that leads to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .function_steps import Attempt, Noted, Read, Rounds
-from .keys import DIFFERS, RANKS, TOUCHED, Key, Keys
+from .keys import BY_RANK, DIFFERS, RANKS, TOUCHED, Key, Keys
 from .sequences import Event, Site
 from .values import FunctionRef, Value
 
@@ -114,12 +114,25 @@ class Run(NamedTuple):
             together(each, reach) and (not reach.ends or each.ends or id(each) in before) for each in self.evidence
         )
 
+    def knows_callers(self, facts: Iterable[Reach]) -> bool:
+        """Return whether the program shows which ranks come to facts: it starts here, or something on the way asks.
+
+        Other files may call a function on some ranks only.
+        """
+        shown = self.function is None or any(self.of("torch.distributed.init_process_group"))
+        return shown or any(_asks_for_rank(each) for each in facts)
+
     def of(self, *names: str) -> Iterator[tuple[Reach, Noted]]:
         """Yield the noted calls with one of these names."""
         places = sorted(place for name in {*names} & self.places.keys() for place in self.places[name])
         for each in map(self.reached.__getitem__, places):
             if isinstance(each.fact, Noted):
                 yield each, each.fact
+
+
+def _asks_for_rank(reach: Reach) -> bool:
+    given = reach.fact.values if isinstance(reach.fact, Noted) else []
+    return any(key.spread & BY_RANK for key in (*(each.test for each in reach.conditions), *(v.key for v in given)))
 
 
 def noted_places(reached: list[Reach]) -> dict[str, list[int]]:

@@ -17,10 +17,10 @@ from .followed import is_followed
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key, is_place
-from .names import CARRIED, OWN_GROUP, UNWRAPPED
+from .names import CARRIED, OWN_GROUP, POOLED, UNWRAPPED
 from .noted_calls import MEETING_POINT, NEW_PART, PART_OF_SOME
 from .outer_names import OuterNameEvaluator
-from .values import ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
+from .values import NO_FACTS, ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
 
 OF_MODEL = re.compile(r"weight|bias|param|model|net|module|encoder|decoder|backbone|head|layer|embed", re.IGNORECASE)
 OF_FIRST = {"compare", "and", "or", "not", "if"}  # conditions
@@ -229,6 +229,8 @@ class StatementEvaluator(OuterNameEvaluator):
                 if isinstance(held.obj, Record) and _is_name(at) and is_followed(value.obj):
                     self.shared.count_stores += at.value not in held.obj.fields
                     held.obj.fields[at.value] = value  # a table of functions that decorators fill
+                if isinstance(owner, ast.Name) and owner.id in self.env and _begins_with_own(at, value.key):
+                    held = self.env[owner.id] = replace(held, facts=held.facts - POOLED)
                 if self.keep_under(owner, held, at):
                     return
                 by_some = self.path[-1].spread & BY_RANK and not value.key.is_constant
@@ -237,8 +239,9 @@ class StatementEvaluator(OuterNameEvaluator):
                     self.env[owner.id] = held
                 elif is_place(at) and held.key.spread & DIFFERS and not value.key.spread & DIFFERS:
                     self.env[f"{id(held.key)}.{at.value}"] = value  # alike on all ranks, unlike the other elements
-                if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts:
-                    self.env[owner.id] = replace(held, facts=held.facts | (value.facts & CARRIED))
+                moved = POOLED if at.spread & BY_RANK else NO_FACTS
+                if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts - moved:
+                    self.env[owner.id] = replace(held, facts=held.facts | (value.facts & CARRIED - moved))
             case _:
                 pass
 
@@ -323,6 +326,12 @@ class StatementEvaluator(OuterNameEvaluator):
         self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True
+
+
+def _begins_with_own(at: Key, value: Key) -> bool:
+    """Return whether the first element of a sequence becomes that at the place of this rank."""
+    first = at.is_constant and at.value == 0 and type(at.value) is int
+    return first and value.op == "item" and bool(value.args[1].spread & BY_RANK)
 
 
 def _as_own(value: Value) -> Value:
