@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from ...training_script.model.collective_effects import SAME
+from ...training_script.model.collective_effects import SAME, is_agreed
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
 from ...training_script.model.sequences import Site
-from ...training_script.nodes import node_at
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
 from ..patches.move_statement import may_move_below, moved_below, statement_with
@@ -22,6 +22,7 @@ from ..violations import violation_at
 
 GRADIENT = re.compile(r"\.grad\b")
 CLIP_LATER = "clip-the-average"
+RATE = re.compile(r"""\[["']lr["']\]""")
 REDUCE = "torch.distributed.all_reduce"
 CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip_grad.") for kind in ("norm", "value"))
 
@@ -39,6 +40,8 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
         if owner is None or reach.ranks == ALL or reach.unsure or _learns_in_group(run, reach):
             continue
         name = made[owner]
+        if name.startswith(SCHEDULERS) and _shares_rate(script, run):
+            continue
         what = "scheduler" if name.startswith(SCHEDULERS) else "sampler" if name in SAMPLER_CLASSES else "optimizer"
         effect = {
             "scheduler": "the learning rates of the ranks differ from then on",
@@ -46,6 +49,26 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
             "optimizer": "the models of the ranks differ from then on",
         }[what]
         yield from violation_at(script, reach, f"only some ranks step this {what}: {effect}", 0.9)
+
+
+def _shares_rate(script: Script, run: Run) -> bool:
+    """Return whether all ranks take a learning rate, or the state with it, from what one rank has sent."""
+    if any(fact.values and is_agreed(fact.values[0].key) for _, fact in run.of(".load_state_dict")):
+        return True
+    for node in nodes_below(script.source.tree) if script.mentions(RATE) else ():
+        match node:
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value="lr"))], value=value):
+                key = script.evaluated.value(value)
+                if key is not None and is_agreed(key):
+                    return True
+            case ast.Call(func=ast.Attribute(attr="fill_" | "copy_", value=owner), args=[value]):
+                key = script.evaluated.value(value)
+                named = isinstance(owner, ast.Subscript) and isinstance(owner.slice, ast.Constant)
+                if named and owner.slice.value == "lr" and key is not None and is_agreed(key):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def check_own(script: Script, run: Run) -> Iterator[Violation]:

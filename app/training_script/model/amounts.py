@@ -1,6 +1,7 @@
 """Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
 
 from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, parts
+from .library_calls import RANDOM
 
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
 MOST_TERMS = 16
@@ -11,6 +12,7 @@ NEW_TENSORS = {
     f"torch.{name}"
     for name in ("arange", "empty", "full", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros")
 }
+OF_SIZES = {f"torch.{name}" for name in ("empty", "ones", "rand", "randn", "zeros")}  # given as first arguments
 DISTINCT = "distinct"  # a set or a mapping with one member for each of the data of a rank that differ
 
 
@@ -185,6 +187,16 @@ UNCERTAIN = {"changing", "altered", "one of", "recursive", "deep"}  # values of 
 def is_certain(key: Key) -> bool:
     """Return whether all parts of a value are known expressions."""
     return key.op not in UNCERTAIN and all(is_certain(arg) for arg in key.args if isinstance(arg, Key))
+
+
+def rows_of(key: Key) -> Key | None:
+    """Return the number of rows of a new tensor, None if it is not written out as the first of its sizes."""
+    if key.op == "local" and key.args[0] == RANDOM:
+        return key.args[-1] if isinstance(key.args[-1], Key) else None
+    if key.op != "call" or key.args[0] not in OF_SIZES or len(key.args) < 2:
+        return None
+    sizes = key.args[1]
+    return sizes.args[0] if sizes.op == "sequence" and sizes.args else sizes
 
 
 def is_made_of(key: Key, spread: int) -> bool:

@@ -14,6 +14,7 @@ from .amounts import (
     is_of_data,
     is_shared_out,
     lengthwise,
+    rows_of,
 )
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
@@ -124,6 +125,9 @@ class IterableEvaluator(EffectEvaluator):
         if key.op == "built":
             iterables = key.args[1 : 1 + key.args[0]]
             return Value(self.keys.make("length", *iterables))
+        rows = rows_of(key)
+        if rows is not None:
+            return Value(rows)
         by_name = isinstance(node, ast.Call) and bool(node.args) and is_loader_by_name(node.args[0])
         if (key.op in COUNTED or not is_of_batch(key)) and not (by_name and key.op != "loader"):
             return Value(self.keys.make("length", key))

@@ -129,6 +129,15 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return self.unknown(node, *values)
         if name in TIMES:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
+        if name in SEEDS and values:
+            change = set.add if values[0].key.spread & BY_RANK else set.discard
+            change(self.shared.seeded_by_rank, SEEDS[name])
+        if name in RANDOM_TENSORS:
+            generator = named.get("generator")
+            if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
+                place = 2 if name == "torch.randint" and len(values) > 2 else 0
+                shape = (values[place].key,) if values else ()
+                return Value(self.keys.local(RANDOM, *self.site(node)[:3], *map(_first, shape)))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:

@@ -11,7 +11,7 @@ from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SI
 from .. import rank_names
 from ..nodes import CompletedCall
 from ..syntax import last_name
-from .amounts import is_of_data, is_of_parts
+from .amounts import is_of_data, is_of_parts, rows_of
 from .budget import Budget
 from .followed import is_followed
 from .function_steps import Item
@@ -380,7 +380,8 @@ class NameEvaluator:
 
     def extent(self, owner: Value, node: ast.AST) -> Value:
         """Return the size of a tensor: the same on every rank, except of elements selected by their values."""
-        if owner.key.op == "selected":
+        rows = rows_of(owner.key)
+        if owner.key.op == "selected" or (rows is not None and rows.spread & LOCAL):
             return Value(self.keys.local(SELECTED, *self.place(node)))
         return Value(self.keys.make("at", *self.place(node)))
 
