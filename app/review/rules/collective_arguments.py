@@ -45,7 +45,8 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*(PREFIX + name for name in OF_ONE)):
         name = fact.name.removeprefix(PREFIX)
         group, root = argument(fact, GROUP_PLACE[name], "group"), argument(fact, *OF_ONE[name])
-        if group and "own" in group.facts and root and root.key.is_constant and type(root.key.value) is int:
+        own = group and "own" in group.facts and reach.ranks == ALL
+        if own and root and root.key.is_constant and type(root.key.value) is int:
             yield from violation_at(
                 script,
                 reach,
@@ -78,6 +79,11 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _is_number_in_group(root: Key) -> bool:
+    if root.op == "binary":
+        sides = root.args[1:]
+        return any(map(_is_number_in_group, sides)) and all(
+            each.is_constant or _is_number_in_group(each) for each in sides
+        )
     return root.op == OF_GROUP or (root.op == "rank" and root.args == ("group", GET_RANK[0]))
 
 

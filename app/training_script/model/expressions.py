@@ -19,7 +19,7 @@ from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
-from .names import CARRIED, MOST_NESTED, POOLED
+from .names import CARRIED, MOST_NESTED, POOLED, as_own
 from .names_of_ranks import OfSome
 from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
 from .orders import OrderEvaluator
@@ -428,13 +428,18 @@ class ExpressionEvaluator(OrderEvaluator):
     def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
         before = dict(self.env)
         iterables: list[Value] = []
+        by_rank = False
         outside, self.items = self.items, []
         for clause in node.generators:
             iterable = self.evaluate(clause.iter)
             iterables.append(iterable)
             self.bind(clause.target, self.element(iterable, clause.iter))
-            iterables += [self.evaluate(test) for test in clause.ifs]
+            chosen = [self.evaluate(test) for test in clause.ifs]
+            by_rank = by_rank or any(test.key.spread & BY_RANK for test in chosen)
+            iterables += chosen
         values = [self.evaluate(each) for each in elements]
+        if by_rank:
+            values = [as_own(each) for each in values]
         body, self.items = self.items, outside
         if body:
             count = self.count(iterables[0], node)

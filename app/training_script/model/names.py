@@ -451,3 +451,11 @@ class NameEvaluator:
 def _is_autograd(cls: ClassRef) -> bool:
     """Return whether a class is a function with a backward pass of its own."""
     return any(base.endswith("autograd.Function") for base in cls.library_bases())
+
+
+def as_own(value: Value) -> Value:
+    """Return a group that only some ranks have, or a sequence that holds it, as one of these ranks' own."""
+    if "members" not in value.facts:
+        return value
+    held = tuple(map(as_own, value.obj)) if is_elements(value.obj) else value.obj
+    return replace(value, facts=value.facts | OWN_GROUP, obj=held)

@@ -17,7 +17,7 @@ from .followed import is_followed
 from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key, is_place
-from .names import CARRIED, OWN_GROUP, POOLED, UNWRAPPED
+from .names import CARRIED, POOLED, UNWRAPPED, as_own
 from .noted_calls import MEETING_POINT, NEW_PART, PART_OF_SOME
 from .outer_names import OuterNameEvaluator
 from .values import NO_FACTS, ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
@@ -190,7 +190,7 @@ class StatementEvaluator(OuterNameEvaluator):
 
     def bind(self, target: ast.expr, value: Value) -> None:
         if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
-            value = _as_own(value)
+            value = as_own(value)
         match target:
             case ast.Name(id=name):
                 self.env[name] = self.named(name, value)
@@ -305,7 +305,10 @@ class StatementEvaluator(OuterNameEvaluator):
             self.evaluate(value)
 
     def _Return_statement(self, stmt: ast.Return) -> bool:
-        self.returned.append((self.path[-1], self.evaluate(stmt.value)))
+        value = self.evaluate(stmt.value)
+        if self.loops and self.path[-1].spread & BY_RANK:
+            value = as_own(value)
+        self.returned.append((self.path[-1], value))
         self.leave_names()
         self.items.append(Leave("return", self.site(stmt)))
         return True
@@ -333,13 +336,6 @@ def _begins_with_own(at: Key, value: Key) -> bool:
     first = at.is_constant and at.value == 0 and type(at.value) is int
     return first and value.op == "item" and bool(value.args[1].spread & BY_RANK)
 
-
-def _as_own(value: Value) -> Value:
-    """Return a group that only some ranks have, or a sequence that holds it, as one of these ranks' own."""
-    if "members" not in value.facts:
-        return value
-    held = tuple(map(_as_own, value.obj)) if is_elements(value.obj) else value.obj
-    return replace(value, facts=value.facts | OWN_GROUP, obj=held)
 
 
 def _is_number_before(known: Key, value: Key) -> bool:
