@@ -19,6 +19,7 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from .early_uses import early_use
 from .unread_handles import is_unread
+from .left_handles import is_left
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
@@ -167,6 +168,9 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 "may be as before it",
                 0.85,
             )
+        elif begins and reach.several and script.is_here(reach) and is_left(script, fact.node, run.function is None):
+            message = f"the handle of this {name} is kept, and nothing waits for its end: what is read next may be as "
+            yield from violation_at(script, reach, message + "before it", 0.85)
         elif begins and script.is_here(reach) and (use := early_use(script, fact.node, name)):
             yield from violation_at(
                 script,

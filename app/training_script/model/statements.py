@@ -337,7 +337,6 @@ def _begins_with_own(at: Key, value: Key) -> bool:
     return first and value.op == "item" and bool(value.args[1].spread & BY_RANK)
 
 
-
 def _is_number_before(known: Key, value: Key) -> bool:
     """Return whether a number that is written out gets a value that is not."""
     return known.is_constant and type(known.value) is int and not value.is_constant
