@@ -17,7 +17,8 @@ from ..violations import violation_at
 from .own_changes import IN_PLACE
 
 SHARES = re.compile(r"broadcast|scatter|sync_|all_?reduce\(\s*\w*param")
-CHANGES = re.compile(r"load_state_dict|\.parameters\(\)")
+CHANGES = re.compile(r"load_state_dict|\.parameters\(\)|update_parameters")
+AVERAGES = {"torch.optim.swa_utils.AveragedModel"}
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -68,43 +69,98 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _averages_of_some(script: Script) -> Iterator[Violation]:
-    """Yield the calls by which only some ranks change the module that an object holds, as one for averages does."""
+    """Yield the calls by which only some ranks change a module, as an average of weights is changed in each step."""
     calls = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call)]
-    classes = {node.name: node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef)}
     for node in calls:
-        if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
-            continue
-        made = [each for each in script.names.origins(node.func.value) if isinstance(each, ast.Call)]
-        cls = classes.get(dotted_name(made[0].func)) if len(made) == 1 else None
-        held = _changed_module(script, cls, node.func.attr) if cls and _is_of_some(script, node) else ""
-        name = f"{node.func.value.id}.{held}"
-        use = next((each for each in calls if dotted_name(each.func) == name and not _is_of_some(script, each)), None)
-        if held and use is not None and script.names.enclosing_function(use) is script.names.enclosing_function(node):
+        changed = _changed_by(script, node) if _is_of_some(script, node) else set[str]()
+        function = script.names.enclosing_function(node)
+        use = next(
+            (
+                each
+                for each in calls
+                if changed
+                and script.names.enclosing_function(each) is function
+                and _computes_with(script, each, changed)
+                and not _is_of_some(script, each)
+            ),
+            None,
+        )
+        if use is not None:
             yield Violation(
                 line=node.lineno,
                 column=node.col_offset + 1,
                 end_line=node.end_lineno or node.lineno,
-                message=f"only some ranks change `{name}` here, and all of them compute with it (line {use.lineno}): "
-                "the others use what it began with",
+                message=f"only some ranks change `{min(changed, key=len)}` here, and all of them compute with it (line "
+                f"{use.lineno}): the others use what it began with",
                 confidence=0.75,
             )
 
 
-def _changed_module(script: Script, cls: ast.ClassDef, method: str) -> str:
-    """Return the attribute with the module of which a method changes the parameters, "" if it changes none."""
-    function = next((each for each in cls.body if isinstance(each, FUNCTIONS) and each.name == method), None)
+def _changed_by(script: Script, call: ast.Call) -> set[str]:
+    """Return the names in its function of the modules of which a call changes the parameters."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=name) as held, attr=method):
+            made = [each for each in script.names.origins(held) if isinstance(each, ast.Call)]
+            if len(made) != 1:
+                return set()
+            if method == "update_parameters" and script.names.qualified(made[0].func) in AVERAGES:
+                return {name}
+            cls = next((each for each in _classes(script) if each.name == dotted_name(made[0].func)), None)
+            body = [] if cls is None else [each for each in cls.body if isinstance(each, FUNCTIONS)]
+            function = next((each for each in body if each.name == method), None)
+            found = _changed_in(script, function) if function else set[str]()
+            inner = {each.removeprefix("self.") for each in found if each.startswith("self.")}
+            return {f"{name}.{each}" for each in inner} | ({name} if inner else set())
+        case ast.Name(id=name):
+            return {
+                given for each, given in _given(script, call) if each in _changed_in(script, _function(script, name))
+            }
+        case _:
+            return set()
+
+
+def _classes(script: Script) -> Iterator[ast.ClassDef]:
+    return (node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef))
+
+
+def _function(script: Script, name: str) -> "ast.FunctionDef | ast.AsyncFunctionDef | None":
+    body = script.source.tree.body
+    return next((each for each in body if isinstance(each, FUNCTIONS) and each.name == name), None)
+
+
+def _given(script: Script, call: ast.Call) -> Iterator[tuple[str, str]]:
+    """Yield the parameters of a function of the file with the names that a call passes for them."""
+    function = _function(script, dotted_name(call.func))
+    if function is None:
+        return
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    given = [*zip(names, call.args, strict=False), *((each.arg or "", each.value) for each in call.keywords)]
+    yield from ((name, dotted_name(value)) for name, value in given if dotted_name(value))
+
+
+def _changed_in(script: Script, function: "ast.FunctionDef | ast.AsyncFunctionDef | None") -> set[str]:
+    """Return the modules, by their names in a function, of which it changes the parameters in place."""
+    found = set[str]()
     for node in ast.walk(function) if function else ():
         match node:
             case ast.Call(func=ast.Attribute(value=target, attr=name)) if name in IN_PLACE:
                 while isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
                     target = target.func.value  # p.mul_(0.9).add_(q)
                 module = _owner(script, target)
-                held = dotted_name(module) if module is not None else ""
-                if held.startswith("self."):
-                    return held.removeprefix("self.")
+                found |= {dotted_name(module)} if module is not None and dotted_name(module) else set()
             case _:
                 pass
-    return ""
+    return found
+
+
+def _computes_with(script: Script, call: ast.Call, modules: set[str]) -> bool:
+    """Return whether a call is the forward pass of a module, or of a function of the file that makes one with it."""
+    if dotted_name(call.func) in modules:
+        return True
+    handed = {parameter for parameter, given in _given(script, call) if given in modules}
+    function = _function(script, dotted_name(call.func)) if handed else None
+    inner = (node for node in ast.walk(function) if isinstance(node, ast.Call)) if function else ()
+    return any(dotted_name(each.func) in handed and not _is_of_some(script, each) for each in inner)
 
 
 def _is_of_data(test: Key) -> bool:
@@ -156,8 +212,20 @@ def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
             return None
     made = script.names.bindings(module)
     calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
-    uses = (each for each in calls if dotted_name(each.func) == name and script.names.bindings(each.func) == made)
+    uses = (
+        each
+        for each in calls
+        if (dotted_name(each.func) == name and script.names.bindings(each.func) == made)
+        or (_is_passed(script, each, module, made) and _computes_with(script, each, {name}))
+    )
     return next((each for each in uses if made and not _is_of_some(script, each)), None)
+
+
+def _is_passed(script: Script, call: ast.Call, module: ast.expr, made: object) -> bool:
+    """Return whether a call hands on a module under the same name."""
+    given = (each for each in (*call.args, *(word.value for word in call.keywords)))
+    name = dotted_name(module)
+    return any(dotted_name(each) == name and script.names.bindings(each) == made for each in given)
 
 
 def _is_in_function_of_some(script: Script, load: ast.Call, use: ast.Call) -> bool:
