@@ -19,6 +19,12 @@ from . import partial_steps
 # What may give all ranks the same buffers.
 BUFFERS = re.compile(r"buffers\(|state_dict\(|SyncBatchNorm|sync_batchnorm|running_mean|track_running_stats=False")
 
+SHARED_STATISTICS = re.compile(
+    r"buffers\(|[Ss]ync_?[Bb]atch_?[Nn]orm|sync_?bn|running_(?:mean|var)|track_running_stats=False|distribute_bn"
+    r"|(?:broadcast|all_reduce)\w*\([^)\n]*state|state_dict\(\)\.values",
+    re.IGNORECASE,
+)
+
 
 def check_ready(script: Script, run: Run) -> Iterator[Violation]:
     """DW224: yield what makes a gradient ready twice: two backward passes, or checkpointing that enters again."""
@@ -117,6 +123,7 @@ def check_mode(script: Script, run: Run) -> Iterator[Violation]:
 def check_buffers(script: Script, run: Run) -> Iterator[Violation]:
     """DW239: yield the buffers that each rank computes from its own batches, where DDP does not send them."""
     yield from _of_own_loop(script, run)
+    yield from _kept_by_ranks(script, run)
     for reach, fact in run.of(*DDP_CLASSES):
         sent, model = fact.named.get("broadcast_buffers"), argument(fact, 0, "module")
         if sent is None or sent.key is not run.keys.false or model is None or not isinstance(model.obj, Instance):
@@ -151,6 +158,27 @@ def _of_own_loop(script: Script, run: Run) -> Iterator[Violation]:
                 severity="warning",
             )
             return
+
+
+def _kept_by_ranks(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the models with BatchNorm of which DDP sends no statistics, and with which all ranks evaluate."""
+    wraps = [(reach, fact) for reach, fact in run.of(*DDP_CLASSES) if reach.several]
+    if not wraps or not script.evaluated.normalises or script.mentions(SHARED_STATISTICS):
+        return
+    evaluated = next((reach for reach, _ in run.of(".eval") if reach.ranks == ALL and reach.several), None)
+    for reach, fact in wraps if evaluated else ():
+        sent = fact.named.get("broadcast_buffers")
+        if evaluated and sent and sent.key is run.keys.false:
+            site = evaluated.fact.site
+            yield from violation_at(
+                script,
+                reach,
+                "broadcast_buffers=False: each rank keeps the statistics of BatchNorm of its own batches, and "
+                f"evaluates with them (line {site.line})",
+                0.7,
+                severity="warning",
+                related=[RelatedPlace(path=site.path, line=site.line, message="evaluated here")],
+            )
 
 
 def _is_gradient(fact: Noted) -> bool:

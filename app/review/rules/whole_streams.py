@@ -15,6 +15,7 @@ from ...training_script.syntax import last_name
 from ...training_script.torch_classes import LOADER_CLASSES
 from ..patches.share_stream import share_stream
 from ..rule_context import Script, Violation
+from ..types import RelatedPlace
 from ..violations import violation_at
 from .loaders import iterates, trained_loops
 
@@ -48,12 +49,27 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         held = [value for each in cls.ancestry() for name, value in each.attributes.items() if name in used]
         plain = all(same_on_ranks(value.key) for value in held) and not divides
         if _is_stream(cls) and plain and any(_goes_over(script, key, fact.result.key) for key in trained):
-            place = _first_yield(cls) if cls.module.path == script.source.path else None
+            given = _first_yield(cls)
+            place = given if given and given.path == script.source.path else None
             at = reach._replace(fact=fact._replace(site=place or fact.site))
             yields = node_at(script.source.tree, place.line, place.column, ast.Yield, ast.YieldFrom) if place else None
             patch = partial(share_stream, script, yields) if yields else None
             message = AMONG_WORKERS if WORKER_INFO in used else MESSAGE
-            yield from violation_at(script, at, message, 0.8, patch=None if WORKER_INFO in used else patch)
+            yield from violation_at(
+                script,
+                at,
+                message,
+                0.8,
+                patch=None if WORKER_INFO in used else patch,
+                related=_iteration(cls, given) if given and place is None else None,
+            )
+
+
+def _iteration(cls: ClassRef, given: Site) -> list[RelatedPlace]:
+    """Return where a class of another file says what it gives: the method, and its first element."""
+    found = cls.find("__iter__")
+    lines = [*([found[1].lineno] if found else []), given.line]
+    return [RelatedPlace(path=given.path, line=line, message="the dataset is read here") for line in lines]
 
 
 def _goes_over(script: Script, amount: Key, loader: Key) -> bool:
