@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.keys import LOCAL
+from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.noted_calls import MEETING_POINT
-from ...training_script.model.reach import Run, argument, together
+from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
 from ..side_effects import is_side_effect
@@ -83,13 +83,19 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
             )
     for reach, fact in later:
         method = argument(fact, 1, "init_method")
-        if method and method.key.spread & LOCAL and reach.several and not starts:
+        if method and _is_own(reach, method.key) and (reach.started or not starts):
             yield from violation_at(
                 script,
                 reach,
                 "each rank passes another address: they wait for each other at different places",
                 0.85,
             )
+
+
+def _is_own(reach: Reach, address: Key) -> bool:
+    """Return whether each rank makes an address of its own: the rank does not decide which of them makes it."""
+    chosen = any(part.op == "if" and part.args[0].spread & BY_RANK for part in parts(address))
+    return reach.several and bool(address.spread & LOCAL) and not chosen
 
 
 def _is_of_text(call: ast.Call) -> bool:

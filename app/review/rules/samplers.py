@@ -98,6 +98,7 @@ def _is_of_dimension(script: Script, run: Run, sampler: Noted) -> bool:
 
 def check_parts(script: Script, run: Run) -> Iterator[Violation]:
     """DW241: yield the samplers that give each rank a part of what is the rank's part of the data already."""
+    yield from _prepared_parts(script, run)
     for reach, fact in run.of(*SAMPLER_CLASSES):
         data, rank = argument(fact, 0, "dataset"), argument(fact, 2, "rank")
         of_all = rank is None or (rank.key.op == "rank" and rank.key.args[0] == "global")
@@ -112,6 +113,26 @@ def check_parts(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _prepared_parts(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the loaders of the rank's part of the data that a library divides among the ranks once more."""
+    loaders = {fact.result.key: fact for _, fact in run.of(*LOADER_CLASSES)}
+    for reach, fact in run.of(".prepare", ".prepare_data_loader", ".setup_dataloaders"):
+        whole = fact.named.get("use_distributed_sampler")
+        for value in fact.values if not (whole and whole.key is run.keys.false) else ():
+            loader = loaders.get(value.key)
+            data = argument(loader, 0, "dataset") if loader else None
+            if loader and data and reach.several and _is_part(data):
+                name = fact.name.removeprefix(".")
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"the dataset has only this rank's part of the data, and {name} divides the batches of its loader "
+                    f"(line {loader.site.line}) among the ranks once more: the rest is never read",
+                    0.85,
+                    related=[RelatedPlace(path=loader.site.path, line=loader.site.line, message="the loader")],
+                )
+
+
 def _is_part(data: Value) -> bool:
     """Return whether the elements of a dataset are those of one rank."""
     if not isinstance(data.obj, Instance):
@@ -122,12 +143,17 @@ def _is_part(data: Value) -> bool:
     return any((held := cls.attribute(name)) is not None and _has_slice_of_rank(held.key) for name in names)
 
 
+def _is_number_of_ranks(number: Key) -> bool:
+    of_library = number.op == "attribute" and number.args[1] == "num_processes"  # of an Accelerator
+    return of_library or (number.op == "world" and number.args[0] == "global")
+
+
 def _has_slice_of_rank(key: Key) -> bool:
     """Return whether a value has every n-th element from the rank on, where n is the number of ranks."""
     for part in parts(key):
         if part.op == "slice" or (part.op == "range" and len(part.args) == 3):
             first, _, step = part.args
-            if first.op == "rank" and first.args[0] == "global" and step.op == "world" and step.args[0] == "global":
+            if first.op == "rank" and first.args[0] == "global" and _is_number_of_ranks(step):
                 return True
     return False
 

@@ -8,6 +8,7 @@ from functools import partial
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
+from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Library
@@ -210,6 +211,9 @@ def _multiplied(script: Script, factor: ast.AST) -> ast.expr | None:
 def check_rate(script: Script, run: Run) -> Iterator[Violation]:
     """DW433: yield the learning rates that grow with the ranks though the ranks share a batch of one size."""
     sizes = [size.key for _, fact in run.of(*LOADER_CLASSES) if (size := argument(fact, 1, "batch_size"))]
+    inputs = (value.key for _, fact in run.of(WRAPPED_FORWARD) for value in fact.values)
+    cuts = (part for key in inputs for part in parts(key) if part.op == "slice")
+    sizes += [part for each in cuts for part in parts(each) if _is_shared(part) and part.args[1].op != "length"]
     if not sizes or not any(map(_is_shared, sizes)):
         return
     for reach in run.reached:

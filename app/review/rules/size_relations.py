@@ -115,8 +115,8 @@ def _other_rank(name: str) -> Relation:
     return Relation(name, lambda of: of.number(name) != of.rank, why, callers=True)
 
 
-def _one_for_each(name: str) -> Relation:
-    why = f"`{name}` needs a tensor for each rank"
+def _one_for_each(name: str, what: str = "a tensor") -> Relation:
+    why = f"`{name}` needs {what} for each rank"
     return Relation(name, lambda of: of.count(name) == of.ranks, why, counts=True)
 
 
@@ -176,6 +176,7 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
     ),
     PREFIX + "scatter_object_list": (
         _member_of_job("src"),
+        _one_for_each("scatter_object_input_list", "an object"),
         Relation(
             "scatter_object_output_list",
             lambda of: of.count("scatter_object_output_list") > 0,

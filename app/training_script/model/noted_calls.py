@@ -96,7 +96,7 @@ NOTED_METHODS = {
     *("wait", "consolidate_state_dict", "register_comm_hook", "to_local"),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *(
-        "prepare",
+        *("prepare", "prepare_data_loader", "setup_dataloaders"),
         "set_grad_checkpointing",
         "gradient_checkpointing_enable",
         "requires_grad_",
