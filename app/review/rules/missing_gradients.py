@@ -11,6 +11,8 @@ from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 
+FORMS = {"flatten", "view", "reshape", "ravel", "contiguous", "detach", "clone", "float", "to"}
+TOGETHER = {"cat", "concat", "_flatten_dense_tensors", "parameters_to_vector", "all_reduce_coalesced"}
 COLLECTIONS = ("ModuleDict", "ModuleList")
 
 
@@ -21,7 +23,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     tests = [
         node
         for node in nodes_below(script.source.tree)
-        if isinstance(node, ast.If) and _asks_for_gradient(node, script.source.parents.get(node))
+        if (isinstance(node, ast.If) and _asks_for_gradient(node, script.source.parents.get(node)))
+        or (isinstance(node, ast.ListComp | ast.GeneratorExp | ast.If) and _chooses_gradients(script, node))
     ]
     chosen = _chosen_layer(script) if tests else None
     drawn = [fact for reach, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL and script.is_here(reach)]
@@ -41,7 +44,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         yield Violation(
             line=test.lineno,
             column=test.col_offset + 1,
-            end_line=test.test.end_lineno or test.lineno,
+            end_line=(test.test if isinstance(test, ast.If) else test).end_lineno or test.lineno,
             message="ranks that used other layers in this step have other gradients (the data decide in line "
             f"{chosen.lineno}): they reduce different ones, or different numbers of them",
             confidence=0.75,
@@ -49,10 +52,56 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         )
 
 
+def _chooses_gradients(script: Script, made: ast.ListComp | ast.GeneratorExp | ast.If) -> bool:
+    """Return whether the gradients that are not None are put together, and the function reduces them."""
+    function = script.names.enclosing_function(made) or script.source.tree
+    fills = any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store)
+        for node in walk(function)
+    )
+    if isinstance(made, ast.If):
+        kept = [
+            node.args[0]
+            for node in walk(made)
+            if isinstance(node, ast.Call) and last_name(node.func) == "append" and len(node.args) == 1
+        ]
+        chosen = _is_with_gradient(made.test)
+    else:
+        kept = [made.elt]
+        chosen = len(made.generators) == 1 and any(map(_is_with_gradient, made.generators[0].ifs))
+    if fills or not (chosen and any(map(_is_gradient_or_parameter, kept)) and _reduces(function)):
+        return False
+    called = {last_name(node.func) for node in walk(function) if isinstance(node, ast.Call)}
+    return bool(called & TOGETHER) or isinstance(script.source.parents.get(made), ast.For)
+
+
+def _is_gradient_or_parameter(node: ast.expr) -> bool:
+    """Return whether an element is a parameter or its gradient, in any form, rather than a number made of it."""
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Call(func=ast.Attribute(value=held, attr=name)) if name in FORMS:
+                node = held
+            case ast.Attribute(value=held, attr="grad" | "data"):
+                node = held
+            case _:
+                return False
+    return True
+
+
+def _is_with_gradient(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return True
+        case ast.BoolOp(op=ast.And(), values=values):
+            return any(map(_is_with_gradient, values))
+        case _:
+            return False
+
+
 def _asks_for_gradient(test: ast.If, loop: ast.AST | None) -> bool:
     """Return whether a condition leads the parameters with a gradient to a reduction."""
     match test.test:
-        case ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+        case _ if _is_with_gradient(test.test):
             return _reduces(test)
         case ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
             return any(isinstance(stmt, ast.Continue) for stmt in test.body) and loop is not None and _reduces(loop)

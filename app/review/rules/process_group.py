@@ -7,6 +7,7 @@ from functools import partial
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, collective_name
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
@@ -18,7 +19,9 @@ from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..patches.end_after_try import end_after_try
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..types import RelatedPlace
 from ..violations import violation_at
+from .spawned_processes import SPAWN
 
 FIX, END = "rank-from-environment", "end-on-every-rank"
 STARTS = re.compile(r"spawn|Process\(|Popen|fork|subprocess")
@@ -67,6 +70,7 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_number(script: Script, run: Run) -> Iterator[Violation]:
     """DW117: yield the process groups for a number of ranks that is written out, where the launcher gives the rank."""
+    yield from _other_number(script, run)
     if script.evaluated.is_single or any(reach.started for reach in run.reached) or script.mentions(STARTS):
         return
     for reach, fact in run.of(INIT):
@@ -79,6 +83,42 @@ def check_number(script: Script, run: Run) -> Iterator[Violation]:
                 "leave it out"
             )
             yield from violation_at(script, reach, message, 0.8)
+
+
+def _other_number(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the process groups for another number of ranks than ``spawn`` starts, if each passes its own number."""
+    starts = list(run.of(*SPAWN))
+    groups = list(run.of(INIT))
+    if len(starts) != 1 or any(not reach.started for reach, _ in groups):
+        return
+    at, start = starts[0]
+    count = argument(start, 2, "nprocs")
+    for _, fact in groups:
+        rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")
+        own = rank is not None and rank.key.op == "rank" and rank.key.args[0] == "spawned"
+        if own and size and count and _differ(size.key, count.key):
+            yield from violation_at(
+                script,
+                at,
+                f"the process group of line {fact.site.line} is for another number of ranks than are started here: it "
+                "waits for ranks that do not exist, or some ranks are not below its size",
+                0.85,
+                related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="the process group")],
+            )
+
+
+def _differ(first: Key, second: Key) -> bool:
+    """Return whether two numbers are surely not the same: both written out, or one is the other and some more."""
+    if first.is_constant and second.is_constant:
+        return type(first.value) is type(second.value) is int and first.value != second.value
+    return any(
+        whole.op == "binary" and whole.args[0] in ("Add", "Sub") and part in whole.args[1:] and _is_some(whole.args[2])
+        for whole, part in ((first, second), (second, first))
+    )
+
+
+def _is_some(number: Key) -> bool:
+    return number.is_constant and type(number.value) is int and number.value != 0
 
 
 def _has_both_ranks(script: Script, call: ast.Call) -> bool:
