@@ -8,11 +8,12 @@ from functools import partial
 from ...training_script.edits import Edit
 from ...training_script.model.definitions import gives_loss_to_trainer
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.noted_calls import PAST_WRAPPER
+from ...training_script.model.keys import Key
+from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
-from ...training_script.torch_classes import DDP_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..patches.average_gradients import average_gradients
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
@@ -46,6 +47,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             found |= {id(each): (each, inner, fact) for each, inner in latest}
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
         found |= {id(each): (each, fact, None) for each, fact in forwards if "unreduced" in fact.result.facts}
+    found |= {id(reach): (reach, fact, None) for reach, fact in _of_stepped(script, run) if id(reach) not in found}
     for reach, fact, backward in found.values():
         patch = partial(_patch, script, run, fact.node, backward) if script.is_here(reach) else None
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
@@ -59,6 +61,34 @@ def _is_for_comparison(run: Run, backward: Reach) -> bool:
     steps = [reach for reach, _ in run.of(".step")]
     may_step = any(step in after or around & {each.site for each in step.loops} for step in steps)
     return wrapped and run.function is None and not may_step
+
+def _of_stepped(script: Script, run: Run) -> Iterator[tuple[Reach, Noted]]:
+    """Yield the forward passes past a wrapper through another model in DDP, before a step of the first one alone.
+
+    The loss is that of a model with a wrapper; the gradients of the model in front of it are not reduced.
+    """
+    models = {fact.result.key: fact.owner.key for _, fact in run.of(".parameters") if fact.owner}
+    trained = {
+        fact.result.key: models[given.key]
+        for each in run.reached
+        if is_optimizer(each.name) and isinstance(fact := each.fact, Noted)
+        if (given := argument(fact, 0, "params")) and given.key in models
+    }
+    past: list[tuple[Reach, Noted, Key]] = []
+    wrapped, pending, passes = set[Key](), list[tuple[Reach, Noted, Key]](), False
+    for reach, fact in run.of(PAST_WRAPPER, WRAPPED_FORWARD, ".backward", ".step"):
+        called = script.evaluated.value(fact.node.func) if script.is_here(reach) else None
+        if fact.name == PAST_WRAPPER and called and "unreduced" in fact.result.facts:
+            past += [(reach, fact, called.args[0])] if called.op == "attribute" else []
+        elif fact.name == WRAPPED_FORWARD and called:
+            wrapped.add(called)
+            passes = passes or any("unreduced" in value.facts for value in fact.values)
+        elif fact.name == ".backward":
+            pending = [each for each in past if each[2] not in wrapped] if passes else []
+            past, wrapped, passes = [], set(), False
+        elif fact.name == ".step" and fact.owner:
+            model = trained.get(fact.owner.key)
+            yield from ((at, inner) for at, inner, wrapper in pending if wrapper is model and at.several)
 
 
 def _is_of_self(call: Noted) -> bool:
