@@ -167,6 +167,14 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
             )
 
+        elif _is_quotient_of_parts(given.key) and divides_by_ranks(script, fact):
+            yield from violation_at(
+                script,
+                reach,
+                "the ranks average quotients, and their parts of the data differ in size: reduce the sum and the "
+                "number, then divide",
+                0.8,
+            )
         elif is_divided_by_count(script, held_number(given.key)) and divides_by_ranks(script, fact):
             yield from violation_at(
                 script,
@@ -175,6 +183,19 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 "sum and the number, then divide",
                 0.7,
             )
+
+
+def _is_quotient_of_parts(key: Key) -> bool:
+    """Return whether something is divided by a number that is surely another one on each of two ranks."""
+    key = _number_in(key)
+    return key.op == "binary" and key.args[0] == "Div" and differ(_number_in(key.args[2]), number)
+
+
+def _number_in(tensor: Key) -> Key:
+    """Return the number that a tensor is made of."""
+    while tensor.op == "call" and tensor.args[0] in ("torch.tensor", "torch.as_tensor") and len(tensor.args) > 1:
+        tensor = tensor.args[1]
+    return tensor
 
 
 def _is_unequal(grown: Grown) -> bool:

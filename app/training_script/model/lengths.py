@@ -228,7 +228,7 @@ def _length(key: Key, rank: Member) -> int | None:
             return _of_slice(whole, known) if whole is not None else _of_cut(known)
         case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
             return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
-        case "item", (_, Key(op="item" | "call" | "range") as chosen):  # by a list of places
+        case "item", (_, Key(op="item" | "call" | "range" | "if") as chosen):  # by a list of places
             return length(chosen, rank)
         case "item", (Key(op="call", args=("numpy.array_split", whole, count)), place):
             return _of_equal_part(length(whole, rank), number(count, rank), number(place, rank))
