@@ -105,13 +105,15 @@ def _applies_rest(run: Run, covered: Reach, own: Sequence[Condition], step: Reac
     """Return whether a step is behind the loop in which a condition on rounds alone decides about synchronisation."""
     reduced = any(covered.loops[:-1] == each.loops for each, _ in run.of("torch.distributed.all_reduce"))
     lengths = {part.args[2] for each in own for part in parts(each.test) if part.args[:1] == ("Mod",)}
-    others = {leaf for each in own for leaf in _leaves(each.test)} - lengths
+    others = {leaf for each in own for leaf in _leaves(each.test)} - {
+        leaf for each in lengths for leaf in _leaves(each)
+    }
     return _is_behind_loop(run, covered, step) and not reduced and all(each.op in COUNTERS for each in others)
 
 
-def _ends_reduced(covered: Reach, own: Sequence[Condition]) -> bool:
+def _ends_reduced(at: Reach, own: Sequence[Condition]) -> bool:
     """Return whether the conditions keep no_sync away from the last round, whatever the length of the loop is."""
-    loop = covered.loops[-1]
+    loop = at.loops[-1]
     bound = _bound(loop)
     count = bound[0] if bound else loop.amount
     leaves = {leaf for key in (count, *(each.test for each in own)) for leaf in _leaves(key)}
@@ -122,11 +124,13 @@ def _ends_reduced(covered: Reach, own: Sequence[Condition]) -> bool:
     (counter,) = counters
     for numbers in product(CYCLES, repeat=len(lengths)):
         known = dict(zip(lengths, numbers, strict=True))
-        last = _value(count, known)
-        if not isinstance(last, int) or last < 1:
+        try:
+            last = _value(count, known)
+            known[counter] = last - 1 if isinstance(last, int) else 0
+            covered = [_value(each.test, known) == each.truth for each in own]
+        except (TypeError, ZeroDivisionError):
             return False
-        known[counter] = last - 1
-        if all(_value(each.test, known) == each.truth for each in own):
+        if not isinstance(last, int) or last < 1 or all(covered):
             return False
     return True
 
