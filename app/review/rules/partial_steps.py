@@ -61,10 +61,12 @@ def _shares_rate(script: Script, run: Run) -> bool:
                 key = script.evaluated.value(value)
                 if key is not None and is_agreed(key):
                     return True
-            case ast.Call(func=ast.Attribute(attr="fill_" | "copy_", value=owner), args=[value]):
+            case ast.Call(
+                func=ast.Attribute(attr="fill_" | "copy_", value=ast.Subscript(slice=ast.Constant(value="lr"))),
+                args=[value],
+            ):
                 key = script.evaluated.value(value)
-                named = isinstance(owner, ast.Subscript) and isinstance(owner.slice, ast.Constant)
-                if named and owner.slice.value == "lr" and key is not None and is_agreed(key):
+                if key is not None and is_agreed(key):
                     return True
             case _:
                 pass

@@ -144,7 +144,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
                 values, change = [values[0], count], "extended"
             self.rebind(target, owner, values, change)
             return owner
-        if name == "insert" and values and values[0].key is self.keys.constant(0) and "pooled" in owner.facts:
+        at_first = name == "insert" and values and values[0].key is self.keys.constant(0)
+        if at_first and "pooled" in owner.facts and isinstance(node.func, ast.Attribute):
             self.rebind_result(node.func.value, replace(owner, facts=owner.facts - POOLED))
             return self.constant(None)
         if name == "unbind" and (not values or values[0].key is self.keys.constant(0)):
