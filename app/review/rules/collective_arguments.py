@@ -18,8 +18,8 @@ from ..patches.exchange_at_once import exchange_at_once
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from .early_uses import early_use
-from .unread_handles import is_unread
 from .left_handles import is_left
+from .unread_handles import is_unread
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."

@@ -62,6 +62,7 @@ def _is_for_comparison(run: Run, backward: Reach) -> bool:
     may_step = any(step in after or around & {each.site for each in step.loops} for step in steps)
     return wrapped and run.function is None and not may_step
 
+
 def _of_stepped(script: Script, run: Run) -> Iterator[tuple[Reach, Noted]]:
     """Yield the forward passes past a wrapper through another model in DDP, before a step of the first one alone.
 

@@ -10,13 +10,10 @@ from msgspec.structs import replace
 from .. import rank_names
 from .amounts import holds_data, lengthwise
 from .collective_effects import SAME
+from .followed import is_followed
 from .iterables import MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
 from .lengths import LISTS, PAIR, PUBLIC, WORKER, is_even, number
-from .followed import is_followed
-from .iterables import MAPPING, UNORDERED_FACT, IterableEvaluator
-from .keys import BY_RANK, DIFFERS, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
-from .lengths import LISTS, WORKER
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -26,23 +23,16 @@ from .library_calls import (
     LOCAL_RESULTS,
     NUMBERS,
     OF_FILE,
-    SELECTED,
-    SELECTIONS,
     PARSES,
-    RANDOM,
-    RANDOM_TENSORS,
-    SEEDS,
     SELECTED,
     SELECTIONS,
     SERIALIZES,
-    SHUFFLES,
     TIMES,
     TRANSPARENT,
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
-from .names import CARRIED, Named, Values
-from .names import ALIKE, CARRIED, POOLED, Named, Values
+from .names import CARRIED, POOLED, Named, Values
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
@@ -129,15 +119,6 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return self.unknown(node, *values)
         if name in TIMES:
             return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
-        if name in SEEDS and values:
-            change = set.add if values[0].key.spread & BY_RANK else set.discard
-            change(self.shared.seeded_by_rank, SEEDS[name])
-        if name in RANDOM_TENSORS:
-            generator = named.get("generator")
-            if generator.key.spread & LOCAL if generator else "torch" in self.shared.seeded_by_rank:
-                place = 2 if name == "torch.randint" and len(values) > 2 else 0
-                shape = (values[place].key,) if values else ()
-                return Value(self.keys.local(RANDOM, *self.site(node)[:3], *map(_first, shape)))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:

@@ -54,7 +54,7 @@ class RandomEvaluator(IterableEvaluator):
         if name in ORDERS and values:
             return Value(self.keys.make("call", name, *(each.key for each in values), spread=LOCAL))
         place = 2 if name == "torch.randint" and len(values) > 2 else 0
-        shape = (values[place].key,) if values and not values[place].key.spread & LOCAL else ()
+        shape = (values[place].key,) if values else ()
         return self._own(node, *map(_first, shape))
 
     def _is_own(self, name: str, generator: Value | None) -> bool:
