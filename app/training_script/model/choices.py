@@ -127,10 +127,11 @@ class ChoiceEvaluator(MethodEvaluator):
 
     def _joined_object(self, test: Key, then: Value, other: Value, site: Site | None) -> object:
         first, second = then.obj, other.obj
-        if first == second or second is None:
+        if first == second:
             return first
-        if first is None:
-            return second
+        if first is None or second is None:
+            known, unknown = (second, then) if first is None else (first, other)
+            return None if is_elements(known) and unknown.key is not self.keys.none else known
         if isinstance(first, Method) and isinstance(second, Method) and first.name == second.name:
             return Method(self.joined(test, first.owner, second.owner, site), first.name)
         known = (is_followed(first) and is_followed(second)) or _is_of_wrapper(first, second)
