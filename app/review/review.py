@@ -26,12 +26,14 @@ from .rules import (
     locked_collectives,
     missing_set_epoch,
     process_values,
+    passed_ranks,
     rank_options,
     running_totals,
     shared_places,
     unused_samplers,
     whole_streams,
     wrap_before_device,
+    wrap_policies,
 )
 from .types import ReviewFinding, RuleFix
 
@@ -41,12 +43,14 @@ RULES: dict[str, Check] = {
     "DW110": rank_options.check_local_rank,
     "DW234": rank_options.check_option,
     "DW101": device_by_global_rank.check,
+    "DW121": passed_ranks.check,
     "DW201": wrap_before_device.check,
     "DW436": running_totals.check,
     "DW245": unused_samplers.check,
     "DW203": missing_set_epoch.check,
     "DW244": whole_streams.check_unused,
     "DW248": shared_places.check,
+    "DW487": wrap_policies.check,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10

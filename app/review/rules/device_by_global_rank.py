@@ -50,14 +50,14 @@ def check(script: Script) -> list[Violation]:
         return []
     if not script.mentions(OF_ALL):
         numbered = script.reads_rank or script.mentions(OF_NODE)
-        if not numbered or not (script.is_of_several or any(_device_places(script))):
+        if not numbered or not (script.is_of_several or any(device_places(script))):
             return []
         if "global" not in script.evaluated.keys.kinds_read:
             return []
     if not any(isinstance(node, ast.expr) and _is_global(script, node) for node in nodes_below(script.source.tree)):
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
-    for place in _device_places(script):
+    for place in device_places(script):
         rank = _rank(script, place)
         if rank and rank.kind == "global" and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]:
             by_scope[script.names.scope_of[place]].append((place, rank))
@@ -84,7 +84,7 @@ def _finding(script: Script, places: list[tuple[ast.expr, Rank]]) -> Violation:
 # ---- places that name a device
 
 
-def _device_places(script: Script) -> Iterator[ast.expr]:
+def device_places(script: Script) -> Iterator[ast.expr]:
     """Yield every expression that is used as the number of a CUDA device."""
     names = script.names
     for node in list(names.scope_of):

@@ -1,18 +1,57 @@
-"""DW110 and DW234: options of the command line for ranks, which launchers do not pass."""
+"""DW110, DW120 and DW234: options of the command line for ranks, which launchers do not pass."""
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import nodes_below
+from ...training_script.project_imports import read_module
 from ..patches.torch_names import imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..violations import violation_at
 
+SET = "torch.cuda.set_device"
 OF_JOB = ("rank", "global_rank")
 OF_NODE, DASHED = "--local_rank", "--local-rank"
 # Launchers that pass --local_rank, and scripts that read the variable or start their processes themselves.
 OTHERWISE = re.compile(r"""deepspeed|["']LOCAL_RANK["']|local-rank|spawn|Process\(|horovod""")
 FIX = "read-local-rank"
+ON_ONE_GPU = "local-rank-device"  # where the number is used, all processes use the GPU of the default
+
+
+def check_gpu(script: Script, run: Run) -> Iterator[Violation]:
+    """DW120: yield the GPUs that a script chooses by an option of another file, which torchrun does not pass."""
+    if OF_NODE in script.source.text or not run.distributed or script.mentions(OTHERWISE):
+        return
+    for reach, fact in run.of(SET):
+        number = argument(fact, 0, "device")
+        if number is None or not reach.by_all or not _is_of_option(number.key):
+            continue
+        if "LOCAL_RANK" in script.evaluated.keys.sources_read or not _has_option(script):
+            return
+        yield from violation_at(
+            script,
+            reach,
+            "torchrun passes no --local_rank, and nothing here reads the variable LOCAL_RANK: every process has the "
+            "default of the option, and uses the same GPU",
+            0.75,
+        )
+
+
+def _is_of_option(number: Key) -> bool:
+    """Return whether a number is the local rank of an option, or computed from it."""
+    ranks = [part for part in parts(number) if part.op == "rank"]
+    return bool(ranks) and all(part.args == ("local", "") for part in ranks)
+
+
+def _has_option(script: Script) -> bool:
+    """Return whether a module of the program has the option, and none a rank that comes from elsewhere."""
+    texts = [read_module(path) or "" for path in script.evaluated.modules if path != Path(script.source.path)]
+    return any(OF_NODE in text for text in texts) and not any(map(OTHERWISE.search, texts))
 
 
 def check_local_rank(script: Script) -> list[Violation]:
@@ -20,7 +59,7 @@ def check_local_rank(script: Script) -> list[Violation]:
     if OF_NODE not in script.source.text or script.mentions(OTHERWISE):
         return []
     options: list[ast.Call] = []
-    is_read = False
+    read: list[ast.Attribute] = []
     for node in nodes_below(script.source.tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value="--local_rank")]):
@@ -28,13 +67,15 @@ def check_local_rank(script: Script) -> list[Violation]:
             case ast.Attribute(attr="local_rank", ctx=ast.Store()):
                 return []
             case ast.Attribute(attr="local_rank", ctx=ast.Load()):
-                is_read = True
+                read.append(node)
             case _:
                 pass
-    if not (options and is_read and script.has_ranks) or "LOCAL_RANK" in script.evaluated.keys.sources_read:
+    if not (options and read and script.has_ranks) or "LOCAL_RANK" in script.evaluated.keys.sources_read:
         return []
+    compared = all(isinstance(script.source.parents[each], ast.Compare) for each in read)
     return [
         Violation(
+            cause="" if compared else ON_ONE_GPU,
             line=option.lineno,
             column=option.col_offset + 1,
             end_line=option.end_lineno or option.lineno,

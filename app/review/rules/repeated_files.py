@@ -8,7 +8,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.library_calls import OF_PROCESS
-from ...training_script.model.library_effects import DOWNLOADS, REPLACES, WRITERS
+from ...training_script.model.library_effects import DATASETS, DOWNLOADS, LOG_FILES, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, known_tests, same_on_ranks
 from ...training_script.model.sequences import Site
@@ -21,9 +21,10 @@ from .locked_collectives import held_lock
 
 WRITE = "write-on-rank-0"
 RACE = "checkpoint-race"  # what one rank makes or deletes is in the way of another, or damages it
-DATASETS = "torchvision.datasets."
+VISION = "torchvision.datasets."
 OPENER = "opener"  # which may refuse a file that is there
 LOSES = "the last one to open it empties what the others have written"
+OVER = "one copies over what another is still copying"
 EXISTS = "for all but the first it exists already"
 # Functions that write what they are given to an open file, and nothing else.
 WRITES = ("write", "writelines", "writerow", "writerows", "writeheader", "print", "dump", "safe_dump", "save", "writer")
@@ -43,7 +44,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _curves(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the writers for TensorBoard of all ranks that all of them write to."""
-    logs = [fact.owner.key for reach, fact in run.of(".add_scalar", ".add_scalars") if reach.by_all and fact.owner]
+    logs = [
+        (fact.owner.key, reach.by_all)
+        for each in script.runs
+        for reach, fact in each.of(".add_scalar", ".add_scalars")
+        if reach.several and not reach.attempted and fact.owner
+    ]
     has_one = False
     for reach, fact in run.of(*WRITERS):
         if fact.on_demand and has_one:
@@ -51,11 +57,11 @@ def _curves(script: Script, run: Run) -> Iterator[Violation]:
         has_one = has_one or reach.by_all
         folder = argument(fact, 0, "log_dir", "logdir")
         shared = reach.by_all and (folder is None or same_on_ranks(folder.key))
-        if shared and any(fact.result.key in parts(each) for each in logs):
-            message = (
-                f"every rank writes events for TensorBoard to this directory{elsewhere(script, reach)}: each curve "
-            )
-            message += "is there once for each rank"
+        by_all = {every for each, every in logs if fact.result.key in parts(each)}
+        if shared and by_all:
+            who, times = ("every rank writes", "rank") if any(by_all) else ("several ranks write", "of them")
+            message = f"{who} events for TensorBoard to this directory{elsewhere(script, reach)}: each curve is there "
+            message += f"once for each {times}"
             yield from violation_at(script, reach, message, 0.65, severity=severity_of(script, run, reach))
 
 
@@ -66,12 +72,15 @@ def _downloads(script: Script, run: Run) -> Iterator[Violation]:
         fact = reach.fact
         if not isinstance(fact, Noted):
             continue
+        makes = fact.name.startswith(DATASETS) and fact.name.rpartition(".")[2][:1].isupper()
         to = argument(fact, *(DOWNLOADS.get(fact.name) or (0, "root")))
-        if fact.name.startswith(DATASETS):
+        if makes and fact.name.startswith("ogb."):
+            to = argument(fact, 1, "root")
+        if fact.name.startswith(VISION):
             given = argument(fact, -1, "download")
             if given is None or given.key is not run.keys.true:
                 continue
-        elif fact.name not in DOWNLOADS:
+        elif fact.name not in DOWNLOADS and not makes:
             continue
         if not reach.by_all:
             before.add(fact.name)
@@ -84,13 +93,15 @@ def _downloads(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _files(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the files that all ranks open to write, those of a helper at the first call that leads there."""
+    """Yield the files that several ranks open to write, those of a helper at the first call that leads there."""
     known: set[Site] = set()
     for reach, fact in run.of(*REPLACES):
         if fact.site in known or _is_far(script, reach):
             continue  # a helper of helpers, such as a log, mostly names its files by the rank in a way of its own
         path = _replaced(fact)
-        if path is None or not (reach.by_all and same_on_ranks(path.key) and run.is_of_several(reach)):
+        if path is None or reach.attempted or not reach.several or not run.is_of_several(reach):
+            continue
+        if not (same_on_ranks(path.key) if reach.by_all else _sharing(path.key, reach.ranks, run.keys)):
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
@@ -101,11 +112,14 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         written = [] if copies else list(_written(run, reach, fact))
         read_early = _is_asked_for(path.key, reach) and not all(map(_is_constant, written))
         alike = not copies and not read_early and all(map(_is_alike, written))
-        message = f"every rank writes this {'directory' if copies else 'file'}{elsewhere(script, reach)}: "
-        message += EXISTS if copies else "one of them would do" if alike else LOSES
+        who = "every rank writes" if reach.by_all else "several ranks write"
+        message = f"{who} this {'directory' if copies else 'file'}{elsewhere(script, reach)}: "
+        exists = copies and "dirs_exist_ok" not in fact.named
+        message += EXISTS if exists else "one of them would do" if alike else OVER if copies else LOSES
         severity = None if run.surely_distributed and not alike else "info"
-        patch = partial(_write_once, script, reach, fact) if script.is_here(reach) else None
-        cause = "" if alike else RACE
+        patch = partial(_write_once, script, reach, fact) if reach.by_all and script.is_here(reach) else None
+        # A condition for one rank lets others through, or every rank logs.
+        cause = "" if alike or not reach.by_all or fact.name in LOG_FILES else RACE
         yield from violation_at(script, reach, message, 0.65, severity=severity, cause=cause, patch=patch)
 
 
@@ -121,7 +135,7 @@ def _written(run: Run, reach: Reach, fact: Noted) -> Iterator[_Content]:
     """Yield what a call writes to the file that it opens, or what is written to it later."""
     values = [*fact.values, *fact.named.values()]
     if fact.name != "open":
-        yield _Content([*values, *([fact.owner] if fact.owner else [])], (), fact.name != ".savefig")
+        yield _Content([*values, *([fact.owner] if fact.owner else [])], (), fact.name not in (".savefig", *LOG_FILES))
         return
     for later, write, given in _uses(run, fact):
         name = last_name(write.node.func)

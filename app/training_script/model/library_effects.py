@@ -20,8 +20,10 @@ REPLACES: dict[str, tuple[int, str]] = {
     "torchaudio.save": (0, "uri"),
     "soundfile.write": (0, "file"),
     "joblib.dump": (1, "filename"),
+    "dllogger.JSONStreamBackend": (1, "filename"),
     **dict.fromkeys(("omegaconf.OmegaConf.save", "omegaconf.omegaconf.OmegaConf.save"), (1, "f")),
 }
+LOG_FILES = ("dllogger.JSONStreamBackend",)  # of these: what is logged is not among the arguments
 # What fails, or doubles, where another rank has done it before: links, and what moves away or deletes a path.
 LINKS = {"os.symlink": (1, "dst"), "os.link": (1, "dst"), ".symlink_to": (-1, "")}
 MOVES = ("shutil.move", "os.rename", "os.replace")
@@ -35,6 +37,8 @@ DOWNLOADS = {
     "torchvision.datasets.utils.download_url": (1, "root"),
     "torchvision.datasets.utils.download_and_extract_archive": (1, "download_root"),
 }
+# Data sets that download and convert their files when they are made for the first time.
+DATASETS = ("torch_geometric.datasets.", "ogb.nodeproppred.", "ogb.graphproppred.", "ogb.linkproppred.")
 WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter")
 # Calls that start a run, by the name of the service.
 EXPERIMENTS = {
@@ -54,5 +58,6 @@ METHODS = frozenset(name[1:] for name in NAMES if name.startswith("."))
 MENTIONED = (
     *("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree", "os.remove(", ".write_text(", ".to_csv(", ".to_json("),
     *(".to_parquet(", ".save_to_disk(", "SummaryWriter(", "symlink", "os.rename(", "shutil.move(", ".push_to_hub("),
+    *("JSONStreamBackend(", "torch_geometric.datasets", "PropPredDataset("),
     *("urlretrieve(", "gdown.", '"w")', "'w')", '"wb")', "'wb')"),
 )

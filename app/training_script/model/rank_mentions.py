@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ..nodes import walk
 from ..rank_names import MOST_NAMES, NOT_OWN_RANK
+from ..syntax import last_name
 
 WORDS = (
     "Distributed",
@@ -27,6 +28,8 @@ OF_RANKS = re.compile(
     r"|ddp|world|device|local|parallel|shard",
     re.IGNORECASE,
 )
+
+OF_KIND = re.compile(r"\w*(?:logger|writer|saver)(?:_(?:type|name|kind))?")  # what a text names one of several of
 
 
 def mentions_ranks(text: str) -> bool:
@@ -67,7 +70,16 @@ def _name_at(text: str, line: int, place: int) -> str:
 
 def may_ask_for_ranks(test: ast.expr) -> bool:
     """Return whether a condition reads a variable, an attribute or a key whose name may be about ranks."""
-    return any(_is_of_ranks(name) for node in walk(test) for name in _read_names(node))
+    of_kinds = {id(node.left) for node in walk(test) if isinstance(node, ast.Compare) and _asks_for_kind(node)}
+    return any(_is_of_ranks(name) for node in walk(test) if id(node) not in of_kinds for name in _read_names(node))
+
+
+def _asks_for_kind(test: ast.Compare) -> bool:
+    """Return whether a comparison with texts asks for the kind of something, such as the service of a logger."""
+    if not OF_KIND.fullmatch(last_name(test.left)):
+        return False
+    texts = [part for each in test.comparators for part in getattr(each, "elts", [each])]
+    return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in texts)
 
 
 @lru_cache(MOST_NAMES)

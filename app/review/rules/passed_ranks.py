@@ -1,0 +1,76 @@
+"""DW121: the global rank that is passed to a parameter for the local rank."""
+
+import ast
+import re
+
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, last_name
+from ..one_node import is_for_one_node
+from ..rule_context import Script, Violation
+from .device_by_global_rank import device_places
+
+LOCAL = re.compile(r"local_rank|local_process_index|gpu|gpu_id|device_id")
+GLOBAL = re.compile(r"(?:global_|world_)?rank|process_index")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def check(script: Script) -> list[Violation]:
+    """Return the calls that pass the global rank where the function uses its parameter as the number of a GPU."""
+    if "local_rank" not in script.source.text or not script.has_ranks:
+        return []
+    functions = _functions(script)
+    used = {id(script.names.enclosing_function(place)): set[str]() for place in device_places(script)}
+    for place in device_places(script):
+        used[id(script.names.enclosing_function(place))].add(last_name(place))
+    found: list[Violation] = []
+    for call in nodes_below(script.source.tree):
+        function = functions.get(last_name(call.func)) if isinstance(call, ast.Call) else None
+        if not isinstance(call, ast.Call) or function is None or not _has_local_rank(script, call):
+            continue
+        for parameter, given in _passed(function, call):
+            if parameter not in used.get(id(function), ()) or not LOCAL.fullmatch(parameter):
+                continue
+            if GLOBAL.fullmatch(last_name(given)) and isinstance(given, ast.Name | ast.Attribute):
+                found.append(
+                    Violation(
+                        line=call.lineno,
+                        column=script.source.column(call),
+                        end_line=given.end_lineno or call.lineno,
+                        message=f"`{ast.unparse(given)}` is the global rank, and `{function.name}` uses its parameter "
+                        f"`{parameter}` as the number of a GPU: on a second node there is no such GPU",
+                        confidence=0.8,
+                    )
+                )
+    return found if found and not is_for_one_node(script) else []
+
+
+def _functions(script: Script) -> dict[str, Function]:
+    """Return the functions of the script, without those that share a name."""
+    found: dict[str, Function | None] = {}
+    for node in nodes_below(script.source.tree):
+        if isinstance(node, FUNCTIONS) and not isinstance(node, ast.Lambda):
+            found[node.name] = None if node.name in found else node
+    return {name: function for name, function in found.items() if function is not None}
+
+
+def _passed(function: Function, call: ast.Call) -> list[tuple[str, ast.expr]]:
+    """Return what a call gives to each parameter that it names or that has its place before a ``*``."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] == ["self"] and isinstance(call.func, ast.Attribute):
+        names = names[1:]
+    by_place = []
+    for name, value in zip(names, call.args, strict=False):
+        if isinstance(value, ast.Starred):
+            break
+        by_place.append((name, value))
+    return [*by_place, *((each.arg, each.value) for each in call.keywords if each.arg)]
+
+
+def _has_local_rank(script: Script, call: ast.Call) -> bool:
+    """Return whether the function around a call has the local rank in another variable."""
+    around = script.names.enclosing_function(call) or script.source.tree
+    return any(
+        isinstance(node, ast.Name | ast.Attribute | ast.arg)
+        and (node.arg if isinstance(node, ast.arg) else last_name(node)) == "local_rank"
+        for node in ast.walk(around)
+    )

@@ -1,0 +1,71 @@
+"""DW266 and DW267: what Accelerate wraps and the script saves with the wrapper, and what it leaves as it is."""
+
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Run, argument
+from ...training_script.syntax import dotted_name
+from ..rule_context import Script, Violation
+from ..violations import violation_at
+
+PARAMETERS = (".parameters", ".named_parameters")
+# What shares the data out by other means than prepare, or reads it whole on purpose.
+SHARES = re.compile(r"DistributedSampler|split_dataset_by_node|process_index|num_processes|get_rank|get_world_size")
+
+
+def check_state(script: Script, run: Run) -> Iterator[Violation]:
+    """DW266: yield the states of prepared models that are saved with the wrapper around the model."""
+    if not any(each.distributed for each in script.runs):
+        return
+    models = {fact.owner.key for each in script.runs for _, fact in each.of(*PARAMETERS) if fact.owner}
+    saves = [state.key for _, fact in run.of("torch.save") if (state := argument(fact, 0, "obj"))]
+    written = {part for state in saves for part in parts(state)}
+    for reach, fact in run.of(".state_dict"):
+        owner = fact.owner
+        if owner is None or "prepared" not in owner.facts or "unwrapped" in owner.facts:
+            continue
+        if fact.result.key not in written or not {owner.key, *_inside(owner.key)} & models:
+            continue
+        yield from violation_at(
+            script,
+            reach,
+            f"`{dotted_name(fact.node.func).rpartition('.')[0] or 'the model'}` is what prepare returns: with several "
+            "processes each name in the file begins with module., with one process none does",
+            0.7,
+        )
+
+
+def _inside(model: Key) -> Iterator[Key]:
+    """Yield the model that prepare has got."""
+    if model.op == "prepared":
+        yield from (part for part in model.args if isinstance(part, Key))
+
+
+def check_iterator(script: Script, run: Run) -> Iterator[Violation]:
+    """DW267: yield the iterators over a DataLoader that prepare gets in place of the loader."""
+    if not run.distributed or script.mentions(SHARES):
+        return
+    for reach, fact in run.of(".prepare"):
+        if fact.owner is None or "accelerator" not in fact.owner.facts or not reach.several:
+            continue
+        given = [*fact.values, *fact.named.values()]
+        for value in given:
+            if not _goes_over_loader(value.key) or "loader" in value.facts:
+                continue
+            yield from violation_at(
+                script,
+                reach,
+                "prepare shares out the batches of a DataLoader, and leaves an iterator over one as it is: every rank "
+                "sees the same data",
+                0.8,
+            )
+            break
+
+
+def _goes_over_loader(key: Key) -> bool:
+    """Return whether a value is a generator, or an iterator of a library, that reads a loader of this rank."""
+    if key.op not in ("built", "call"):
+        return False
+    inner = list(parts(key))
+    return any(part.op == "loader" for part in inner) and not any(part.op == "prepared" for part in inner)
