@@ -2,12 +2,13 @@
 
 import ast
 import re
+from collections import defaultdict
 
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..one_node import is_for_one_node
 from ..rule_context import Script, Violation
-from .device_by_global_rank import device_places
+from .device_by_global_rank import DEVICE_NAMES, device_places
 
 LOCAL = re.compile(r"local_rank|local_process_index|gpu|gpu_id|device_id")
 GLOBAL = re.compile(r"(?:global_|world_)?rank|process_index")
@@ -19,7 +20,7 @@ def check(script: Script) -> list[Violation]:
     if "local_rank" not in script.source.text or not script.has_ranks:
         return []
     functions = _functions(script)
-    used = {id(script.names.enclosing_function(place)): set[str]() for place in device_places(script)}
+    used = defaultdict[int, set[str]](set)
     for place in device_places(script):
         used[id(script.names.enclosing_function(place))].add(last_name(place))
     found: list[Violation] = []
@@ -28,7 +29,7 @@ def check(script: Script) -> list[Violation]:
         if not isinstance(call, ast.Call) or function is None or not _has_local_rank(script, call):
             continue
         for parameter, given in _passed(function, call):
-            if parameter not in used.get(id(function), ()) or not LOCAL.fullmatch(parameter):
+            if parameter not in DEVICE_NAMES | used[id(function)] or not LOCAL.fullmatch(parameter):
                 continue
             if GLOBAL.fullmatch(last_name(given)) and isinstance(given, ast.Name | ast.Attribute):
                 found.append(

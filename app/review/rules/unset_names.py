@@ -14,18 +14,26 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 
 ASKS = re.compile(r"\b(?:locals|globals|vars|dir)\(\)|\b(?:NameError|UnboundLocalError)\b")
+ASKS_FOR_NAME = re.compile(r"""["'](\w+)["'] (?:not )?in (?:locals|globals|vars|dir)\(\)""")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW437: yield the first read of each name that a rank comes to without having set it."""
-    if not run.distributed or script.mentions(ASKS):
+    asked = set(ASKS_FOR_NAME.findall(script.source.text))
+    if not run.distributed or (script.mentions(ASKS) and ASKS.search(ASKS_FOR_NAME.sub("", script.source.text))):
         return
     known: set[tuple[object, ...]] = set()
     for reach, fact in run.of(OF_SOME_RANKS):
         name, (test, path, line) = dotted_name(fact.node.func), (value.key for value in fact.values)
         bound = name, path.value, line.value
         without = possible_ranks(reach, run.keys) & ranks_without(test, run.keys)
-        if not without or not reach.several or reach.attempted or bound in known or name in vars(builtins):
+        if (
+            not without
+            or not reach.several
+            or reach.attempted
+            or bound in known
+            or name in asked | vars(builtins).keys()
+        ):
             continue
         known.add(bound)
         who = "rank 0 has" if not without & 1 << 0 and without.bit_count() == len(RANKS) - 1 else "some ranks have"

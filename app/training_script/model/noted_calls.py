@@ -80,7 +80,13 @@ TO_FILE = "a write to a file"  # that the program has opened to write
 LINES_TO_FILE = ("csv.writer", "csv.DictWriter")
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
 FIRST_GPU, CURRENT_GPU = "on GPU 0", "on the current GPU"
-NOTED_PREFIXES = (OPTIMIZERS, *library_effects.DATASETS, "torchvision.datasets.", "transformers.get_", "transformers.optimization.get_")
+NOTED_PREFIXES = (
+    OPTIMIZERS,
+    *library_effects.DATASETS,
+    "torchvision.datasets.",
+    "transformers.get_",
+    "transformers.optimization.get_",
+)
 WRAPPERS = {"ddp", "fsdp", "engine", "apex", "prepared"}
 NOTED_METHODS = {
     *(

@@ -1,7 +1,7 @@
 """Files that every rank opens to write: harmless if all write the same, lost if each writes something of its own."""
 
 import pytest
-from helpers.review_snippets import IMPORTS, found
+from helpers.review_snippets import IMPORTS, found, lines
 
 START = """
 import csv, json
@@ -180,3 +180,92 @@ def test_question_for_the_rank_shows_several_ranks() -> None:
 
 def test_helper_that_works_without_a_group_shows_nothing() -> None:
     assert found(OF_ANY_PROCESS, "DW412") == []
+
+
+OF_SEVERAL = """
+from accelerate import Accelerator
+import shutil
+from torch.utils.tensorboard import SummaryWriter
+accelerator = Accelerator()
+{}
+"""
+FOR_OTHERS = {
+    "a comparison with 0": 'if accelerator.is_main_process == 0:\n    shutil.copytree("out", "/output")',
+    "a not": 'if not accelerator.is_main_process:\n    model.loss.to_csv("loss.csv")',
+    "another operator": 'if accelerator.process_index != 0:\n    open("log.txt", "w").write(str(model.loss()))',
+    "an early return": """
+def save(results):
+    if accelerator.is_main_process:
+        return
+    torch.distributed.barrier()
+    results.to_json("results.json")
+save(model.results())
+""",
+    "a part of the ranks": "if accelerator.process_index < 2:\n"
+    '    open("log.txt", "w").write(str(accelerator.process_index))',
+}
+FOR_ONE = {
+    "the main process": 'if accelerator.is_main_process:\n    shutil.copytree("out", "/output")',
+    "a file of each": "if not accelerator.is_main_process:\n"
+    '    open(f"log{accelerator.process_index}.txt", "w").write(str(model.loss()))',
+    "output that goes nowhere": 'if not accelerator.is_main_process:\n    sys.stdout = open(os.devnull, "w")',
+    "one rank of each node": 'if accelerator.is_local_main_process:\n    shutil.copytree("out", "/scratch")',
+}
+
+
+@pytest.mark.parametrize("code", FOR_OTHERS.values(), ids=FOR_OTHERS.keys())
+def test_a_condition_that_lets_several_ranks_write_is_found(code: str) -> None:
+    (finding,) = [each for each in found(OF_SEVERAL.format(code), "DW412") if each.severity != "info"]
+    assert finding.cause == "all-ranks-side-effects"
+    assert "several ranks write" in finding.message
+
+
+@pytest.mark.parametrize("code", FOR_ONE.values(), ids=FOR_ONE.keys())
+def test_a_condition_that_lets_one_rank_write_is_not(code: str) -> None:
+    assert lines(OF_SEVERAL.format(code), "DW412") == []
+
+
+def test_curves_of_one_rank_of_each_node_are_there_for_each_node() -> None:
+    code = """
+if logger == "tensorboard":
+    writer = SummaryWriter("runs")
+for step in range(10):
+    if {}:
+        writer.add_scalar("loss", 1.0, step)
+"""
+    (finding,) = found(OF_SEVERAL.format(code.format("accelerator.is_local_main_process")), "DW412")
+    assert "once for each of them" in finding.message
+    assert lines(OF_SEVERAL.format(code.format("accelerator.is_main_process")), "DW412") == []
+
+
+def test_a_list_that_is_empty_on_one_way_has_no_known_length() -> None:
+    code = """
+if options.names:
+    urls = [name.lower() for name in options.names]
+else:
+    urls = []
+if len(urls) > 0:
+    shutil.copytree("out", "/output")
+"""
+    assert len(lines(OF_SEVERAL.format(code), "DW412")) == 1
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'from torch_geometric.datasets import Reddit\ndata = Reddit("data")',
+        'from torch_geometric.datasets import Planetoid\ndata = Planetoid(root="data", name="Cora")',
+        'from ogb.nodeproppred import PygNodePropPredDataset\ndata = PygNodePropPredDataset("products", root="data")',
+    ],
+)
+def test_a_graph_that_every_rank_downloads_is_found(made: str) -> None:
+    assert len(lines(OF_SEVERAL.format(made), "DW412")) == 1
+    first = f"with accelerator.main_process_first():\n    {made.splitlines()[1]}"
+    assert lines(OF_SEVERAL.format(made.splitlines()[0] + "\n" + first), "DW412") == []
+
+
+def test_a_log_of_dllogger_that_every_rank_opens_is_found() -> None:
+    code = "import dllogger\n{}dllogger.init(backends=[dllogger.JSONStreamBackend(1, 'log.json')])"
+    (finding,) = found(OF_SEVERAL.format(code.format("")), "DW412")
+    assert (finding.severity, finding.cause) == ("warning", "all-ranks-side-effects")
+    assert lines(OF_SEVERAL.format(code.format("if accelerator.is_main_process:\n    ")), "DW412") == []
