@@ -84,6 +84,9 @@ def _may_be_overridden(method: Bound, called: ast.expr) -> bool:
     return called.attr in owner.cls.module.parsed.overridden.get(owner.cls.node.name, ())
 
 
+SAVING_HOOKS = ("register_save_state_pre_hook",)  # of Accelerate, called on every rank where it saves a state
+
+
 class CallEvaluator(ArgumentEvaluator):
     """Evaluation of the calls in one function."""
 
@@ -218,6 +221,8 @@ class CallEvaluator(ArgumentEvaluator):
                 return self.effect(effect, node, values, named, callee)
         if started := self.started(node, values, named):
             return started
+        if last_name(node.func) in SAVING_HOOKS and values:
+            self._run_hook(values[0].obj, node)
         if made_of is Library:
             for value, shown in zip(values, node.args, strict=False) if obj.name in SHOWS else ():
                 self.as_text(value, shown)
@@ -234,6 +239,13 @@ class CallEvaluator(ArgumentEvaluator):
             return self._computed(str(callee.key.args[0]), [*values, *named.values(), *options])
         known = self.by_name(last_name(node.func), called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)
+
+    def _run_hook(self, hook: object, node: ast.Call) -> None:
+        """Follow what a library calls on every rank, with values that are not known here."""
+        if isinstance(hook, Bound):
+            self.call_function(hook.function, [hook.owner], {}, self.site(node))
+        elif isinstance(hook, FunctionRef):
+            self.call_function(hook, [], {}, self.site(node))
 
     def _past_wrapper(self, result: Value) -> Value:
         """Return the result of a forward pass whose gradients DDP does not reduce."""
