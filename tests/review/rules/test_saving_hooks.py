@@ -11,7 +11,7 @@ model, loader = accelerator.prepare(model, loader)
 accelerator.save_state("state")
 """
 OF_ALL = {
-    "a model beside": """
+    "another model": """
 def save(models, weights, output_dir):
     ema.save_pretrained(os.path.join(output_dir, "ema"))
 accelerator.register_save_state_pre_hook(save)""",
