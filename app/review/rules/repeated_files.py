@@ -111,9 +111,8 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         copies = fact.name == "shutil.copytree"
         written = [] if copies else list(_written(run, reach, fact))
         read_early = _is_asked_for(path.key, reach) and not all(map(_is_constant, written))
-        inverted = not reach.ranks & 1 and script.is_here(
-            reach
-        )  # a condition that keeps rank 0 out, which is the one to write
+        # A condition that keeps rank 0 out, which is the one to write.
+        inverted = not reach.ranks & 1 and script.is_here(reach)
         alike = not copies and not read_early and not inverted and all(map(_is_alike, written))
         who = "every rank writes" if reach.by_all else "several ranks write"
         message = f"{who} this {'directory' if copies else 'file'}{elsewhere(script, reach)}: "
