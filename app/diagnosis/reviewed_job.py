@@ -25,13 +25,20 @@ PARTED = {
 ELSEWHERE_CONFIDENCE = 0.8  # of a finding in a function in which no rank is any more
 MOST_CONFIDENCE = 0.8  # in a cause by review alone; how sure the culprits are stays as it is
 MOST_FILES = 6
+UNEVEN, LOOP_ENDED_EARLY, COUNTS_DIFFER = "uneven-inputs", "job.loop-ended-early", "job.loop-counts-differ"
 
 
 def is_open(report: JobReport) -> bool:
     """Return whether the ranks of a job wait for each other in vain, and the stacks do not tell why."""
     verdict = report.verdict
     parted = verdict.state == "hung" and not PARTED.isdisjoint(verdict.findings)
-    return parted and verdict.cause in OPEN_CAUSES and not verdict.branch
+    return not verdict.branch and ((parted and verdict.cause in OPEN_CAUSES) or _blames_loop_length(report))
+
+
+def _blames_loop_length(report: JobReport) -> bool:
+    """Return whether some ranks have left a loop, of which the stacks do not show that it is longer on the others."""
+    verdict = report.verdict
+    return verdict.state == "hung" and verdict.cause == UNEVEN and LOOP_ENDED_EARLY in verdict.findings
 
 
 def review_running_files(report: JobReport, knowledge: Knowledge) -> list[ReviewFinding]:
@@ -60,6 +67,10 @@ def parting_finding(report: JobReport, findings: Iterable[ReviewFinding], knowle
         each for each in findings if each.severity != "info" and each.rule in rules and rules[each.rule].parts_ranks
     ]
     here = [each for each in known if _is_on_stack(each, report, files)]
+    if _blames_loop_length(report):
+        lengths_differ = any(rules[each.rule].cause == UNEVEN or each.cause == UNEVEN for each in known)
+        inside = [] if lengths_differ else [each for each in here if _is_in_loop_of_rank(each, report, files)]
+        return max(inside, key=lambda each: (each.severity == "error", each.confidence), default=None)
     elsewhere = [each for each in known if each.severity == "error" and each.confidence >= ELSEWHERE_CONFIDENCE]
     return max(here or elsewhere, key=lambda each: (each.severity == "error", each.confidence), default=None)
 
@@ -81,6 +92,7 @@ def explain_by_review(
         verdict,
         cause=_cause_of(finding, knowledge),
         branch=place,
+        findings=[COUNTS_DIFFER if each == LOOP_ENDED_EARLY else each for each in verdict.findings],
         why=f"{verdict.why} The review finds where ranks may part, {short_place(place)}: {finding.message}.",
         confidence=verdict.confidence
         if verdict.culprits
@@ -100,6 +112,19 @@ def _cause_of(finding: ReviewFinding, knowledge: Knowledge) -> str:
     weights = {finding.cause: NATS[RULE_WEIGHTS[finding.severity]]}
     weights |= {id_of: NATS[cause.findings[id_]] for id_of, cause in knowledge.causes.items() if id_ in cause.findings}
     return max(weights, key=lambda each: weights[each])
+
+
+def _is_in_loop_of_rank(finding: ReviewFinding, report: JobReport, files: ScriptFiles) -> bool:
+    """Return whether the place where ranks may part is in a loop that a rank is in."""
+    line = finding.branch or finding.line
+    return any(
+        loop.lineno < line <= (loop.end_lineno or loop.lineno)
+        for seen in report.observed.seen
+        for sample in seen.samples[-1:]
+        for frame in sample.stack
+        if frame.path == finding.path
+        for loop in files[frame.path].loops(frame.line)
+    )
 
 
 def _is_on_stack(finding: ReviewFinding, report: JobReport, files: ScriptFiles) -> bool:

@@ -5,9 +5,11 @@ import difflib
 from collections.abc import Callable
 
 from ...errors import UserError
+from ...training_script.model.rank_mentions import concerns_ranks
 from ...training_script.source import BOM, NEWLINE
 from ..file_review import every_error_in_one_line
 from . import ddp, fsdp2, resume
+from .own_findings import Migrated, without_own_findings
 from .types import Migration, Note, Refusal
 
 # A migration returns the new text and its reports; the text has newlines only.
@@ -28,6 +30,8 @@ def migrate(text: str, path: str, target: str) -> Migration:
     with every_error_in_one_line(path):
         try:
             after, reports = REWRITES[target](plain, path)
+            if target != "resume" or concerns_ranks(plain):
+                after = without_own_findings(Migrated(plain, after, path))
         except Refusal as refusal:
             return Migration(target=target, path=path, before=text, after=text, refusals=[refusal.note])
         ast.parse(after)

@@ -28,6 +28,7 @@ from .divergence import (
     exited_loop,
     first_divergence,
     is_data_loop,
+    is_equally_long,
     rank_dependent_bound,
     skipping_condition,
 )
@@ -190,6 +191,9 @@ def _diverged_by_data(context: JobContext, rest: list[RankState], majority: list
             if not bound and ended_by and ended_by != loop and data_ends(loop, inside[0], context.sources) is False:
                 cause, finding = "per-rank-decision", "job.loop-left-by-condition"
                 text = f"{text} Each rank leaves it by the condition at {phrases.short_place(ended_by)} on its own."
+            elif not bound and is_equally_long(loop, inside[0], context.sources):
+                cause, finding = "collective-desync", "job.loop-counts-differ"
+                text = f"{text} It has as many rounds on every rank: some rank left out a call, or made one more."
             elif not is_data_loop(loop, inside[0], context.sources):
                 cause, finding = "collective-desync", "job.loop-counts-differ"
                 if bound:
@@ -207,7 +211,7 @@ def _diverged_by_data(context: JobContext, rest: list[RankState], majority: list
             f"{who} skipped part of the loop at {phrases.short_place(place)}, to {phrases.places_text(rest)}. "
             f"{waiting_sentence(majority)}."
         )
-        return DivergedRanks("uneven-inputs", 0.6, text, branch, "job.loop-ended-early")
+        return DivergedRanks("per-rank-decision", 0.6, text, branch, "job.loop-left-by-condition")
     return None
 
 

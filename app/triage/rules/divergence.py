@@ -159,6 +159,17 @@ def data_ends(place: str, inside: RankState, sources: ScriptFiles) -> bool | Non
     return None
 
 
+def is_equally_long(place: str, inside: RankState, sources: ScriptFiles) -> bool:
+    """Return whether the loop at ``path:line`` around ``inside`` surely has as many rounds on every rank."""
+    return any(
+        f"{frame.path}:{loop.lineno}" == place
+        and not break_conditions(loop)
+        and has_equal_rounds(sources[frame.path], loop)
+        for frame in inside.frames
+        for loop in sources[frame.path].loops(frame.line)
+    )
+
+
 def left_by_error(inside: RankState, sources: ScriptFiles) -> bool:
     """Return whether only an error leads out of the outermost loop around ``inside`` before all ranks have ended it."""
     for frame, scope in zip(inside.frames, sources.scopes(inside.frames), strict=True):
