@@ -8,6 +8,7 @@ from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
 from ..diagnosis.dialogue import best_cause_text
 from ..diagnosis.intake import add_to_case
+from ..diagnosis.reviewed_job import explain_by_review
 from ..diagnosis.script_evidence import add_divergences
 from ..evidence import Evidence, RankedCause
 from ..logs.first_failure import first_error, script_location
@@ -40,6 +41,7 @@ def diagnose_crash(
         add_divergences(case, Path(script))
     parted = report_of_ends(private, ended)
     if parted:
+        parted = explain_by_review(parted, case.knowledge)
         case.add(evidence_of_report(parted, case.knowledge.findings()))
     diagnosis = case.diagnosis(in_scope=True)
     timeline = found.timeline if found else None
