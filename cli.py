@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -172,6 +174,8 @@ def run(argv: list[str]) -> int:
             return _report_error(problem, "free some space there", ExitCode.NOT_INSPECTED, wants_json)
         if type(error).__name__ == "ScreenRequested":
             return _open_screen(error)
+        if problem := _unusable_directory(error):
+            return _report_error(*problem, ExitCode.NOT_INSPECTED, wants_json)
         return _report_exception(error, wants_json)
 
 
@@ -188,7 +192,22 @@ def _open_screen(request: Any) -> int:
     except UserError as error:
         return _report_error(error.message, error.next_step, error.exit_code, False)
     except Exception as error:
+        if problem := _unusable_directory(error):
+            return _report_error(*problem, ExitCode.NOT_INSPECTED, False)
         return _report_exception(error, wants_json=False)
+
+
+def _unusable_directory(error: Exception) -> tuple[str, str] | None:
+    """Return what the state directory does not allow, and what to do; None if the error has another reason."""
+    from .app.system.paths import state_dir
+
+    place, directory = str(getattr(error, "filename", None) or ""), state_dir()
+    if not isinstance(error, OSError) or not place.startswith("/"):
+        return None
+    if not (Path(place).is_relative_to(directory) or directory.is_relative_to(place)):
+        return None
+    problem = f"the state directory {directory} cannot be used: {place}: {error.strerror}"
+    return problem, "set XDG_STATE_HOME to a directory in which you can write"
 
 
 def _report_exception(error: Exception, wants_json: bool) -> int:

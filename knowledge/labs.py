@@ -47,6 +47,17 @@ class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     why: str
 
 
+class LabResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The number that the repaired job prints last: ``pattern`` has the group ``value``, which may differ by ``within``.
+
+    Versions of torch and the ways to repair a lab differ in the last digits.
+    """
+
+    pattern: str
+    value: float
+    within: float
+
+
 class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One lab, as its ``lab.yaml`` describes it. Its id is the name of its directory.
 
@@ -56,7 +67,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     variables of the user's shell. ``cause`` is the cause that the lab shows, by default the one with its id.
 
     ``shows`` is a pattern in the output of the failing job, ``repaired`` one in that of the repaired job; a repaired
-    job shows the second and not the first. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
+    job shows the second and not the first, and ``result``, where it prints a number that can be checked. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
     the review whose patch does. ``edits`` are what that fix asks for, where it is a text. ``hints`` come one at a
     time, ``guesses`` are the causes among which the learner chooses, without the right one. ``answers`` are those that
     the output of the failing run gives to questions of the wizard, by question. ``why`` is what the files or the
@@ -75,6 +86,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     environ: dict[str, str] = {}
     shows: str = ""
     repaired: str = ""
+    result: LabResult | None = None
     fix: str = ""
     edits: list[LabEdit] = []
     answers: dict[str, str] = {}
@@ -182,12 +194,15 @@ def _unfinished(lab: Lab, text: bytes) -> tuple[str, str] | None:
 
 
 def _problem_of_patterns(lab: Lab) -> tuple[str, str] | None:
-    for key in ("shows", "repaired"):
+    patterns = {"shows": lab.shows, "repaired": lab.repaired, "result": lab.result.pattern if lab.result else ""}
+    for key, pattern in patterns.items():
         try:
-            if has_nested_repeat(getattr(lab, key)):
+            if has_nested_repeat(pattern):
                 return key, "a repeat inside a repeat, as in (a+)+, may take for ever on a long line"
         except re.error as error:
             return key, f"invalid regular expression: {error}"
+    if lab.result and "value" not in re.compile(lab.result.pattern).groupindex:
+        return "result", "its pattern needs the group value: (?P<value>[\\d.]+)"
     return None
 
 

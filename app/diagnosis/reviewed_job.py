@@ -25,7 +25,10 @@ PARTED = {
 ELSEWHERE_CONFIDENCE = 0.8  # of a finding in a function in which no rank is any more
 MOST_CONFIDENCE = 0.8  # in a cause by review alone; how sure the culprits are stays as it is
 MOST_FILES = 6
-UNEVEN, LOOP_ENDED_EARLY, COUNTS_DIFFER = "uneven-inputs", "job.loop-ended-early", "job.loop-counts-differ"
+UNEVEN, LOOP_ENDED_EARLY = "uneven-inputs", "job.loop-ended-early"
+SHOWN_BY_REVIEW = {"per-rank-decision": ["job.parted-by-own-data"]}  # by cause
+# Findings on the rounds of a loop: where the review shows what parted the ranks, an effect of it.
+OF_ROUNDS = (LOOP_ENDED_EARLY, "job.loop-counts-differ")
 
 
 def is_open(report: JobReport) -> bool:
@@ -87,12 +90,13 @@ def explain_by_review(
     finding = parting_finding(report, findings, knowledge)
     if finding is None:
         return report
-    verdict, place = report.verdict, place_of_parting(finding)
+    verdict, place, cause = report.verdict, place_of_parting(finding), _cause_of(finding, knowledge)
+    effects = OF_ROUNDS if cause not in OPEN_CAUSES and len(verdict.findings) > 1 else ()
     explained = msgspec.structs.replace(
         verdict,
-        cause=_cause_of(finding, knowledge),
+        cause=cause,
         branch=place,
-        findings=[COUNTS_DIFFER if each == LOOP_ENDED_EARLY else each for each in verdict.findings],
+        findings=[each for each in verdict.findings if each not in effects] + SHOWN_BY_REVIEW.get(cause, []),
         why=f"{verdict.why} The review finds where ranks may part, {short_place(place)}: {finding.message}.",
         confidence=verdict.confidence
         if verdict.culprits

@@ -53,7 +53,23 @@ def shows_failure(lab: Lab, run: LabRun) -> bool:
 def is_repaired(lab: Lab, run: LabRun) -> bool:
     """Return whether a run ended well, with the result of the repaired lab and without the failure."""
     shows = bool(lab.shows) and lab.failure != "hang" and re.search(lab.shows, run.output) is not None
-    return run.ending == "ended" and run.code == 0 and not shows and re.search(lab.repaired, run.output) is not None
+    ended_well = run.ending == "ended" and run.code == 0 and re.search(lab.repaired, run.output) is not None
+    return ended_well and not shows and has_right_result(lab, run)
+
+
+def has_right_result(lab: Lab, run: LabRun) -> bool:
+    """Return whether a run printed the number of the repaired lab, or the lab has none."""
+    value = printed_result(lab, run)
+    return lab.result is None or (value is not None and abs(value - lab.result.value) <= lab.result.within)
+
+
+def printed_result(lab: Lab, run: LabRun) -> float | None:
+    """Return the number that a run printed last as its result, or None."""
+    found = [*re.finditer(lab.result.pattern, run.output)] if lab.result else []
+    try:
+        return float(found[-1]["value"]) if found else None
+    except ValueError:
+        return None
 
 
 async def run_lab(

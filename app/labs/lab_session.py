@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..fixes.records import AppliedFix
 from ..triage.types import JobReport
 from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, diagnose_log, diagnose_run, repair_of
-from .lab_run import LabRun, is_repaired, run_lab, shows_failure
+from .lab_run import LabRun, has_right_result, is_repaired, printed_result, run_lab, shows_failure
 from .plot import BROKEN, MEASURED, REPAIRED, Point, measured_points
 from .progress import LabProgress, load_progress, save_progress
 from .workspace import is_edited, labs_dir, make_workspace, reset_workspace, script_of
@@ -221,7 +221,7 @@ class LabSession:
         self.progress.repaired = True
         self._measure(REPAIRED, run)
         self._save()
-        return LabProof(outcome="proved", what="it failed, and now every rank ends well with the right result")
+        return LabProof(outcome="proved", what=f"it failed, and now {_right_end(self.lab)}")
 
     def reset(self) -> None:
         """Restore the files of the lab."""
@@ -240,11 +240,21 @@ class LabSession:
         save_progress(progress)
 
 
+def _right_end(lab: Lab) -> str:
+    """Return the observation that proves a repair: the number, if one is checked, or the line that was printed."""
+    if lab.result:
+        return f"every rank ends well with the right result, {lab.result.value:g}"
+    return "every rank ends well" if lab.failure != "wrong" else "every rank ends well with the right result"
+
+
 def _what_is_left(lab: Lab, run: LabRun) -> str:
     """Return what a run after the repair still shows."""
     if shows_failure(lab, run):
         return "it fails as before"
     if run.ending == "over its limit":
         return f"it did not end within {lab.within_s} s"
+    value = printed_result(lab, run)
+    if run.code == 0 and lab.result and value is not None and not has_right_result(lab, run):
+        return f"every rank ends well, but the result is {value:g}, not {lab.result.value:g}"
     last = " · ".join(line.strip() for line in run.output.splitlines()[-SHOWN_LINES:] if line.strip())
     return f"it ended with code {run.code}: {last}" if run.code else f"the result is not the expected one: {last}"

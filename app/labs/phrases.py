@@ -25,6 +25,7 @@ FAILURE_TEXT: dict[Failure, str] = {
     "measure": "The job has measured it.",
 }
 NOT_FAILED = "It did not fail this time. Restore its files if you have changed them, and run it again."
+WELL_AFTER_CHANGE = "It did not fail: your copy is changed. Prove (v) runs it again and shows whether it is repaired."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy so from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
@@ -44,7 +45,9 @@ def question_text(session: LabSession) -> str:
 
 def not_shown_text(session: LabSession) -> str:
     """Return the message after a run that did not show what the lab is about."""
-    return NOT_MEASURED if session.lab.question else NOT_FAILED
+    if session.lab.question:
+        return NOT_MEASURED
+    return WELL_AFTER_CHANGE if session.is_changed and session.progress.failed else NOT_FAILED
 
 
 def repair_title_lines(repair: Repair, directory: Path) -> list[str]:

@@ -4,6 +4,8 @@ statuses."""
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from ...knowledge.schema import Cause
 from ..diagnosis.case import Case
 from ..diagnosis.dialogue import best_cause_text
@@ -11,6 +13,7 @@ from ..diagnosis.intake import add_to_case
 from ..diagnosis.reviewed_job import explain_by_review
 from ..diagnosis.script_evidence import add_divergences
 from ..evidence import Evidence, RankedCause
+from ..evidence import LIKELY, Evidence, RankedCause, verdict_id
 from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
@@ -21,6 +24,7 @@ from ..triage.triage import evidence_of_report
 from .ended_ranks import EndedRank
 from .last_stacks import report_of_ends
 
+BY_ENDS = "verdict on the places at which the ranks ended"
 DescribeFix = Callable[[Cause, Timeline | None], list[str]]
 
 
@@ -42,7 +46,7 @@ def diagnose_crash(
     parted = report_of_ends(private, ended)
     if parted:
         parted = explain_by_review(parted, case.knowledge)
-        case.add(evidence_of_report(parted, case.knowledge.findings()))
+        case.add(_of_ends(item) for item in evidence_of_report(parted, case.knowledge.findings()))
     diagnosis = case.diagnosis(in_scope=True)
     timeline = found.timeline if found else None
     location = _first_location(timeline) if timeline else ""
@@ -53,6 +57,11 @@ def diagnose_crash(
         if named
         else ["  No known cause matches the output of the ranks."]
     )
+
+
+def _of_ends(item: Evidence) -> Evidence:
+    """Return the verdict on a job that has ended as what it is; other evidence as it is."""
+    return msgspec.structs.replace(item, what=BY_ENDS) if item.id.startswith(verdict_id("")) else item
 
 
 def _output_copies(private: Path, ended: Iterable[EndedRank]) -> list[LogInput]:

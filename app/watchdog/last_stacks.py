@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import UserError
+from ..jobs.script_path import path_from
 from ..jobs.types import Job, Process
 from ..logs.tracebacks import FRAME, HEADER
 from ..system import run_directory
@@ -57,7 +58,7 @@ def last_stack(private: Path, rank: EndedRank) -> list[StackFrame]:
         copies = "".join(map(_text, run_directory.output_copies(private, record.pid)))
         found = FRAME.finditer(copies.rpartition(HEADER)[2])
         frames = [StackFrame(each["function"] or "", each["file"], int(each["line"])) for each in found][::-1]
-    return [StackFrame(each.function, str(Path(record.cwd, each.path)), each.line) for each in frames]
+    return [StackFrame(each.function, path_from(record.cwd, each.path), each.line) for each in frames]
 
 
 def _sources(stacks: Iterable[Sequence[StackFrame]]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
     """DW501: yield the writes of all ranks to one file."""
     writes = list(_shared_writes(run))
     for reach, fact in writes:
-        if reach.ranks != ALL:
+        if reach.ranks != ALL or (run.function and _is_of_some_in_use(script, fact)):
             continue
         # A function that some call for one rank only is right: the call for all ranks is not.
         elsewhere = any(each.fact.site == fact.site and not each.several for each in run.reached)
@@ -56,6 +56,14 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
             severity=None if fact.name in CERTAIN and run.surely_distributed and not _if_missing(reach) else "warning",
             patch=(lambda reach=reach, fact=fact: _guarded(script, run, reach, fact)) if here else None,
         )
+
+
+def _is_of_some_in_use(script: Script, fact: Noted) -> bool:
+    """Return whether the scripts that use this module come to a call, and none of them on every rank."""
+    found = [
+        reach for user in script.in_use for run in user.runs for reach in run.reached if reach.fact.site == fact.site
+    ]
+    return bool(found) and all(reach.ranks != ALL for reach in found)
 
 
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:

@@ -14,25 +14,34 @@ from ..violations import at_node, violation_at
 
 SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 CHANGES = {"append", "extend", "update", "add", "insert", "setdefault"}
+AGAIN = 'each new process imports this script, and comes here again: start them below if __name__ == "__main__"'
+IN_CELL = (
+    "a new process cannot import a function that a cell of a notebook defines: write the function to a module and "
+    "import it, or run it as a script under torchrun"
+)
 MAKES = {"list", "dict", "set", "defaultdict"}
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """DW466: yield lists that processes fill for the one that started them, and starts that a new process repeats."""
+    """DW466: yield lists that processes fill for the one that started them, and starts that a new process repeats, or
+    for which it does not find the function."""
     for reach, fact in run.of(*SPAWN):
         if not script.is_here(reach):
             continue
         given = match_arguments([each.name for each in parameters_of(fact.name)], fact.node.args, fact.node.keywords)
         method = given.get("start_method")
         forks = isinstance(method, ast.Constant) and method.value == "fork"
-        if not forks and _runs_on_import(script, fact.node):
-            why = "each new process imports this script, and comes here again: start them below if __name__ == "
-            yield from violation_at(script, reach, why + '"__main__"', 0.85)
-            continue
         function, args = given.get("fn"), given.get("args")
+        is_in_cell = script.evaluated.is_interactive
+        if not forks and not is_in_cell and _runs_on_import(script, fact.node):
+            yield from violation_at(script, reach, AGAIN, 0.85)
+            continue
         made = origins_at(script, function) if isinstance(function, ast.Name) else []
         bound = [each.at for each in script.names.bindings(function)] if isinstance(function, ast.Name) else made
         target = next((each for each in bound if isinstance(each, FUNCTIONS)), None)
+        if not forks and is_in_cell and target is not None:
+            yield from violation_at(script, reach, IN_CELL, 0.85)
+            continue
         if target is None or not isinstance(args, ast.Tuple):
             continue
         names = [each.arg for each in (*target.args.posonlyargs, *target.args.args)][1:]
