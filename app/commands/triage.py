@@ -199,7 +199,7 @@ def _verdict_line(report: JobReport, knowledge: Knowledge) -> str:
         return f"{state}. Most likely: {name}. Which of these ranks is at fault is {sure}."
     if verdict.cause:
         by = f" (line {verdict.branch.rpartition(':')[2]})" if verdict.branch else ""
-        return f"{state}, {sure}. Cause: {name}{by}."
+        return f"{state}. Cause, {sure} by what the ranks show: {name}{by}."
     if verdict.state == "hung" and verdict.culprits:
         return f"{state}. Which ranks are at fault is {sure}."
     return f"{state}, {sure}." if verdict.state in ("hung", "progressing") else f"{state}."

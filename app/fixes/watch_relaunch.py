@@ -42,6 +42,7 @@ TORCHRUN_SUMMARY = "torch/distributed/elastic/"
 # Messages of torch's libraries that are no error, perhaps behind the name of a rank ("[W1122 17:03:11.1 socket.cpp:2]",
 # "W1122 17:03:11.123000 4711 torch/…"), and Python's warnings.
 LIBRARY_LINE = re.compile(r"^(?:\[?(?:rank)?\d*\]?:? ?)?\[?[IW]\d{4} \d\d:\d\d:\d\d|^\S+:\d+: \w*Warning: ")
+RANK_LINE = re.compile(r"(\[\w+\]: ?)?(.*)")
 NOTICE = re.compile(r"^\*{5,}\s*$")
 LAST_LINES = 6
 # A thread of gloo that releases a tensor while Python is finalised is ended by Python, and the C++ runtime aborts the
@@ -111,8 +112,9 @@ async def wait_until_gone(mark: str) -> None:
 
 
 def last_lines(log: str) -> str:
-    """Return the last own lines of the ranks, without messages of torch's libraries and torchrun's summary."""
+    """Return the last own lines of the ranks, without frames, messages of torch's libraries and torchrun's summary."""
     own: list[str] = []
+    in_frames: dict[str, bool] = {}  # by the name of a rank before its lines
     in_notice = False  # between two lines of asterisks
     for line in log.splitlines():
         if TORCHRUN_SUMMARY in line and not LIBRARY_LINE.match(line):
@@ -120,8 +122,15 @@ def last_lines(log: str) -> str:
         if NOTICE.match(line):
             in_notice = not in_notice
         elif line.strip() and not in_notice and not LIBRARY_LINE.match(line):
-            own.append(line)
+            rank, text = _rank_and_text(line)
+            in_frames[rank] = text.startswith(ERROR_OF_SCRIPT) or (in_frames.get(rank, False) and text[:1] == " ")
+            own += [] if in_frames[rank] else [line]
     return "\n".join(own[-LAST_LINES:])
+
+
+def _rank_and_text(line: str) -> tuple[str, str]:
+    found = RANK_LINE.match(line)
+    return (found[1] or "", found[2]) if found else ("", line)
 
 
 def _result_of(outcome: ProcessOutcome, check: ProgressCheck | None, ranks: int) -> RunResult:

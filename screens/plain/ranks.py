@@ -20,7 +20,8 @@ def show_job(prompt: Prompt, report: JobReport) -> None:
     """Show the verdict, the ranks and the source."""
     verdict = report.verdict
     prompt.write("", f"{rank_groups.job_title(report)}: {verdict.state}")
-    prompt.write(f"  {verdict.why} ({sure_text(verdict.confidence)})", "")
+    sure = "" if verdict.cause else f" ({sure_text(verdict.confidence)})"  # the ranking has that of a cause
+    prompt.write(f"  {verdict.why}{sure}", "")
     prompt.write(*(f"  {prompt.status_sign('warn')} {line}" for line in dict.fromkeys(report.observed.problems)))
     groups = rank_groups.rank_groups(report)
     prompt.write(*(f"  {line}".rstrip() for line in rank_table(groups[:SHOWN_PLACES])))

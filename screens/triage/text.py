@@ -32,10 +32,11 @@ def verdict_text(report: JobReport, knowledge: Knowledge, ascii_only: bool, ende
         at = sample_time(report)
         status, text = ENDED_STATE
         text = f"{text}; {f'at {at}' if at else 'before,'} it {PAST_STATE[found.state]}"
+    has_ranking = ended or (found.state == "hung" and bool(found.cause))  # which says how sure the cause is
     head = Content.assemble(
         status_sign(status, ascii_only),
         safe_content(f" {text}", "bold"),
-        ("" if ended else f", {sure_text(found.confidence)}", "$muted"),
+        ("" if has_ranking else f", {sure_text(found.confidence)}", "$muted"),
     )
     why = safe_content(with_short_paths(report))
     cause = knowledge.causes.get(found.cause or "")

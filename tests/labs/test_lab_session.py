@@ -218,3 +218,13 @@ def test_choices_have_the_right_answer_among_others(lab: Lab, tmp_path: Path) ->
     session = session_of(lab, tmp_path)
     assert session.right_answer in session.choices and len(session.choices) >= 4
     assert all(session.choices.values())
+
+
+def test_wrong_number_is_no_repair() -> None:
+    lab = read_labs()["rank-conditional-collective"]
+    right, wrong = (
+        LabRun(ending="ended", code=0, elapsed_s=1.0, output=f"[default0]:finished, best accuracy {value}")
+        for value in ("0.67", "0.37")
+    )
+    assert is_repaired(lab, right)
+    assert not is_repaired(lab, wrong)

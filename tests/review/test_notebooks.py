@@ -59,3 +59,11 @@ def test_cells_that_a_library_sets_up_run_in_one_process(tmp_path: Path) -> None
     script = tmp_path / "train.py"
     script.write_text(text)
     assert rules(script) == ["DW501"]
+
+
+def test_function_of_a_cell_is_not_found_by_a_new_process(tmp_path: Path) -> None:
+    text = "import torch.distributed as dist\nimport torch.multiprocessing as mp\n\ndef work(rank):\n"
+    text += "    dist.init_process_group('gloo', rank=rank, world_size=2)\n\nmp.spawn(work, nprocs=2)\n"
+    found = [each for each in review_file(notebook(text, tmp_path / "cells.ipynb"), KNOWLEDGE) if each.rule == "DW466"]
+    assert [each for each in found if "module" in each.message and "__main__" not in each.message]
+    assert "DW466" not in rules(notebook(text.replace("nprocs=2", "nprocs=2, start_method='fork'"), tmp_path / "f.ipynb"))

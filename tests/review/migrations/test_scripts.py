@@ -1,11 +1,14 @@
 """Scripts as users write them, migrated: what git says to the change, the second migration, what is refused."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.review.migrations.engine import migrate
 from ddpwizard.app.review.migrations.targets import TARGETS
+from ddpwizard.app.review.review import review_text
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.migration_scripts_list import CAN_BE_MIGRATED, SCRIPTS
 
 CANNOT_BE_KEPT = {
@@ -30,6 +33,23 @@ def test_git_takes_the_change_and_a_second_migration_makes_none(target: str, tmp
         assert checked.returncode == 0, (name, checked.stderr)
         assert script.read_text() == made.after
         assert migrate(made.after, f"{name}.py", target).after == made.after, name
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS.keys() - {"resume"}))
+def test_the_review_has_nothing_against_a_migrated_script(target: str) -> None:
+    for name in CAN_BE_MIGRATED:
+        made = migrate((SCRIPTS / f"{name}.py").read_text(), f"{name}.py", target)
+        found = review_text(made.after, f"{name}.py", built_in_knowledge())
+        assert [each for each in found if each.severity != "info" or each.rule == "DW406"] == [], name
+
+
+def test_rank_0_decides_what_is_computed_with_statistics_of_a_rank() -> None:
+    text = (SCRIPTS / "trainer_config.py").read_text()
+    before, after = (
+        len(re.findall(r"if decided_by_rank_0\(", each))
+        for each in (text, migrate(text, "trainer_config.py", "ddp").after)
+    )
+    assert (before, after) == (0, 1)
 
 
 @pytest.mark.parametrize(("name", "target"), CANNOT_BE_KEPT)
