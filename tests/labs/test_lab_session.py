@@ -6,7 +6,7 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
 from ddpwizard.app.labs.lab_diagnosis import OWN_REPAIR, diagnose_run
-from ddpwizard.app.labs.lab_run import LabRun
+from ddpwizard.app.labs.lab_run import LabRun, is_repaired
 from ddpwizard.app.labs.lab_session import LabSession
 from ddpwizard.app.labs.phrases import (
     START_SO,

@@ -66,4 +66,6 @@ def test_function_of_a_cell_is_not_found_by_a_new_process(tmp_path: Path) -> Non
     text += "    dist.init_process_group('gloo', rank=rank, world_size=2)\n\nmp.spawn(work, nprocs=2)\n"
     found = [each for each in review_file(notebook(text, tmp_path / "cells.ipynb"), KNOWLEDGE) if each.rule == "DW466"]
     assert [each for each in found if "module" in each.message and "__main__" not in each.message]
-    assert "DW466" not in rules(notebook(text.replace("nprocs=2", "nprocs=2, start_method='fork'"), tmp_path / "f.ipynb"))
+    assert "DW466" not in rules(
+        notebook(text.replace("nprocs=2", "nprocs=2, start_method='fork'"), tmp_path / "f.ipynb")
+    )
