@@ -48,7 +48,7 @@ class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LabResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The number that the repaired job prints last: ``pattern`` has the group ``value``, which may differ by ``within``.
+    """The number that the repaired job prints last: ``pattern`` has the group ``value``, ``within`` is its tolerance.
 
     Versions of torch and the ways to repair a lab differ in the last digits.
     """
@@ -67,11 +67,12 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     variables of the user's shell. ``cause`` is the cause that the lab shows, by default the one with its id.
 
     ``shows`` is a pattern in the output of the failing job, ``repaired`` one in that of the repaired job; a repaired
-    job shows the second and not the first, and ``result``, where it prints a number that can be checked. ``fix`` is the id of the fix of the cause that repairs it, or a rule of
-    the review whose patch does. ``edits`` are what that fix asks for, where it is a text. ``hints`` come one at a
-    time, ``guesses`` are the causes among which the learner chooses, without the right one. ``answers`` are those that
-    the output of the failing run gives to questions of the wizard, by question. ``why`` is what the files or the
-    run show, to be read after the answer. ``within_s`` limits the failing run, and the repaired one.
+    job shows the second and not the first, and ``result``, where it prints a number that can be checked. ``fix`` is the
+    id of the fix of the cause that repairs it, or a rule of the review whose patch does. ``edits`` are what that fix
+    asks for, where it is a text. ``hints`` come one at a time, ``guesses`` are the causes among which the learner
+    chooses, without the right one. ``answers`` are those that the output of the failing run gives to questions of the
+    wizard, by question. ``why`` is what the files or the run show, to be read after the answer. ``within_s`` limits the
+    failing run, and the repaired one.
     """
 
     title: str

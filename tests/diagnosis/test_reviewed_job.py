@@ -77,3 +77,35 @@ def test_longer_time_out_is_not_the_first_fix() -> None:
     first = flow.build()[0]
     assert "timeout" not in first.diff()
     assert first.places[0].line == lines_with(SKIPPED, "PARTS")[0]
+
+
+SKIPS = """import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+def main(data):
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    for batch in loader:
+        loss = model(batch).sum()
+        if torch.isnan(loss):  # PARTS
+            continue
+        loss.backward()  # STEP
+    dist.all_reduce(loss)  # SUM
+main(torch.ones(9, 2))
+"""
+
+
+def test_loop_that_is_as_long_on_every_rank_is_not_blamed() -> None:
+    parts, step, total = lines_with(SKIPS, "PARTS", "STEP", "SUM")
+    waits = [stack("backward", ("<module>", 15), ("main", step))] * 2
+    waits.append(stack("all_reduce", ("<module>", 15), ("main", total)))
+    seen = {100 + rank: still(each) for rank, each in enumerate(waits)}
+    report = judge_job(observation(job(3), seen, {SCRIPT: SKIPS}))
+    assert (report.verdict.cause, report.verdict.culprits) == ("collective-desync", [2])
+    explained = explain_by_review(report, KNOWLEDGE)
+    assert (explained.verdict.cause, explained.verdict.branch) == ("per-rank-decision", f"{SCRIPT}:{parts}")
+    case = Case(KNOWLEDGE, Session.new())
+    add_triage(case, [explained])
+    assert case.diagnosis().causes[0].id == "per-rank-decision"
