@@ -203,3 +203,17 @@ def _entry_point() -> str:
     scripts = re.search(r'^ddpwizard = "([\w.]+):main"$', text, re.MULTILINE)
     assert scripts
     return scripts[1]
+
+
+def test_state_directory_that_cannot_be_made_is_one_line_with_the_next_step(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "ddpwizard", "learn", "2.1"],
+        env={**os.environ, "XDG_STATE_HOME": str(blocked)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    (line,) = done.stderr.splitlines()
+    assert str(blocked) in line and "XDG_STATE_HOME" in line and "traceback" not in line
