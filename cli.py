@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 

@@ -12,8 +12,7 @@ from ..diagnosis.dialogue import best_cause_text
 from ..diagnosis.intake import add_to_case
 from ..diagnosis.reviewed_job import explain_by_review
 from ..diagnosis.script_evidence import add_divergences
-from ..evidence import Evidence, RankedCause
-from ..evidence import LIKELY, Evidence, RankedCause, verdict_id
+from ..evidence import Evidence, RankedCause, verdict_id
 from ..logs.first_failure import first_error, script_location
 from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
