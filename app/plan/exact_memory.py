@@ -19,13 +19,12 @@ from ..text.units import GIB, MIB
 from .memory.formula import Factor, Term, term, total_bytes
 from .memory.logits import logits_terms
 from .memory.peak import Phase, strategy_name
-from .model.from_code import names_function
+from .model.from_code import OFFLINE, names_function
 from .types import Candidate, Checkpointing, PlanRow, TrainingSetup
 
 AGENT = Path(__file__).parent.parent / "agents" / "exact_peak.py"
 SOURCE_LIMIT_BYTES = 10_000_000
 LIMIT_S = 150.0  # of one strategy; a model of 7 B takes 15 to 25 s on two cores
-OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
 TRACKED_KINDS = ("single", "ddp", "fsdp2", "hsdp")
 OPTIMIZERS = ("adamw", "adam", "sgd")  # of torch.optim; steps of others are not torch's, or read values
 SAME = 0.01  # of the peak: smaller differences count as equal

@@ -193,7 +193,7 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
         del given["act_ckpt"]
     if given.get("quant") == SIXTEEN_BIT:
         del given["quant"]
-    given |= _model(values["model"]) | _gpu(values["gpu"], machine)
+    given |= _model(values["model"]) | gpu_values(values["gpu"], machine)
     given["gpus"] = parse_field_number("gpus", values["gpus"])
     for name in ("seq_len", "micro_batch", "nodes", "grad_accum", "lora", "more_gpus"):
         if values[name] and not (name == "lora" and values[name].lower() in NO_LORA):
@@ -215,15 +215,6 @@ def check_model(value: str) -> None:
         UserError: It does not.
     """
     model_source.resolve_model(_model(value), lambda factory, *_: _built_model(factory, {}))
-
-
-def check_gpu(value: str, machine: FormMachine) -> None:
-    """Check that the text of the field ``gpu`` names a GPU or a machine.
-
-    Raises:
-        UserError: It does not.
-    """
-    _gpu(value, machine)
 
 
 def _model(value: str) -> dict[str, Any]:
@@ -259,8 +250,12 @@ def _is_this_machine(gpu: str, machine: FormMachine) -> bool:
     return bool(machine.gpus) and gpu == machine.gpu
 
 
-def _gpu(value: str, machine: FormMachine) -> dict[str, Any]:
-    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU."""
+def gpu_values(value: str, machine: FormMachine) -> dict[str, Any]:
+    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU.
+
+    Raises:
+        UserError: It is none of them.
+    """
     if _is_this_machine(value, machine):
         return {"snapshot": machine.snapshot}
     if value.lower().removeprefix("standard_") in server_catalog.SERVERS:

@@ -62,7 +62,7 @@ def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> d
         return {"gpus": str(form_fields.parse_field_number("gpus", plain)), "nodes": ""}
     found = GPUS.fullmatch(plain)
     count, name = (found[1], found[2].strip()) if found and found[2] else (None, plain)
-    form_fields.check_gpu(name, machine)
+    form_fields.gpu_values(name, machine)
     gpus = str(form_fields.parse_field_number("gpus", count)) if count else "1"
     if count is None and name.lower().removeprefix("standard_") in form_fields.SERVER_GPUS:
         gpus = str(form_fields.SERVER_GPUS[name.lower().removeprefix("standard_")])
@@ -132,5 +132,4 @@ def _figure(row: PlanRow) -> str:
     if found.fits is False:
         return f"does not fit, {shortage_text(row)} ({memory})"
     just = "only just fits, " if found.fits == "tight" else "" if found.in_practice else "too slow in practice, "
-    speed = f", {summary.speed_text(row)}" if found.step_seconds else ""
-    return f"{just}{memory}{speed}"
+    return f"{just}{memory}, {summary.speed_text(row)}"

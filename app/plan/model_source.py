@@ -68,14 +68,7 @@ def resolve_model(given: Mapping[str, Any], build: BuildModel) -> ModelSource:
         return ModelSource(msgspec.convert(shape, Model), [])
     else:
         found = _from_script(given["script"], build)
-    _check(shape)
     return found._replace(model=msgspec.structs.replace(found.model, **shape))
-
-
-def _check(shape: Mapping[str, Any]) -> None:
-    wrong = next(((name, value) for name, value in shape.items() if not 0 < value < 1e16), None)
-    if wrong:
-        raise UserError(f"model.{wrong[0]} is {wrong[1]:g}", "give a positive number of a sensible size")
 
 
 def model_by_name(name: str, build: BuildModel, directory: Path | None = None) -> ModelSource:

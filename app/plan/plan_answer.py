@@ -10,7 +10,7 @@ from .exact_memory import TrackedStrategy
 from .rank_share import data_parallel_ranks
 from .request import PlanRequest
 from .strategies.evaluate import PlanContext
-from .strategies.explain import explain_candidate, explain_candidates
+from .strategies.explain import explain_candidate
 from .strategies.search import context_of, planning_assumptions, rank_candidates, replan_with_tracked
 from .timing.communication import Links
 from .types import PlanRow, TrainingSetup
@@ -94,7 +94,7 @@ def explain_row(found: PlanAnswer, at: int) -> PlanRow:
 
 def explain_rows(found: PlanAnswer) -> list[PlanRow]:
     """Return all strategies with their explanations."""
-    return explain_candidates(found.rows, _context(found.request))
+    return [explain_row(found, at) for at in range(len(found.rows))]
 
 
 def _context(request: PlanRequest) -> PlanContext:

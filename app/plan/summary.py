@@ -97,21 +97,23 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     if not has_known_shape(rows[0].setting.model):
         return ("not known without layers and hidden size.",)
     best = rows[0]
-    if best.candidate.fits is False or not best.candidate.step_seconds:
+    if best.candidate.fits is False:
         return ("no strategy fits.",)
     if not best.candidate.in_practice:
         return ("no strategy; all that fit are too slow.",)
-    first = min((row for row in rows if row.candidate.works and row.candidate.fits == best.candidate.fits), key=_step_s)
+    alike = (row for row in rows if row.candidate.works and row.candidate.fits == best.candidate.fits)
+    first = min(alike, key=lambda row: row.candidate.step_seconds)
+    best_s, first_s = best.candidate.step_seconds, first.candidate.step_seconds
     memory = _memory_text(best)
     shorter = (
         f"{best.candidate.full_name}{memory}, {speed_text(best)}.",
         f"{best.candidate.full_name}, {speed_text(best)}.",
-        f"{best.candidate.full_name}, {seconds_text(_step_s(best))} a step.",
+        f"{best.candidate.full_name}, {seconds_text(best_s)} a step.",
         f"{best.candidate.full_name}.",
     )
-    ahead = _step_s(best) / _step_s(first) - 1
-    if seconds_text(_step_s(best)) == seconds_text(_step_s(first)):
+    if seconds_text(best_s) == seconds_text(first_s):
         return shorter
+    ahead = best_s / first_s - 1
     label = f"{best.candidate.full_name}{memory}, {speed_text(best)}"
     return (
         f"{label} ({first.candidate.full_name} is {percent_text(ahead)} faster, but less simple).",
@@ -128,10 +130,6 @@ def _memory_text(row: PlanRow) -> str:
     return f", {used} of {gib_text(row.setting.gpu_memory_gib * GIB, 0)}"
 
 
-def _step_s(row: PlanRow) -> float:
-    return row.candidate.step_seconds or 0.0
-
-
 def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
     """Return how fast the best strategy on more GPUs is, in full and in shorter sentences."""
     best, now = found.more, found.rows[0]
@@ -143,10 +141,8 @@ def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
         return ("…",)
     if not best.candidate.works:
         return _no_gain(best, found.enough)
-    rate, rate_now = best.candidate.tokens_per_s, now.candidate.tokens_per_s
-    if not rate:
-        return ("no time is known.",)
-    times = f"{ratio_text(rate / rate_now)} × as fast" if now.candidate.works and rate_now else "it fits then"
+    rate = best.candidate.tokens_per_s
+    times = f"{ratio_text(rate / now.candidate.tokens_per_s)} × as fast" if now.candidate.works else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {best.candidate.full_name}).",
@@ -172,8 +168,8 @@ def _no_gain(best: PlanRow, enough: PlanRow | None) -> tuple[str, ...]:
 
 def speed_text(row: PlanRow) -> str:
     """Return the speed of a strategy as ``0.43 s a step, 76,300 tokens/s``."""
-    rate = row.candidate.tokens_per_s
-    return f"{seconds_text(row.candidate.step_seconds)} a step, {round_to_three_digits(rate or 0.0):,.0f} tokens/s"
+    rate = round_to_three_digits(row.candidate.tokens_per_s)
+    return f"{seconds_text(row.candidate.step_seconds)} a step, {rate:,.0f} tokens/s"
 
 
 def _where(setting: TrainingSetup, links: Links) -> str:

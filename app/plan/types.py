@@ -247,8 +247,8 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     gpu_bytes: float  # difference of the memory used on the GPU
     fits: bool | Literal["tight"] | None
-    step_seconds: float | None = None  # difference of the step time
-    tokens_per_s: float | None = None  # with the change, over all GPUs
+    step_seconds: float  # difference of the step time
+    tokens_per_s: float  # with the change, over all GPUs
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,12 +271,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int = 1  # sequences per GPU, or per group of those that split the model
     grad_accum: int = 1
     largest_micro_batch: int | None = None  # sequences per GPU that fit with room
-    comm_bytes_per_step: float | None = None
-    exposed_comm_seconds: float | None = None
-    step_seconds: float | None = None
-    tokens_per_s: float | None = None  # over all GPUs
-    slower_than_ideal: float | None = None  # 0.41: 41 % longer than compute only
-    mfu: float | None = None  # model FLOPS utilization: share of the peak rate
+    comm_bytes_per_step: float = 0.0
+    exposed_comm_seconds: float = 0.0
+    step_seconds: float = 0.0
+    tokens_per_s: float = 0.0  # over all GPUs
+    slower_than_ideal: float = 0.0  # 0.41: 41 % longer than compute only
+    mfu: float = 0.0  # model FLOPS utilization: share of the peak rate
     binds: Binding = ""
     dominated_by: str = ""  # strategy of its family that is no worse in time and memory
     why: str = ""

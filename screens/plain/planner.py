@@ -130,7 +130,7 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
             _write(state, prompt, _row(prompt, found.rows, "Of which"), found.request.links)
 
 
-def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], links: Links | None) -> None:
+def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], links: Links) -> None:
     """Ask for one of the strategies worth choosing, and write its files."""
     answers = interview.strategy_answers(rows)
     prompt.write(
@@ -164,7 +164,7 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
     return rows[_place(given, len(rows), "row")]
 
 
-def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links | None) -> None:
+def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
     if problem := job_directory.unwritable_error(row):
         _refuse(prompt, problem)
@@ -174,9 +174,7 @@ def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links | None
     _write_into(state, prompt, row, script, Path(directory), links)
 
 
-def _write_into(
-    state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path, links: Links | None
-) -> None:
+def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path, links: Links) -> None:
     """Write the files of a strategy after a confirmation, and show the commands that start them and plan them again."""
     try:
         versions = read_package_versions(target_python(state.options))

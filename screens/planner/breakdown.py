@@ -181,14 +181,11 @@ def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
 
 def _time(row: PlanRow) -> list[str]:
     found = row.candidate
-    if found.step_seconds is None:
-        return ["not known"]
-    waits = found.exposed_comm_seconds or 0.0
-    lines = [f"{summary.speed_text(row)}; {seconds_text(waits)} of a step is spent waiting for links."]
-    if found.slower_than_ideal is not None:
-        share = percent_text(found.mfu or 0.0)
-        used = f"; the model uses {share} of the GPU's peak rate (MFU)" if found.mfu else ""
-        lines.append(f"{slowdown_text(found.slower_than_ideal)}{used}.")
+    waits, share = seconds_text(found.exposed_comm_seconds), percent_text(found.mfu)
+    lines = [
+        f"{summary.speed_text(row)}; {waits} of a step is spent waiting for links.",
+        f"{slowdown_text(found.slower_than_ideal)}; the model uses {share} of the GPU's peak rate (MFU).",
+    ]
     if found.comm_bytes_per_step:
         lines.append(f"Each rank sends {gib_text(found.comm_bytes_per_step, 2)} in a step.")
     if found.host_bytes:
@@ -205,9 +202,8 @@ def _effect(change: WhatIfResult, now: Candidate) -> str:
         effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} per GPU")
     if change.step_seconds:
         effects.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
-    if change.tokens_per_s:
-        effects.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
-    text = f"{change.change}: {', '.join(effects)}" if effects else change.change
+    effects.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
+    text = f"{change.change}: {', '.join(effects)}"
     if now.fits is True or change.fits == now.fits:
         return text
     return text + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")

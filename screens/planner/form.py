@@ -1,6 +1,6 @@
 """The planner's form: text fields and fields with a choice of words, on two pages."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import events, on
@@ -164,20 +164,18 @@ class PlanForm(Container):
 
     def values(self) -> dict[str, str]:
         """Return the text of each field."""
-        return {name: field.value.strip() for name, field in self._fields()}
+        return {name: self._field_of(name).value.strip() for name in ALL}
 
     def set(self, name: str, value: str) -> None:
         """Set the text of a field."""
-        for found, field in self._fields():
-            if found == name:
-                field.value = value
-                field.refresh()
+        field = self._field_of(name)
+        field.value = value
+        field.refresh()
 
     def show_placeholders(self, words: Mapping[str, str]) -> None:
         """Show the value of each empty field in grey."""
         for name, word in words.items():
-            field = self.query_one(f"#{name}")
-            assert isinstance(field, Input | ChoiceField)
+            field = self._field_of(name)
             if field.placeholder != word:
                 field.placeholder = word
                 field.refresh()
@@ -187,17 +185,12 @@ class PlanForm(Container):
         pages = [self.query_one("#usual"), self.query_one("#more-fields")]
         shown, hidden = pages if pages[0].display else reversed(pages)
         shown.display, hidden.display = False, True
-        first = next(field for name, field in self._fields() if name in self._names(hidden))
-        first.focus()
+        self._field_of(next(iter(FIELDS if hidden.id == "usual" else MORE_FIELDS))).focus()
 
-    def _names(self, page: Widget) -> Mapping[str, object]:
-        return FIELDS if page.id == "usual" else MORE_FIELDS
-
-    def _fields(self) -> Iterator[tuple[str, Input | ChoiceField]]:
-        for name in ALL:
-            field = self.query_one(f"#{name}")
-            assert isinstance(field, Input | ChoiceField)
-            yield name, field
+    def _field_of(self, name: str) -> Input | ChoiceField:
+        field = self.query_one(f"#{name}")
+        assert isinstance(field, Input | ChoiceField)
+        return field
 
     @on(Input.Changed)
     @on(ChoiceField.Changed)

@@ -74,15 +74,9 @@ class StrategyTable:
             over = (found.device_used_bytes_per_gpu - self._memory_bytes) / GIB
             lacks = f"{_five(over).strip()} over" if over > 0 else "host full"
             return f" {lacks:>{self._step_width + self._waits_width}}", "$error"
-        waits = found.exposed_comm_seconds or 0.0
-        share = (
-            f" {percent_text(waits / found.step_seconds) if found.step_seconds else '':>5}" if self._waits_width else ""
-        )
-        rate = (
-            f" {round_to_three_digits(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}"
-            if found.tokens_per_s and self._rate_width
-            else ""
-        )
+        waits = percent_text(found.exposed_comm_seconds / found.step_seconds)
+        share = f" {waits:>5}" if self._waits_width else ""
+        rate = f" {round_to_three_digits(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}" if self._rate_width else ""
         return f" {seconds_text(found.step_seconds):>{self._step_width}}{share}{rate}", ""
 
 

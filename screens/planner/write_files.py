@@ -59,7 +59,7 @@ class PlanWriteScreen(WizardScreen):
             super().__init__()
             self.versions = versions
 
-    def __init__(self, row: PlanRow, links: Links | None) -> None:
+    def __init__(self, row: PlanRow, links: Links) -> None:
         super().__init__()
         self._row, self._links = row, links
         self._made: dict[str, str] = {}

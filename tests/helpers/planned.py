@@ -1,14 +1,16 @@
 """A plan of a complete setting, without a request."""
 
-from ddpwizard.app.plan.strategies.explain import explain_candidates
+from ddpwizard.app.plan.strategies.explain import explain_candidate
 from ddpwizard.app.plan.strategies.search import context_of, rank_candidates
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Checkpointing, PlanRow, TrainingSetup
 
+LINKS = Links(370, 90)
+
 
 def plan_candidates(
     setting: TrainingSetup,
-    links: Links | None = None,
+    links: Links = LINKS,
     host_bytes: float | None = None,
     recompute: Checkpointing | None = None,
     nvme_bytes: float | None = None,
@@ -19,4 +21,5 @@ def plan_candidates(
     evaluated without that assumption.
     """
     context = context_of(setting, links, host_bytes)
-    return explain_candidates(rank_candidates(setting, context, recompute, nvme_bytes), context)
+    rows = rank_candidates(setting, context, recompute, nvme_bytes)
+    return [explain_candidate(rows, at, context) for at in range(len(rows))]

@@ -1,5 +1,6 @@
 """The files of a plan for a script that exists: a patch with the planned layout, or a new program if there is none."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..script_changes import required_changes
 from ..timing.communication import Links
 from ..types import TrainingSetup
 from .project import SCRIPT
-from .write import render_job_files, script_path_from
+from .write import render_job_files
 
 
 class JobFiles(NamedTuple):
@@ -57,7 +58,7 @@ def plan_job_files(
     if patch.unusable:
         note = f"{patch.unusable}: {SCRIPT} is a new program; put your model into model.py and your data into data.py"
         return JobFiles(render_job_files(setting, "", batch, versions, links), [note])
-    made = render_job_files(setting, script_path_from(directory, script), batch, versions, links)
+    made = render_job_files(setting, os.path.relpath(script, directory), batch, versions, links)
     diff = unified_diff(patch.before, patch.after, relative_to_cwd(script))
     if not diff:
         return JobFiles(made, list(patch.notes))

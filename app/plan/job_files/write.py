@@ -1,6 +1,5 @@
 """The files that run a candidate: a training project, or the user's own script; start scripts, configurations, jobs."""
 
-import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,11 +64,6 @@ def render_job_files(
     made[schedulers.TRAINJOB_FILE] = schedulers.render_trainjob(machine, target, in_pod, POD_RESTARTS)
     made[schedulers.JOBSET_FILE] = schedulers.render_jobset(machine, target, in_pod, POD_RESTARTS)
     return made
-
-
-def script_path_from(directory: Path, script: str) -> str:
-    """Return the path of an existing script relative to ``directory``, for the start line."""
-    return os.path.relpath(script, directory)
 
 
 def write_job_files(directory: Path, made: dict[str, str], option: str) -> None:

@@ -28,51 +28,52 @@ SHORT_SHARE = 0.1  # of a step: a longer wait is the bottleneck
 class PlanContext(NamedTuple):
     """Links and host memory of a plan; ``host_bytes`` is the memory of one host, None if it is not known."""
 
-    links: step_time.Links | None = None
+    links: step_time.Links
     host_bytes: float | None = None
 
 
 @lru_cache(maxsize=512)
 def evaluate(setting: TrainingSetup, context: PlanContext) -> Candidate:
-    """Return the candidate of a complete setting with a strategy, without texts and comparisons."""
+    """Return the candidate of a complete setting with a strategy, without texts."""
     return add_times(estimate_candidate(setting), setting, context)
 
 
 def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
-    """Add the times of a step to the memory of a candidate, and judge whether it fits on the host too."""
-    fits = False if host_memory_share(found, setting, context.host_bytes) > 1 else found.fits
-    micro_batch, grad_accum = setting.train.micro_batch or 1, setting.train.grad_accum or 1
-    recompute = setting.train.act_ckpt or "none"
-    found = msgspec.structs.replace(
-        found, recompute=recompute, fits=fits, micro_batch=micro_batch, grad_accum=grad_accum
-    )
-    if context.links is None:
-        return found
-    step = step_time.step_time(setting, gpu_of(setting), context.links)
-    step_tokens = batch_tokens(setting.train) * grad_accum * data_parallel_ranks(setting)
+    """Add the times of a step to the memory of a candidate, and judge whether it fits on the host and in practice."""
+    gpu, groups, grad_accum = gpu_of(setting), data_parallel_ranks(setting), setting.train.grad_accum or 1
+    step = step_time.step_time(setting, gpu, context.links)
+    slowdown = step.step_s / step_time.ideal_step_s(setting, gpu, context.links)
+    flops = model_flops(setting) * groups / setting.gpus
     return msgspec.structs.replace(
         found,
+        recompute=setting.train.act_ckpt or "none",
+        fits=False if host_memory_share(found, setting, context.host_bytes) > 1 else found.fits,
+        micro_batch=setting.train.micro_batch or 1,
+        grad_accum=grad_accum,
         comm_bytes_per_step=step.sent_bytes,
         exposed_comm_seconds=step.exposed_s,
         step_seconds=step.step_s,
-        tokens_per_s=step_tokens / step.step_s if step.step_s else None,
+        tokens_per_s=batch_tokens(setting.train) * grad_accum * groups / step.step_s,
         binds=_binds(step),
+        slower_than_ideal=slowdown - 1,
+        in_practice=slowdown < NOT_IN_PRACTICE or step.step_s < SHORT_STEP_S,
+        mfu=flops / (step.step_s * peak_flops_per_s(setting, gpu)),
     )
 
 
 def choose_micro_batch(setting: TrainingSetup, context: PlanContext) -> TrainingSetup:
     """Return the setting with as many sequences in a step and the smallest micro-batch that is about as fast as any.
 
-    Only those that surely fit are tried; without a known shape, memory or links the setting stays as it is.
+    Only those that surely fit are tried; without a known shape or memory the setting stays as it is.
     """
-    train, links = setting.train, context.links
-    if not (has_known_shape(setting.model) and setting.gpu_memory_gib and links):
+    train = setting.train
+    if not (has_known_shape(setting.model) and setting.gpu_memory_gib):
         return setting
     sequences = (train.micro_batch or 1) * (train.grad_accum or 1)
     sizes = (size for size in range(1, min(sequences, MOST_SEQUENCES) + 1) if sequences % size == 0)
     ways = [setting.with_train(micro_batch=size, grad_accum=sequences // size) for size in sizes]
     fitting = [way for way in ways if excess_bytes(way) <= 0]
-    seconds = [step_time.step_time(way, gpu_of(way), links).step_s for way in fitting]
+    seconds = [step_time.step_time(way, gpu_of(way), context.links).step_s for way in fitting]
     about = ABOUT_AS_FAST * min(seconds, default=0.0)
     return next((way for way, step_s in zip(fitting, seconds, strict=True) if step_s <= about), ways[0])
 
@@ -89,24 +90,6 @@ def choose_loading(setting: TrainingSetup, context: PlanContext) -> TrainingSetu
     if needed <= context.host_bytes * HOST_ROOM:
         return setting
     return setting.with_layout(meta_init=True)
-
-
-def add_comparison(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Candidate:
-    """Add the slowdown against the ideal step, whether the strategy is usable in practice, and the MFU."""
-    if not found.step_seconds:
-        return found
-    gpu = gpu_of(setting)
-    ideal = step_time.ideal_step_s(setting, gpu, context.links)
-    slower = found.step_seconds / ideal - 1 if ideal else None
-    return msgspec.structs.replace(
-        found,
-        slower_than_ideal=slower,
-        in_practice=slower is None or 1 + slower < NOT_IN_PRACTICE or found.step_seconds < SHORT_STEP_S,
-        mfu=model_flops(setting)
-        * data_parallel_ranks(setting)
-        / setting.gpus
-        / (found.step_seconds * peak_flops_per_s(setting, gpu)),
-    )
 
 
 def largest_micro_batch(setting: TrainingSetup) -> int:

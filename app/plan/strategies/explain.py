@@ -56,11 +56,6 @@ def explain_tracked(found: Candidate, before: Candidate, setting: TrainingSetup,
     return msgspec.structs.replace(tracked, why=f"as tracked, {_why(tracked, setting, context.host_bytes)}")
 
 
-def explain_candidates(rows: Sequence[PlanRow], context: PlanContext) -> list[PlanRow]:
-    """Return all ranked candidates with their explanations."""
-    return [explain_candidate(rows, at, context) for at in range(len(rows))]
-
-
 def _binds(found: Candidate, setting: TrainingSetup) -> Binding:
     """Return the bottleneck: the missing memory if it does not fit or only just, else that of its time."""
     if found.fits is False:
@@ -79,12 +74,12 @@ def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
 
     "" if there is none. DDP is the reference and is never dominated.
     """
-    if row.candidate.step_seconds is None or row.setting.layout.kind == "ddp":
+    if row.setting.layout.kind == "ddp":
         return ""
 
     def costs(each: PlanRow) -> tuple[float, ...]:
         found = each.candidate
-        return (found.step_seconds or 0.0, found.peak_allocated_bytes_per_gpu, found.host_bytes)
+        return (found.step_seconds, found.peak_allocated_bytes_per_gpu, found.host_bytes)
 
     mine, family = costs(row), _family(row.setting.layout)
     for other in rows:
@@ -142,12 +137,10 @@ def slowdown_text(slower_than_ideal: float) -> str:
 
 def _pace(found: Candidate, setting: TrainingSetup) -> str:
     """Return the slowdown against the ideal step, and its main cause."""
-    if found.slower_than_ideal is None or not found.step_seconds:
-        return ""
     slower = f", {slowdown_text(found.slower_than_ideal)}"
     if found.binds == "GPU memory" and found.fits is True:
         slower += ", no room for twice the micro-batch, which would be faster"
-    waits = _waiting_share(found)
+    waits = found.exposed_comm_seconds / found.step_seconds
     if waits >= 0.01:
         whom = "the network" if setting.nodes > 1 else "other GPUs"
         slower += f" ({percent_text(waits)} of a step waits for {whom})"
@@ -156,10 +149,6 @@ def _pace(found: Candidate, setting: TrainingSetup) -> str:
     return slower + (f"; the bottleneck is {words[found.binds]}" if found.binds in words else "")
 
 
-def _waiting_share(found: Candidate) -> float:
-    return (found.exposed_comm_seconds or 0.0) / found.step_seconds if found.step_seconds else 0.0
-
-
 def _fewer_gpus(found: Candidate, setting: TrainingSetup) -> str:
-    mostly_waits = _waiting_share(found) >= MOSTLY_WAITING and setting.layout.kind == "ddp"
-    return "; fewer GPUs may be as fast" if mostly_waits else ""
+    waits = found.exposed_comm_seconds >= MOSTLY_WAITING * found.step_seconds
+    return "; fewer GPUs may be as fast" if waits and setting.layout.kind == "ddp" else ""

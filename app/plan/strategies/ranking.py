@@ -67,7 +67,7 @@ def why_not(other: PlanRow, best: PlanRow) -> str:
     found = other.candidate
     if found.fits is False:
         return f"does not fit, {shortage_text(other)}"
-    return ", ".join(reason for reason in _reasons(other, best) if reason) or "no better here, and no simpler"
+    return ", ".join(_reasons(other, best))
 
 
 def shortage_text(row: PlanRow) -> str:
@@ -92,8 +92,8 @@ def _group(row: PlanRow) -> tuple[int, bool]:
 
 
 def _sample_s(row: PlanRow) -> float:
-    """Return the seconds of a step over its tokens; 0 if no time is known."""
-    return 1 / row.candidate.tokens_per_s if row.candidate.tokens_per_s else 0.0
+    """Return the seconds of a step over its tokens."""
+    return 1 / row.candidate.tokens_per_s
 
 
 def _with_reason(row: PlanRow, reason: str) -> PlanRow:
@@ -102,11 +102,11 @@ def _with_reason(row: PlanRow, reason: str) -> PlanRow:
 
 def _reasons(other: PlanRow, best: PlanRow) -> Iterator[str]:
     found, first, setting = other.candidate, best.candidate, other.setting
-    share = _sample_s(other) / _sample_s(best) - 1 if _sample_s(best) else 0.0
+    share = _sample_s(other) / _sample_s(best) - 1
     if share >= 1:
         yield f"{ratio_text(1 + share)} times slower"
     elif abs(share) < SAME_SHARE:
-        yield "as fast" if _sample_s(best) else ""
+        yield "as fast"
     else:
         yield f"{percent_text(abs(share))} {'slower' if share > 0 else 'faster'} here"
     saved = first.device_used_bytes_per_gpu - found.device_used_bytes_per_gpu

@@ -39,8 +39,8 @@ def scaling_points(request: PlanRequest) -> list[ScalePoint]:
         context = context_of(scaled, links, request.host_bytes)
         rows = rank_candidates(scaled, context, request.recompute, None, request.chooses_micro_batch)
         best = rows[0].candidate
-        ideal = (best.tokens_per_s or 0.0) * (1 + (best.slower_than_ideal or 0.0))
-        rate = best.tokens_per_s or None if best.works else None
+        ideal = best.tokens_per_s * (1 + best.slower_than_ideal)
+        rate = best.tokens_per_s if best.works else None
         name = best.full_name if rate else ""
         found.append(ScalePoint(gpus=count, nodes=nodes, ideal_tokens_per_s=ideal, tokens_per_s=rate, strategy=name))
     return found

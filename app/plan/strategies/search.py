@@ -15,7 +15,6 @@ from ..timing import step_time
 from ..types import Checkpointing, PlanRow, Strategy, TrainingSetup
 from .evaluate import (
     PlanContext,
-    add_comparison,
     add_times,
     choose_loading,
     choose_micro_batch,
@@ -96,12 +95,11 @@ def replan_with_tracked(
     for at, phases in tracked.items():
         before, setting = rows[at]
         found = add_times(judge_candidate(setting, phases), setting, context)
-        found = add_comparison(found, setting, context)
         changed[at] = PlanRow(explain_tracked(found, before, setting, context), setting)
     return rank(changed, context.host_bytes)
 
 
-def context_of(setting: TrainingSetup, links: step_time.Links | None, host_bytes: float | None) -> PlanContext:
+def context_of(setting: TrainingSetup, links: step_time.Links, host_bytes: float | None) -> PlanContext:
     """Return the context of a plan, with the usual memory of such a host if none is given."""
     if not setting.strategy and not host_bytes and (host := host_memory_of(setting)):
         host_bytes = host.bytes
@@ -113,13 +111,11 @@ def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
     return assume_host(setting.gpu, setting.gpu_memory_gib, setting.gpus // setting.nodes)
 
 
-def planning_assumptions(
-    rows: Sequence[PlanRow], links: step_time.Links | None, host_bytes: float | None = None
-) -> list[str]:
+def planning_assumptions(rows: Sequence[PlanRow], links: step_time.Links, host_bytes: float | None = None) -> list[str]:
     """Return the assumptions of a plan that its setting does not contain."""
     found = _host_assumption(rows, host_bytes)
     drive = any("nvme" in (row.setting.layout.offload_optimizer, row.setting.layout.offload_param) for row in rows)
-    if links is None or not drive or links.nvme_gbps:
+    if not drive or links.nvme_gbps:
         return found
     return [*found, f"NVMe on each node: {gbps_text(step_time.NVME_GBPS)}, one drive"]
 
@@ -197,4 +193,4 @@ def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bo
 
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
     setting = choose_loading(setting, context)
-    return PlanRow(add_comparison(evaluate(setting, context), setting, context), setting)
+    return PlanRow(evaluate(setting, context), setting)

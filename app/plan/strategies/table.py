@@ -105,9 +105,8 @@ def render_table(
     legend += [f"{HOST}: its memory is full"] if any(row[STEP] == HOST for row in rows) else []
     lines.append(f"  {', '.join(legend)}; memory in GiB")
     lines += ["  batch: sequences per GPU x micro-batches of a step"] if several else []
-    if best.slower_than_ideal is not None:
-        lines.append("  most: sequences per GPU that fit")
-        lines.append("  slower: over the compute time of a step, with no recomputation and no waiting")
+    lines.append("  most: sequences per GPU that fit")
+    lines.append("  slower: over the compute time of a step, with no recomputation and no waiting")
     lines += ["", *(_reasons(listed) if has_reasons else ())]
     lines += [f"GiB at the peak: {peak_parts_text(best)}.", f"The peak is at the {best.peak_phase}; {best.lever}."]
     lines += [more] if more else []
@@ -160,15 +159,9 @@ def _times(each: Candidate, setting: TrainingSetup) -> tuple[str, str, str]:
     """Return the step time, tokens per second and slowdown; or that the memory of the host is full."""
     if each.fits is False and not exceeds_gpu(each, setting):
         return HOST, "", ""
-    return (
-        seconds_text(each.step_seconds) if each.step_seconds is not None else "",
-        f"{round_to_three_digits(each.tokens_per_s):,.0f}" if each.tokens_per_s is not None else "",
-        _slower(each),
-    )
-
-
-def _slower(each: Candidate) -> str:
-    if each.slower_than_ideal is None:
-        return ""
     slower = each.slower_than_ideal
-    return f"{ratio_text(1 + slower)} x" if slower >= 1 else percent_text(slower)
+    return (
+        seconds_text(each.step_seconds),
+        f"{round_to_three_digits(each.tokens_per_s):,.0f}",
+        f"{ratio_text(1 + slower)} x" if slower >= 1 else percent_text(slower),
+    )

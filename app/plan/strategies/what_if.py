@@ -103,8 +103,7 @@ def throughput_headroom(found: Candidate, setting: TrainingSetup, context: PlanC
     now = setting.train.micro_batch or 1
     if found.fits is not True or found.largest_micro_batch is None or found.largest_micro_batch >= 2 * now:
         return 0.0
-    then = evaluate(setting.with_train(micro_batch=2 * now), context).tokens_per_s
-    return then / found.tokens_per_s - 1 if then and found.tokens_per_s else 0.0
+    return evaluate(setting.with_train(micro_batch=2 * now), context).tokens_per_s / found.tokens_per_s - 1
 
 
 def what_if_text(change: WhatIfResult, now: Candidate) -> str:
@@ -113,7 +112,7 @@ def what_if_text(change: WhatIfResult, now: Candidate) -> str:
     if abs(change.gpu_bytes) > WORTH_BYTES:
         parts.append(signed_text(change.gpu_bytes, gib_text))
     gain = _gain(change, now)
-    if change.step_seconds is not None and now.step_seconds and _same_tokens(change, now):
+    if _same_tokens(change, now):
         share = change.step_seconds / now.step_seconds
         if abs(share) < WORTH_SHOWN:
             pass
@@ -145,27 +144,22 @@ def _roomy(found: Candidate, setting: TrainingSetup) -> bool:
 
 def _change(what_if: WhatIf, now: Candidate) -> WhatIfResult:
     then = evaluate(what_if.setting, what_if.context)
-    seconds = None
-    if then.step_seconds is not None and now.step_seconds is not None:
-        seconds = then.step_seconds - now.step_seconds
     return WhatIfResult(
         change=what_if.name,
         gpu_bytes=then.device_used_bytes_per_gpu - now.device_used_bytes_per_gpu,
         fits=then.fits,
-        step_seconds=seconds,
+        step_seconds=then.step_seconds - now.step_seconds,
         tokens_per_s=then.tokens_per_s,
     )
 
 
 def _gain(change: WhatIfResult, now: Candidate) -> float:
     """Return the relative gain in tokens per second."""
-    return change.tokens_per_s / now.tokens_per_s - 1 if change.tokens_per_s and now.tokens_per_s else 0.0
+    return change.tokens_per_s / now.tokens_per_s - 1
 
 
 def _same_tokens(change: WhatIfResult, now: Candidate) -> bool:
     """Return whether a step has as many tokens as before."""
-    if not (change.tokens_per_s and now.tokens_per_s and now.step_seconds and change.step_seconds is not None):
-        return True
     then = change.tokens_per_s * (now.step_seconds + change.step_seconds)
     return abs(then / (now.tokens_per_s * now.step_seconds) - 1) < 1e-6
 
@@ -223,12 +217,10 @@ def _smaller(found: Candidate, setting: TrainingSetup, context: PlanContext) -> 
 def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Iterator[WhatIf]:
     """Yield the changes that may make a step faster."""
     train, links = setting.train, context.links
-    if links is None:
-        return
     most = found.largest_micro_batch or 0
     if most > (train.micro_batch or 1):
         yield WhatIf(f"micro-batch {most}", setting.with_train(micro_batch=most), context)
-    if (found.exposed_comm_seconds or 0.0) > WORTH_SHARE * (found.step_seconds or 1.0):
+    if found.exposed_comm_seconds > WORTH_SHARE * found.step_seconds:
         wider = links._replace(intra_gbps=2 * links.intra_gbps, inter_gbps=2 * links.inter_gbps)
         yield WhatIf(TWICE_THE_LINK, setting, context._replace(links=wider))
     strategy = setting.layout

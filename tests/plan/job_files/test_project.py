@@ -19,7 +19,7 @@ from ddpwizard.app.plan.batch_scaling import scale_batch
 from ddpwizard.app.plan.job_files import deepspeed_json, optimizer_snippets
 from ddpwizard.app.plan.job_files.accumulation import weigh_accumulation
 from ddpwizard.app.plan.job_files.own_script import plan_job_files
-from ddpwizard.app.plan.job_files.write import render_job_files, script_path_from, write_job_files
+from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Kind, Model, Strategy, TrainingOptions, TrainingSetup
@@ -536,11 +536,3 @@ def test_launch_script_runs_from_any_directory(tmp_path: Path) -> None:
         check=True,
     )
     assert found.stdout == f"{where} 4 --standalone --nproc-per-node=2 --max-restarts=3 train.py\n"
-
-
-def test_existing_script_is_named_relative_to_the_output_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").touch()
-    assert script_path_from(Path("plan"), "train.py") == "../train.py"

@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.model import catalog
@@ -171,6 +172,6 @@ class TestMicroBatch:
         rows = rank_candidates(setting, context_of(setting, LINKS, None), chooses_micro_batch=True)
         assert {row.candidate.micro_batch for row in rows if row.candidate.fits is False} == {1}
 
-    def test_without_links_or_memory_the_division_stays(self) -> None:
-        setting = asked("bert-base", grad_accum=2 * MOST_SEQUENCES)
-        assert choose_micro_batch(setting, PlanContext()) == setting
+    def test_without_memory_the_division_stays(self) -> None:
+        setting = msgspec.structs.replace(asked("bert-base", grad_accum=2 * MOST_SEQUENCES), gpu_memory_gib=None)
+        assert choose_micro_batch(setting, PlanContext(LINKS)) == setting

@@ -280,14 +280,19 @@ class TestChanges:
 
     def test_large_differences_are_ratios_and_small_ones_are_left_out(self) -> None:
         now = plan_candidates(setting(), LINKS)[0].candidate
-        assert now.step_seconds
-        assert now.tokens_per_s
-        slow = WhatIfResult(change="x", gpu_bytes=0, fits=True, step_seconds=2270 * now.step_seconds)
+        rate = now.tokens_per_s
+        slow = WhatIfResult(
+            change="x", gpu_bytes=0, fits=True, step_seconds=2270 * now.step_seconds, tokens_per_s=rate / 2271
+        )
         assert what_if_text(slow, now) == "x: 2,300 times the step"
-        quick = WhatIfResult(change="x", gpu_bytes=0, fits=True, step_seconds=0.0, tokens_per_s=51.8 * now.tokens_per_s)
+        quick = WhatIfResult(change="x", gpu_bytes=0, fits=True, step_seconds=0.0, tokens_per_s=51.8 * rate)
         assert what_if_text(quick, now) == "x: 51.8 times the tokens per second"
         nothing = WhatIfResult(
-            change="twice the link bandwidth", gpu_bytes=0, fits=True, step_seconds=-0.004 * now.step_seconds
+            change="twice the link bandwidth",
+            gpu_bytes=0,
+            fits=True,
+            step_seconds=-0.004 * now.step_seconds,
+            tokens_per_s=rate / 0.996,
         )
         assert what_if_text(nothing, now) == "twice the link bandwidth"
 
