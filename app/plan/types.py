@@ -257,7 +257,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     fits: bool | Literal["tight"] | None
     is_tracked: bool = False  # memory and verdict are those that torch's trackers saw
-    in_practice: bool = True  # False if a step takes 100 times the ideal or more
+    in_practice: bool = True  # False if a step takes 20 times the ideal or more
     model_state_bytes_per_gpu: float
     peak_allocated_bytes_per_gpu: float
     peak_reserved_bytes_per_gpu: float

@@ -48,6 +48,14 @@ class BlockWork(NamedTuple):
     backward_kernels: float
 
 
+class HostWork(NamedTuple):
+    """Operations of a block that a wrapper adds on the host."""
+
+    forward: float
+    backward: float
+    step: float
+
+
 # Counted with torch 2.13 on a Llama block as in transformers and on a GPT block, of operations that are no views: the
 # bytes of their operands and results (a dispatch mode), with torch.compile those of Inductor's kernels.
 EAGER_RMS = BlockWork(2.9, 6.0, 40, 70)  # norms and rotary embeddings of many operations each
@@ -56,12 +64,20 @@ COMPILED = BlockWork(1.5, 2.5, 23, 33)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
 EAGER_S, COMPILED_S = 1.75e-5, 5e-6
+# What a wrapper does on the host for each block, in operations of that time: hooks that gather, reduce and free weights
+# and the optimizer step. Measured as processor time of a rank (torch 2.13, DeepSpeed 0.19.8, 16 blocks over 4): that of
+# a wrapped GPT or Llama block over a plain one. On the host of docs/gpu-runs.md, 40 µs an operation, it explains why
+# FSDP2 took 127 ms for 102 ms of kernels, and DDP 118 ms for 107.
+FULLY_SHARD, GATHER_AGAIN = HostWork(32, 37, 18), 20  # the second in the backward pass, if weights were freed
+DEEPSPEED = {3: HostWork(116, 161, 10)}  # by stage: the third has hooks on each submodule
+DEEPSPEED |= dict.fromkeys((0, 1, 2), HostWork(3, 51, 24))
 # Operations of one expert, forward and backward, in a loop over the experts of a layer as transformers writes it:
 # selected tokens, two or three products, activation, weighting, and the sum into the output.
 EXPERT_KERNELS = (11, 20)
 # Bytes moved to cast an operand to fp8 with a scale of its own: read for the scale, read and written for the cast
 # (torchao's float8 linear with dynamic scales). The backward pass casts twice as many: gradients, and inputs again.
 FP8_CAST_BYTES = 2 + 2 + 1
+AUTOCAST_KERNELS = (3, 8)  # casts of a block's weights and of their gradients, with the hooks of DDP
 ADAPTER_KERNELS = 6  # of an adapter's forward pass (PEFT: cast, dropout, two products, scaling, sum)
 # Bytes moved per logit. Eager: cast to fp32, log-softmax, its gradient, and the cast back; compiled or fused: read
 # twice, and read and written with the gradient.
@@ -94,8 +110,13 @@ class ComputeCost(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> ComputeCost:
-    """Return the compute cost of a complete setting, including what its strategy makes each GPU do twice or alone."""
+def compute_cost(
+    setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None, has_hooks: bool = True
+) -> ComputeCost:
+    """Return the compute cost of a complete setting, including what its strategy makes each GPU do twice or alone.
+
+    ``has_hooks``: with the host's work for its wrapper, which limits models whose blocks compute in a millisecond.
+    """
     setting, on_rank, _ = rank_share(setting)
     model = setting.model
     rate = matmul_flops_per_s(setting, gpu, links)
@@ -126,11 +147,12 @@ def compute_cost(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
     models = forward_models(setting.train)
-    forward_least_s = launch_s * work.forward_kernels
-    backward_least_s = launch_s * (work.backward_kernels + again_kept * work.forward_kernels)
-    return ComputeCost(
-        models * max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory)
-    )
+    hooks, each_s = _host_work(setting) if has_hooks else HostWork(0, 0, 0), layers * EAGER_S
+    forward_least_s = launch_s * work.forward_kernels + each_s * hooks.forward
+    backward_kernels = work.backward_kernels + again_kept * work.forward_kernels
+    backward_least_s = launch_s * backward_kernels + each_s * hooks.backward
+    step_s = max(_step_s(setting, memory), 0.0 if setting.layout.steps_on_host else each_s * hooks.step)
+    return ComputeCost(models * max(forward, forward_least_s), max(backward, backward_least_s), step_s)
 
 
 def forward_models(train: TrainingOptions) -> int:
@@ -143,15 +165,27 @@ def _block_work(setting: TrainingSetup) -> BlockWork:
     if train.compile:
         return COMPILED
     work = EAGER_RMS if layout.norm.startswith("rms") else EAGER_LAYER
+    casts = AUTOCAST_KERNELS if uses_autocast(setting) else (0, 0)
     adapters = ADAPTER_KERNELS * len(adapted_linears(setting.model, train.lora)) if train.lora else 0
     # Otherwise, and with expert parallelism, the experts of a layer are one grouped product.
     looped = 0.0
     if loops_over_experts(train) and not setting.layout.expert:
         looped = min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
     return work._replace(
-        forward_kernels=work.forward_kernels + adapters + looped * EXPERT_KERNELS[0],
-        backward_kernels=work.backward_kernels + 2 * adapters + looped * EXPERT_KERNELS[1],
+        forward_kernels=work.forward_kernels + casts[0] + adapters + looped * EXPERT_KERNELS[0],
+        backward_kernels=work.backward_kernels + casts[1] + 2 * adapters + looped * EXPERT_KERNELS[1],
     )
+
+
+def _host_work(setting: TrainingSetup) -> HostWork:
+    """Return the host's work for the wrapper of a block; that of DDP is counted with autocast."""
+    strategy = setting.layout
+    if strategy.kind == "deepspeed":
+        return DEEPSPEED[strategy.stage or 0]
+    if not strategy.shards_weights:
+        return HostWork(0, 0, 0)
+    stays = strategy.reshard_after_forward is False or strategy.sharding == "SHARD_GRAD_OP"
+    return FULLY_SHARD if stays else FULLY_SHARD._replace(backward=FULLY_SHARD.backward + GATHER_AGAIN)
 
 
 def _adapter_bytes(setting: TrainingSetup) -> float:

@@ -91,7 +91,7 @@ def ideal_step_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = Non
     once = msgspec.structs.replace(setting.train, act_ckpt="none", optimizer_impl="fused")
     alone = msgspec.structs.replace(setting, strategy=strategy, train=once)
     of_rank = data_parallel_ranks(setting) / setting.gpus  # of the micro-batches of a group
-    return compute_cost(alone, gpu, links).all_s((once.grad_accum or 1) * of_rank)
+    return compute_cost(alone, gpu, links, has_hooks=False).all_s((once.grad_accum or 1) * of_rank)
 
 
 @lru_cache(maxsize=256)

@@ -135,6 +135,11 @@ class TestReasons:
         assert re.search(r"only just fits \([\d.]+ .iB to spare\)", why_not(row, plan_candidates(asked(), LINKS)[0]))
 
 
+@pytest.mark.parametrize("name", ["gpt2", "bert-base", "vit-base"])
+def test_a_small_model_that_fits_is_replicated(name: str) -> None:
+    assert plan_candidates(asked(name, seq_len=None), LINKS)[0].candidate.strategy == "DDP"
+
+
 class TestMicroBatch:
     """A batch of a step that is given without its division."""
 

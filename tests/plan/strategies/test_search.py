@@ -313,11 +313,6 @@ class TestTable:
         assert max(len(line) for line in columns) <= 90
         assert any("tokens/s" in line and "slower" in line for line in lines)
 
-    def test_table_without_links_has_no_times(self) -> None:
-        rows = plan_candidates(setting())
-        lines = render_table(rows[0].setting, [row.candidate for row in rows], [])
-        assert not any("tokens/s" in line for line in lines)
-
 
 def test_plan_is_fast() -> None:
     asked = setting(LARGE, gpus=64, nodes=8)

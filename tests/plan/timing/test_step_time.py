@@ -232,7 +232,25 @@ class TestOptions:
             compute.compute_cost(setting(single, gpus=1, nodes=1, seq_len=16, lora=each), H100).forward_s
             for each in (None, lora)
         )
-        assert adapted == pytest.approx(plain * (40 + 6 * len(adapted_linears(LLAMA, lora))) / 40)  # type: ignore[arg-type]
+        assert adapted == pytest.approx(plain * (43 + 6 * len(adapted_linears(LLAMA, lora))) / 43)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("strategy", [Strategy(kind="fsdp2"), Strategy(kind="deepspeed", stage=3)])
+    def test_hooks_of_sharding_limit_short_blocks_only(self, strategy: Strategy) -> None:
+        short, long = (
+            [compute.compute_cost(setting(strategy, seq_len=length), H100, LINKS, hooks) for hooks in (True, False)]
+            for length in (16, 16384)
+        )
+        assert short[0].forward_s > 1.5 * short[1].forward_s
+        assert short[0].backward_s > 1.5 * short[1].backward_s
+        assert (long[0].forward_s, long[0].backward_s) == (long[1].forward_s, long[1].backward_s)
+
+    def test_weights_that_stay_gathered_need_fewer_hooks(self) -> None:
+        freed, stays = (
+            compute.compute_cost(setting(Strategy(kind="fsdp2", reshard_after_forward=kept), seq_len=16), H100)
+            for kept in (True, False)
+        )
+        assert freed.forward_s == stays.forward_s
+        assert freed.backward_s > stays.backward_s
 
     def test_fp8_needs_units_for_it(self) -> None:
         assert self.compute_s(fp8=True, compile=True) < 0.85 * self.compute_s(compile=True)
