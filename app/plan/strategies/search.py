@@ -1,6 +1,6 @@
 """Search the strategies for a model on a machine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -78,11 +78,10 @@ def rank_candidates(
     if setting.strategy:
         return [_evaluated(setting, context)]
     layouts = [*layouts_to_try(setting.gpus, setting.nodes), *split_layouts(setting)]
-    choose = choose_micro_batch if chooses_micro_batch else _as_given
-    rows = _rows(setting, layouts, context, recompute, choose)
+    rows = _rows(setting, layouts, context, recompute, chooses_micro_batch)
     fitting = any(row.candidate.fits in (True, None) and row.candidate.works for row in rows)
     if not fitting and any(host_memory_share(*row, context.host_bytes) > 1 for row in rows):
-        on_drives = _rows(setting, nvme_strategies(), context, recompute, choose)
+        on_drives = _rows(setting, nvme_strategies(), context, recompute, chooses_micro_batch)
         rows += [row for row in on_drives if nvme_bytes is None or drive_bytes(row.setting) <= nvme_bytes]
     return rank(rows, context.host_bytes)
 
@@ -143,12 +142,13 @@ def _rows(
     layouts: Sequence[Strategy],
     context: PlanContext,
     recompute: Checkpointing | None,
-    choose: Callable[[TrainingSetup, PlanContext], TrainingSetup],
+    chooses_micro_batch: bool,
 ) -> list[PlanRow]:
     """Evaluate each layout with activations kept and recomputed, and partly recomputed if only that makes it fit."""
 
     def evaluated(strategy: Strategy, act_ckpt: Checkpointing) -> PlanRow:
-        return _evaluated(choose(_candidate_setting(setting, strategy, act_ckpt), context), context)
+        made = _candidate_setting(setting, strategy, act_ckpt)
+        return _evaluated(choose_micro_batch(made, context) if chooses_micro_batch else made, context)
 
     if recompute:
         return [evaluated(strategy, recompute) for strategy in layouts]
@@ -163,10 +163,6 @@ def _rows(
             found += [in_part] if in_part.candidate.fits is True else []
         found.append(evaluated(strategy, "full"))
     return found
-
-
-def _as_given(setting: TrainingSetup, _: PlanContext) -> TrainingSetup:
-    return setting
 
 
 def _candidate_setting(setting: TrainingSetup, strategy: Strategy, act_ckpt: Checkpointing) -> TrainingSetup:

@@ -53,7 +53,6 @@ class HostWork(NamedTuple):
 
     forward: float
     backward: float
-    step: float
 
 
 # Counted with torch 2.13 on a Llama block as in transformers and on a GPT block, of operations that are no views: the
@@ -64,13 +63,14 @@ COMPILED = BlockWork(1.5, 2.5, 23, 33)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
 EAGER_S, COMPILED_S = 1.75e-5, 5e-6
-# What a wrapper does on the host for each block, in operations of that time: hooks that gather, reduce and free weights
-# and the optimizer step. Measured as processor time of a rank (torch 2.13, DeepSpeed 0.19.8, 16 blocks over 4): that of
-# a wrapped GPT or Llama block over a plain one. On the host of docs/gpu-runs.md, 40 µs an operation, it explains why
-# FSDP2 took 127 ms for 102 ms of kernels, and DDP 118 ms for 107.
-FULLY_SHARD, GATHER_AGAIN = HostWork(32, 37, 18), 20  # the second in the backward pass, if weights were freed
-DEEPSPEED = {3: HostWork(116, 161, 10)}  # by stage: the third has hooks on each submodule
-DEEPSPEED |= dict.fromkeys((0, 1, 2), HostWork(3, 51, 24))
+# What the hooks of a wrapper do on the host for each block, to gather, reduce and free weights, in operations of that
+# time. Measured as processor time of a rank on a CPU, of a wrapped block over a plain one: ``fully_shard`` of torch 2.13
+# on a GPT and a Llama block, DeepSpeed 0.19.8 on the GPT block. On the host of docs/gpu-runs.md, which needs 40 µs for an
+# operation, 16 blocks take 127 ms under FSDP2 and 77 ms under DDP: measured were 127 ms for 102 ms of kernels, and 118
+# ms for 107.
+FULLY_SHARD, GATHER_AGAIN = HostWork(32, 37), 20  # the second in the backward pass, if weights were freed
+DEEPSPEED = {3: HostWork(116, 161)}  # by stage: the third has hooks on each submodule
+DEEPSPEED |= dict.fromkeys((0, 1, 2), HostWork(3, 51))
 # Operations of one expert, forward and backward, in a loop over the experts of a layer as transformers writes it:
 # selected tokens, two or three products, activation, weighting, and the sum into the output.
 EXPERT_KERNELS = (11, 20)
@@ -147,12 +147,13 @@ def compute_cost(
     backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
     models = forward_models(setting.train)
-    hooks, each_s = _host_work(setting) if has_hooks else HostWork(0, 0, 0), layers * EAGER_S
+    hooks, each_s = _host_work(setting) if has_hooks else HostWork(0, 0), layers * EAGER_S
     forward_least_s = launch_s * work.forward_kernels + each_s * hooks.forward
     backward_kernels = work.backward_kernels + again_kept * work.forward_kernels
     backward_least_s = launch_s * backward_kernels + each_s * hooks.backward
-    step_s = max(_step_s(setting, memory), 0.0 if setting.layout.steps_on_host else each_s * hooks.step)
-    return ComputeCost(models * max(forward, forward_least_s), max(backward, backward_least_s), step_s)
+    return ComputeCost(
+        models * max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory)
+    )
 
 
 def forward_models(train: TrainingOptions) -> int:
@@ -183,7 +184,7 @@ def _host_work(setting: TrainingSetup) -> HostWork:
     if strategy.kind == "deepspeed":
         return DEEPSPEED[strategy.stage or 0]
     if not strategy.shards_weights:
-        return HostWork(0, 0, 0)
+        return HostWork(0, 0)
     stays = strategy.reshard_after_forward is False or strategy.sharding == "SHARD_GRAD_OP"
     return FULLY_SHARD if stays else FULLY_SHARD._replace(backward=FULLY_SHARD.backward + GATHER_AGAIN)
 
