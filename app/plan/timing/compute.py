@@ -63,11 +63,11 @@ COMPILED = BlockWork(1.5, 2.5, 23, 33)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
 EAGER_S, COMPILED_S = 1.75e-5, 5e-6
-# What the hooks of a wrapper do on the host for each block, to gather, reduce and free weights, in operations of that
-# time. Measured as processor time of a rank on a CPU, of a wrapped block over a plain one: ``fully_shard`` of torch 2.13
-# on a GPT and a Llama block, DeepSpeed 0.19.8 on the GPT block. On the host of docs/gpu-runs.md, which needs 40 µs for an
-# operation, 16 blocks take 127 ms under FSDP2 and 77 ms under DDP: measured were 127 ms for 102 ms of kernels, and 118
-# ms for 107.
+# What the hooks of a wrapper do on the host for each block, to gather, reduce and free weights, in operations of
+# that time. Measured as processor time of a rank on a CPU, of a wrapped block over a plain one: ``fully_shard``
+# of torch 2.13 on a GPT and a Llama block, DeepSpeed 0.19.8 on the GPT block. On the host of docs/gpu-runs.md,
+# which needs 40 µs for an operation, 16 blocks take 127 ms under FSDP2 and 77 ms under DDP: measured were 127 ms
+# for 102 ms of kernels, and 118 ms for 107.
 FULLY_SHARD, GATHER_AGAIN = HostWork(32, 37), 20  # the second in the backward pass, if weights were freed
 DEEPSPEED = {3: HostWork(116, 161)}  # by stage: the third has hooks on each submodule
 DEEPSPEED |= dict.fromkeys((0, 1, 2), HostWork(3, 51))
