@@ -19,7 +19,6 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from .early_uses import early_use
 from .left_handles import is_left
-from .unread_handles import is_unread
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
@@ -151,14 +150,13 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
         name = fact.name.removeprefix(PREFIX)
         begins = name in BEGIN or ((flag := fact.named.get("async_op")) and flag.key is run.keys.true)
         dropped = script.is_here(reach) and isinstance(script.source.parents.get(fact.node), ast.Expr)
-        unread = begins and not dropped and script.is_here(reach) and is_unread(script, fact.node)
-        if begins and (dropped or unread) and not _is_waited_for(script, run, reach, fact):
+        if begins and dropped and not _is_waited_for(script, run, reach, fact):
             yield from violation_at(
                 script,
                 reach,
                 f"nothing waits for the end of this {name}: what is read next may be as before it",
                 0.85,
-                patch=partial(wait_for_end, script, fact.node, reach.ranks) if dropped and name != BEGIN[-1] else None,
+                patch=partial(wait_for_end, script, fact.node, reach.ranks) if name != BEGIN[-1] else None,
             )
         elif begins and name not in BEGIN and (waits := _waits_of_some(run, fact)):
             yield from violation_at(
@@ -168,7 +166,13 @@ def check_result(script: Script, run: Run) -> Iterator[Violation]:
                 "may be as before it",
                 0.85,
             )
-        elif begins and reach.several and script.is_here(reach) and is_left(script, fact.node, run.function is None):
+        elif (
+            begins
+            and reach.several
+            and script.is_here(reach)
+            and is_left(script, fact.node, run.function is None)
+            and not _is_waited_for(script, run, reach, fact)
+        ):
             message = f"the handle of this {name} is kept, and nothing waits for its end: what is read next may be as "
             yield from violation_at(script, reach, message + "before it", 0.85)
         elif begins and script.is_here(reach) and (use := early_use(script, fact.node, name)):

@@ -9,6 +9,7 @@ from ..rule_context import Script
 
 # What waits for the end of a call, or may do so for a handle that it gets.
 WAITS = re.compile(r"wait|synchronize|is_completed|get_future|\.(?:result|then|value|join)\(|getattr|_handles?\(")
+FILLS = {"append", "extend", "clear"}
 OF_LISTS = {"len", "print", "append", "extend", "clear", "pop", "add"}  # calls that wait for nothing
 
 
@@ -17,12 +18,27 @@ def is_left(script: Script, call: ast.Call, whole: bool) -> bool:
 
     ``whole``: the program starts in this file, so that no other one uses its objects.
     """
-    if script.mentions(WAITS):
-        return False
     kept = _kept(script, call)
     if not kept or ("." in kept and not whole):
         return False
-    return not any(_is_handed_on(script, node, kept) for node in nodes_below(script.source.tree))
+    if "." not in kept and not _is_read(script, call, kept):
+        return True
+    return not script.mentions(WAITS) and not any(
+        _is_handed_on(script, node, kept) for node in nodes_below(script.source.tree)
+    )
+
+
+def _is_read(script: Script, call: ast.Call, kept: str) -> bool:
+    """Return whether the function of a call reads a name for more than to fill or to empty its list, or shares it."""
+    around = script.names.enclosing_function(call) or script.source.tree
+    for node in nodes_below(around):
+        if isinstance(node, ast.Global | ast.Nonlocal) and kept in node.names:
+            return True
+        if isinstance(node, ast.Name) and node.id == kept and isinstance(node.ctx, ast.Load):
+            user = script.source.parents.get(node)
+            if not (isinstance(user, ast.Attribute) and user.attr in FILLS):
+                return True
+    return False
 
 
 def _kept(script: Script, call: ast.Call) -> str:

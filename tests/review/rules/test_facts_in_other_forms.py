@@ -1538,7 +1538,7 @@ DIVIDED = 'model = parallelize_module(model, mesh["tp"], {"0": ColwiseParallel()
 )
 def test_samplers_next_to_tensor_parallelism(parallel: str, sampler: str, count: int) -> None:
     code = TENSOR_PARALLEL.replace("PARALLEL", parallel, 1).replace("SAMPLER", sampler)
-    assert len(found(code, "DW311")) == count
+    assert len(found(code, "DW265")) == count
 
 
 SHARE_OF_BATCH = """
