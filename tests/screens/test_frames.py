@@ -56,7 +56,7 @@ async def checks(pilot: Pilot[int], directory: Path) -> None:
 async def triage(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.press("1")
-    await shows(pilot, "97%", "rank 0", "every 5 s")
+    await shows(pilot, "Cause: ", "rank 0", "every 5 s")
 
 
 async def fix(pilot: Pilot[int], directory: Path) -> None:
