@@ -1,7 +1,8 @@
 """Lengths that follow from what a program writes."""
 
 from ddpwizard.app.training_script.model.keys import Keys
-from ddpwizard.app.training_script.model.lengths import PAIR, length
+from ddpwizard.app.training_script.model.lengths import length
+from ddpwizard.app.training_script.model.members import PAIR
 
 
 def test_a_piece_of_a_tensor_of_unknown_length_has_no_known_length() -> None:

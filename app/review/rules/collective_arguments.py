@@ -8,7 +8,8 @@ from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, Rank, is_read
-from ...training_script.model.lengths import Member, number
+from ...training_script.model.lengths import number
+from ...training_script.model.members import Member
 from ...training_script.model.rank_values import GET_RANK, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.reaching_values import values_at

@@ -7,7 +7,9 @@ from functools import partial
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, is_read, parts
-from ...training_script.model.lengths import PAIR, Member, differ, length
+from ...training_script.model.length_differences import differ
+from ...training_script.model.lengths import length
+from ...training_script.model.members import PAIR, Member
 from ...training_script.model.reach import ALL, Run, alternatives, argument
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value

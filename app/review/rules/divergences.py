@@ -9,7 +9,9 @@ from ...training_script.model.amounts import is_dealt_out
 from ...training_script.model.conditions import makes_on_demand
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import BY_RANK, LOCAL, RANKS, Key, parts
-from ...training_script.model.lengths import PAIR, length, may_differ
+from ...training_script.model.length_differences import may_differ
+from ...training_script.model.lengths import length
+from ...training_script.model.members import PAIR
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name

@@ -8,7 +8,8 @@ from functools import partial
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
-from ...training_script.model.lengths import PAIR, number
+from ...training_script.model.lengths import number
+from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.amounts import SHUFFLED
 from ...training_script.model.keys import DIFFERS, RANKS, Key, Keys, parts
-from ...training_script.model.lengths import Member, number
+from ...training_script.model.lengths import number
+from ...training_script.model.members import Member
 from ...training_script.model.orders import ORDER
 from ...training_script.model.reach import Run
 from ...training_script.nodes import node_at

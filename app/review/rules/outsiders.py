@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import RANKS, Key, Keys, Rank
-from ...training_script.model.lengths import Member, number, numbers
+from ...training_script.model.lengths import number, numbers
+from ...training_script.model.members import Member
 from ...training_script.model.noted_calls import RANK_IN_GROUP
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.sequences import Event

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.lengths import PAIR, length, number
+from ...training_script.model.lengths import length, number
+from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.torch_classes import LOADER_CLASSES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
-from ...training_script.model.lengths import Member
+from ...training_script.model.members import Member
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import last_name

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from ...training_script.model.keys import Key, parts
-from ...training_script.model.lengths import OPERATIONS
+from ...training_script.model.piece_lengths import OPERATIONS
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation

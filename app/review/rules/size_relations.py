@@ -8,7 +8,8 @@ from typing import NamedTuple
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, Keys, Rank
-from ...training_script.model.lengths import Member, length, number
+from ...training_script.model.lengths import length, number
+from ...training_script.model.members import Member
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.signatures import place_of
 from ...training_script.model.tensor_kinds import shape_of

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, Rank, parts
-from ...training_script.model.lengths import Member, number
+from ...training_script.model.lengths import number
+from ...training_script.model.members import Member
 from ...training_script.model.noted_calls import STORE
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, Rank, parts
-from ...training_script.model.lengths import Member, counts_rounds, number, numbers
+from ...training_script.model.lengths import counts_rounds, number, numbers
+from ...training_script.model.members import Member
 from ...training_script.model.noted_calls import STORE
 from ...training_script.model.reach import ALL, Reach, Run, same_on_ranks
 from ...training_script.model.sequences import Event

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from ...training_script.model.amounts import DISTINCT, is_of_batch
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
-from ...training_script.model.lengths import KEEPING, PAIR, SHAPED, differ, length, number, samples
+from ...training_script.model.length_differences import differ
+from ...training_script.model.lengths import KEEPING, SHAPED, length, number, samples
+from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value

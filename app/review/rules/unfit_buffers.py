@@ -6,7 +6,8 @@ from math import prod
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, Keys, Rank
-from ...training_script.model.lengths import Member, length
+from ...training_script.model.lengths import length
+from ...training_script.model.members import Member
 from ...training_script.model.message_traces import RECEIVES, SENDS, Step, traces
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.tensor_kinds import shape_of, type_of

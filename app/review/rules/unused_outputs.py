@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.keys import LOCAL, Key
-from ...training_script.model.lengths import PAIR, truth
+from ...training_script.model.lengths import truth
+from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import ClassRef, Instance

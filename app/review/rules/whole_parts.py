@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.keys import BY_RANK
-from ...training_script.model.lengths import PAIR, number
+from ...training_script.model.lengths import number
+from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.nodes import walk

@@ -5,7 +5,8 @@ from typing import Any
 
 from .followed import is_followed
 from .keys import DIFFERS, TOUCHED, Key
-from .lengths import PAIR, length
+from .lengths import length
+from .members import PAIR
 from .values import Bound, Either, FunctionRef, Instance, Library, Method, Partial, Record, Value, is_elements
 
 SIZED = {"call", "item", "rows", "sequence", "range"}  # values whose number of elements may follow

@@ -9,8 +9,9 @@ from .amounts import DISTINCT
 from .buffers import has_buffers
 from .effects import Effect
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
-from .lengths import PAIR, is_same_data, number
+from .lengths import is_same_data, number
 from .library_calls import FILLED_NAMES, FORWARD, LISTED
+from .members import PAIR
 from .names import CARRIED, POOLED, UNWRAPPED, Named, Values
 from .rank_values import RankEvaluator
 from .sequences import Event

@@ -9,8 +9,9 @@ from .budget import Budget, OverBudget
 from .divergence import Divergence
 from .entered_calls import EnteredCalls
 from .keys import BY_RANK, LOCAL, Keys, Rank
-from .lengths import differ as is_different
-from .lengths import is_even, number
+from .length_differences import differ as is_different
+from .length_differences import is_even
+from .lengths import number
 from .sequences import (
     Call,
     Choice,

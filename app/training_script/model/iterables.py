@@ -19,8 +19,10 @@ from .amounts import (
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, is_place
-from .lengths import KEEPING, PAIR, differ, length, may_differ, number
+from .length_differences import differ, may_differ
+from .lengths import KEEPING, length, number
 from .library_calls import ENDLESS, INDEX
+from .members import PAIR
 from .names import CARRIED
 from .names_of_ranks import OfSome
 from .noted_calls import NONE_OF_SOME, UNORDERED

@@ -1,42 +1,25 @@
 """Numbers and lengths that follow from what a program writes out: how many elements or batches a rank gets."""
 
 import operator
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
-from .amounts import SPLIT, has_unknown_step, is_of_batch, is_whole_share
-from .assumed_numbers import COUNT_TRIALS, AssumedNumbers
-from .keys import BY_RANK, COMPARE, DIFFERS, TOUCHED, Grown, Key
+from .amounts import SPLIT, is_of_batch
+from .keys import COMPARE, DIFFERS, TOUCHED, Grown, Key
 from .keys import parts as parts_of
+from .members import PAIR, Member
+from .piece_lengths import (
+    OPERATIONS,
+    compute,
+    count_batches,
+    count_every,
+    count_pieces,
+    cut_length,
+    equal_part_length,
+    piece_length,
+    range_length,
+    slice_length,
+)
 
-
-class Member(NamedTuple):
-    """A rank of a small job. ``arm``: the side that conditions take which are not known, None for neither.
-
-    ``counter``: the number of the round, in the loops that count. ``counters``: those of several loops, by the file
-    and the line of each. ``worker``: which of the ``workers`` of a loader reads. ``assumed``: numbers for what is not
-    known, None to leave it so.
-    """
-
-    rank: int
-    world_size: int = 2
-    arm: bool | None = None
-    counter: int | None = None
-    counters: "tuple[tuple[str, int, int], ...] | None" = None
-    worker: int = 0
-    workers: int = 1
-    assumed: AssumedNumbers | None = None
-
-
-PAIR = Member(0), Member(1)
-OPERATIONS: dict[str, Callable[[int, int], int]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Mod": operator.mod,
-    "FloorDiv": operator.floordiv,
-    "Div": operator.floordiv,  # as int() makes a number of it
-}
 # Tensors by the place of their shape, and functions that keep the length of their first argument.
 SHAPED = {**dict.fromkeys(("randn", "rand", "zeros", "ones", "empty"), 0), "full": 0, "randperm": 0, "randint": 2}
 KEEPING = {
@@ -61,60 +44,7 @@ LISTS = {
 CONDITIONS = {"compare", "not", "and", "or", "constant"}
 JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
 PUBLIC = ("torchvision.datasets.", "torchaudio.datasets.", "datasets.load_dataset")  # data sets that all ranks read
-LONGEST = 1 << 24
 WORKER = "a worker"  # what ``get_worker_info`` returns
-NUMBERS_OF_WORKERS = (1, 2, 4)
-
-
-def differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
-    """Return whether a number or a length is surely another one on each of two ranks."""
-    first, second = (of(key, rank) for rank in PAIR)
-    return first is not None and second is not None and first != second
-
-
-def is_even(count: Key) -> bool:
-    """Return whether two ranks surely have the same number of rounds or elements."""
-    if any(part.op == WORKER for part in parts_of(count)):
-        return all(_is_even_for(count, workers) for workers in NUMBERS_OF_WORKERS)
-    if count.op == "length" and all(is_whole_share(each) or not each.spread & DIFFERS for each in count.args):
-        return True
-    first, second = (number(count, rank) for rank in PAIR)
-    if first is not None:
-        return first == second
-    return all(first is not None and first == second for first, second in _tried(count, number))
-
-
-def _is_even_for(count: Key, workers: int) -> bool:
-    """Return whether the workers of a loader have the same number of rounds or elements together on two ranks."""
-    first, second = (
-        [number(count, rank._replace(worker=worker, workers=workers)) for worker in range(workers)] for rank in PAIR
-    )
-    known = [[each for each in counts if each is not None] for counts in (first, second)]
-    return len(known[0]) == len(known[1]) == workers and sum(known[0]) == sum(known[1])
-
-
-def may_differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
-    """Return whether a number or a length that the rank decides is another one on two ranks for some numbers.
-
-    Which these are the program does not show: how many elements a list has that the ranks divide. A file is as long
-    as that of the other rank.
-    """
-    if has_unknown_step(key):
-        return False
-    tried = _tried(key, of, BY_RANK)
-    return any(first is not None and second is not None and first != second for first, second in tried)
-
-
-def _tried(
-    key: Key, of: "Callable[[Key, Member], int | None]", spread: int = DIFFERS | TOUCHED
-) -> Iterator[tuple[int | None, int | None]]:
-    """Yield what a number or a length is on two ranks, with other numbers assumed each time."""
-    for trial in range(COUNT_TRIALS):
-        assumed = AssumedNumbers(trial, spread)
-        first, second = (of(key, rank._replace(assumed=assumed)) for rank in PAIR)
-        yield first, second
-        if first is None or second is None:
-            return
 
 
 def number(key: Key, rank: Member) -> int | None:
@@ -141,13 +71,13 @@ def _number(key: Key, rank: Member) -> int | None:
             value = number(inner, rank)
             return None if value is None else -value
         case "binary", (name, left, right) if name in OPERATIONS:
-            return _computed(OPERATIONS[name], number(left, rank), number(right, rank))
+            return compute(OPERATIONS[name], number(left, rank), number(right, rank))
         case "call", ("math.ceil", Key(op="binary", args=("Div", left, right))):
-            return _computed(lambda total, parts: -(-total // parts), number(left, rank), number(right, rank))
+            return compute(lambda total, parts: -(-total // parts), number(left, rank), number(right, rank))
         case "call", ("math.floor", Key(op="binary", args=("Div", *_)) as quotient):
             return number(quotient, rank)
         case (("min" | "max"), (left, right)):
-            return _computed(min if key.op == "min" else max, number(left, rank), number(right, rank))
+            return compute(min if key.op == "min" else max, number(left, rank), number(right, rank))
         case "attribute", (Key(op=op), name) if op == WORKER and name in ("id", "num_workers"):
             return rank.worker if name == "id" else rank.workers
         case "attribute", (_, _, Key(op="constant", args=(str() as text,))):  # a variable of the environment
@@ -221,21 +151,21 @@ def _length(key: Key, rank: Member) -> int | None:
         case "elements", (count, *_):
             return count
         case "range", bounds:
-            return _of_range([number(each, rank) for each in bounds])
+            return range_length([number(each, rank) for each in bounds])
         case "item", (held, Key(op="slice", args=bounds)):
             known = [_bound(each, rank) for each in bounds]
             whole = length(held, rank)
-            return _of_slice(whole, known) if whole is not None else _of_cut(known)
+            return slice_length(whole, known) if whole is not None else cut_length(known)
         case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
-            return _of_slice(length(held, rank), [_bound(each, rank) for each in bounds])
+            return slice_length(length(held, rank), [_bound(each, rank) for each in bounds])
         case "item", (_, Key(op="item" | "call" | "range" | "if") as chosen):  # by a list of places
             return length(chosen, rank)
         case "item", (Key(op="call", args=("numpy.array_split", whole, count)), place):
-            return _of_equal_part(length(whole, rank), number(count, rank), number(place, rank))
+            return equal_part_length(length(whole, rank), number(count, rank), number(place, rank))
         case "appended", (held, _):
-            return _computed(operator.add, length(held, rank), 1)
+            return compute(operator.add, length(held, rank), 1)
         case "extended", (held, _, count):
-            return _computed(operator.add, length(held, rank), number(count, rank))
+            return compute(operator.add, length(held, rank), number(count, rank))
         case "zip", (_, *_):
             found = [length(each, rank) for each in key.args]
             known = [each for each in found if each is not None]
@@ -245,11 +175,11 @@ def _length(key: Key, rank: Member) -> int | None:
         case "compare", (_, left, right):
             return length(left, rank) or length(right, rank)
         case "binary", ("Mult", Key(op=op) as left, right) if op in LISTS:
-            return _computed(operator.mul, length(left, rank), number(right, rank))
+            return compute(operator.mul, length(left, rank), number(right, rank))
         case "binary", ("Mult", left, Key(op=op) as right) if op in LISTS:
-            return _computed(operator.mul, number(left, rank), length(right, rank))
+            return compute(operator.mul, number(left, rank), length(right, rank))
         case "binary", ("Add", left, right) if _are_lists(left, right):
-            return _computed(operator.add, length(left, rank), length(right, rank))
+            return compute(operator.add, length(left, rank), length(right, rank))
         case "binary", (_, left, right):
             return length(left, rank) or length(right, rank)
         case "mapping", pairs:
@@ -259,7 +189,7 @@ def _length(key: Key, rank: Member) -> int | None:
         case op, (*_, count) if op == SPLIT:
             return number(count, rank)
         case "loader", (_, _, _, held, batch, *drops):
-            return _of_batches(length(held, rank), number(batch, rank), drops=bool(drops))
+            return count_batches(length(held, rank), number(batch, rank), drops=bool(drops))
         case "built", (count, *rest):
             return _of_built(rest[:count], rank)
         case "call", (str() as name, *given):
@@ -269,9 +199,9 @@ def _length(key: Key, rank: Member) -> int | None:
         case "pieces", (_, _, _, count) if rank.assumed:
             return number(count, rank)
         case "pieces", (_, _, _, Key() as whole, count):
-            return _of_pieces(length(whole, rank), number(count, rank))
+            return count_pieces(length(whole, rank), number(count, rank))
         case "item", (Key(op="pieces", args=(*_, Key() as whole, count)), place):
-            return _of_piece(length(whole, rank), number(count, rank), number(place, rank))
+            return piece_length(length(whole, rank), number(count, rank), number(place, rank))
         case _:
             return _of_list(key.grown, rank) if key.grown else None
 
@@ -325,32 +255,12 @@ def _of_place(held: Key, place: int | None, rank: Member) -> int | None:
     return number(known[place], rank) if place in known else None
 
 
-def _of_pieces(whole: int | None, count: int | None) -> int | None:
-    """Return the number of pieces that ``chunk`` makes: fewer than asked for of a short tensor."""
-    return -(-whole // -(-whole // count)) if whole and count else None
-
-
-def _of_piece(whole: int | None, count: int | None, place: int | None) -> int | None:
-    """Return the length of one of the pieces that ``chunk`` makes."""
-    if whole is None or not count or place is None:
-        return None
-    size = -(-whole // count)
-    return max(0, min(size, whole - place * size))
-
-
-def _of_equal_part(whole: int | None, count: int | None, place: int | None) -> int | None:
-    """Return the length of one of the parts that ``array_split`` makes: the first ones have one element more."""
-    if whole is None or not count or place is None:
-        return None
-    return whole // count + (place < whole % count)
-
-
 def _of_counter(grown: Grown, rank: Member) -> int | None:
     """Return a number to which each round of a loop adds one."""
     match grown.after.op, grown.after.args:
         case "binary", ("Add", over, more) if over is grown.over:
-            added = _computed(operator.mul, number(grown.rounds, rank), number(more, rank))
-            return _computed(operator.add, number(grown.first, rank), added)
+            added = compute(operator.mul, number(grown.rounds, rank), number(more, rank))
+            return compute(operator.add, number(grown.first, rank), added)
         case _:
             return None
 
@@ -359,7 +269,7 @@ def _of_list(grown: Grown, rank: Member) -> int | None:
     """Return the length of a list that each round of a loop makes longer by one."""
     if grown.after.op != "appended" or grown.after.args[0] is not grown.over:
         return None
-    return _computed(operator.add, length(grown.first, rank), number(grown.rounds, rank))
+    return compute(operator.add, length(grown.first, rank), number(grown.rounds, rank))
 
 
 def samples(count: Key, rank: Member) -> int | None:
@@ -384,21 +294,6 @@ def _of_joined(held: Key, rank: Member) -> int | None:
     return samples(grown.rounds, rank) if length(grown.first, rank) == 0 else None
 
 
-def _computed(operation: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
-    if left is None or right is None:
-        return None
-    try:
-        value = operation(left, right)
-    except ZeroDivisionError:
-        return None
-    return value if abs(value) < LONGEST else None
-
-
-def _of_range(bounds: list[int | None]) -> int | None:
-    known = [each for each in bounds if each is not None]
-    return len(range(*known)) if len(known) == len(bounds) in (1, 2, 3) and 0 not in known[2:] else None
-
-
 def _bound_of_tensor(key: Key, rank: Member) -> int | None:
     """Return a bound of ``torch.arange``, which may be written as a float to get floats."""
     whole = key.is_constant and isinstance(key.value, float) and key.value.is_integer()
@@ -411,25 +306,6 @@ def _bound(key: Key, rank: Member) -> tuple[int | None, bool]:
     return value, value is not None or (key.is_constant and key.value is None)
 
 
-def _of_slice(held: int | None, bounds: list[tuple[int | None, bool]]) -> int | None:
-    if held is None or not all(known for _, known in bounds) or bounds[2][0] == 0:
-        return None
-    return len(range(held)[slice(*(value for value, _ in bounds))])
-
-
-def _of_cut(bounds: list[tuple[int | None, bool]]) -> int | None:
-    """Return the number of elements to which a sequence of unknown length is cut, if it has so many."""
-    (first, _), (last, _), (step, known) = bounds
-    whole = bounds[0][1] and first in (None, 0) and known and step in (None, 1)
-    return last if whole and last is not None and last >= 0 else None
-
-
-def _of_batches(samples: int | None, size: int | None, *, drops: bool) -> int | None:
-    if samples is None or not size:
-        return None
-    return samples // size if drops else -(-samples // size)
-
-
 def _of_built(parts: list[Key], rank: Member) -> int | None:
     """Return the number of elements that loops make, or one makes of every n-th by its number."""
     if not parts:
@@ -438,7 +314,7 @@ def _of_built(parts: list[Key], rank: Member) -> int | None:
     whole = length(held, rank)
     if any(each.op not in CONDITIONS for each in tests):  # other loops in each round of this one
         for each in tests:
-            whole = _computed(operator.mul, whole, length(each, rank) if each.op not in CONDITIONS else None)
+            whole = compute(operator.mul, whole, length(each, rank) if each.op not in CONDITIONS else None)
         return whole
     for test in tests:
         if test.is_constant and test.value is True:
@@ -451,14 +327,10 @@ def _of_built(parts: list[Key], rank: Member) -> int | None:
             test, wanted = test.args[0], "NotEq"
         match test.op, test.args:
             case "compare", (name, Key(op="binary", args=("Mod", Key(op="number"), step)), first) if name == wanted:
-                whole = _of_every(whole, number(first, rank), number(step, rank))
+                whole = count_every(whole, number(first, rank), number(step, rank))
             case _:
                 return None
     return whole
-
-
-def _of_every(whole: int, first: int | None, step: int | None) -> int | None:
-    return len(range(first, whole, step)) if first is not None and step and 0 <= first < step else None
 
 
 def keeps_rows(method: str, given: list[Key]) -> bool:
@@ -486,7 +358,7 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     if name == "numpy.random.permutation" and given:
         return number(given[0], rank) if number(given[0], rank) is not None else length(given[0], rank)
     if short in ("arange", "numpy.arange"):
-        return _of_range([_bound_of_tensor(each, rank) for each in given[:3]])
+        return range_length([_bound_of_tensor(each, rank) for each in given[:3]])
     if short == "linspace" and len(given) > 2:
         return number(given[2], rank)
     return None

@@ -13,7 +13,8 @@ from .collective_effects import SAME
 from .followed import is_followed
 from .iterables import MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
-from .lengths import LISTS, PAIR, PUBLIC, WORKER, is_even, number
+from .length_differences import is_even
+from .lengths import LISTS, PUBLIC, WORKER, number
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -32,6 +33,7 @@ from .library_calls import (
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
+from .members import PAIR
 from .names import CARRIED, POOLED, Named, Values
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator

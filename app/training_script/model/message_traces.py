@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Rounds
 from .keys import Key, Keys, Rank, parts
-from .lengths import Member, number, numbers, truth
+from .lengths import number, numbers, truth
+from .members import Member
 from .reach import argument
 from .sequences import Event, Site
 

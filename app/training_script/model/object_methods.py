@@ -11,7 +11,7 @@ from .collective_effects import is_received
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, LOCAL, TOUCHED, Key
-from .lengths import ELEMENTWISE, PAIR, keeps_rows, length
+from .lengths import ELEMENTWISE, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
     FULL_TENSOR,
@@ -25,6 +25,7 @@ from .library_calls import (
     TURN,
 )
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
+from .members import PAIR
 from .names import CARRIED, POOLED, Named, Values
 from .noted_calls import OTHER_FORWARD
 from .tensor_kinds import CAST, CASTS, MADE, PLACES, names_type

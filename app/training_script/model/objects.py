@@ -11,7 +11,8 @@ from .budget import Budget
 from .definitions import is_harmless, is_static
 from .function_steps import Called, Summary
 from .keys import DIFFERS, LOCAL
-from .lengths import PAIR, number
+from .lengths import number
+from .members import PAIR
 from .names import OUTSIDE, Shared, Within
 from .program import Program
 from .sequences import Site

@@ -1,7 +1,8 @@
 """Types and shapes of tensors, as far as a program writes them out."""
 
 from .keys import Key, Keys, Rank
-from .lengths import Member, number, truth
+from .lengths import number, truth
+from .members import Member
 
 Shape = tuple[int | None, ...]
 FLOAT, WHOLE, TRUTH = "float32", "int64", "bool"
