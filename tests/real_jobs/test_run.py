@@ -504,7 +504,7 @@ class TestErrorOfOneRank:
         with wizard(*options, "--", *torchrun(job, 2), cwd=tmp_path) as run:
             assert run.code() == 1
             assert "is in the `except` block at train.py:12 after an error: ValueError: bad row 7" in run.err, run.err
-            assert "Cause: an error of your script" in run.err, run.err
+            assert "an error of your script" in run.err, run.err
             *_, verdict, last = run.err.splitlines()
             assert "after an error" in verdict and "output and records of the ranks" in last
             shutil.rmtree(kept(run))
