@@ -1,4 +1,4 @@
-"""Arithmetic of lengths: pieces, slices, batches and ranges. None stands for a number that does not follow."""
+"""Arithmetic of lengths: pieces, slices, batches and ranges. None is a number that does not follow."""
 
 import operator
 from collections.abc import Callable
