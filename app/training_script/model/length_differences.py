@@ -1,4 +1,4 @@
-"""Whether a number or a length is the same on two ranks."""
+"""Numbers and lengths compared between two ranks."""
 
 from collections.abc import Callable, Iterator
 
