@@ -68,13 +68,13 @@ def is_line_of_other_program(line: str) -> bool:
 def _is_output(text: str, knowledge: Knowledge) -> bool:
     """Return whether programs have written a text, apart from sentences about something else."""
     lines = [line for line in FRAME.sub("|\n|", text).split("\n") if line.strip()][:MOST_LINES]
-    records = [line for line in lines if _is_record(line)]
-    rest = [line for line in lines if line not in set(records)]
+    rest = [line for line in lines if not _is_record(line)]
+    records = len(lines) - len(rest)
     sentences = [line for line in rest if count_words(line) >= LEAST_WORDS]
     described = OF_SERVERS.sub(" ", "\n".join(rest if sentences else []))
-    if len(records) < LEAST_RECORDS or mentions_multiple_ranks(described, knowledge):
+    if records < LEAST_RECORDS or mentions_multiple_ranks(described, knowledge):
         return False
-    return len(records) >= len(lines) * (RECORD_SHARE if sentences else BARE_RECORD_SHARE)
+    return records >= len(lines) * (RECORD_SHARE if sentences else BARE_RECORD_SHARE)
 
 
 def _is_record(line: str) -> bool:

@@ -19,6 +19,7 @@ from .types import Refusal
 BY_DATA = ("DW405", "DW406")
 DECIDED = "decided_by_rank_0"
 MOST_DECISIONS = 10
+FIRST = range(1, 2)  # the line before, of a line that the migrated text does not have
 LINE = re.compile(r"\bline (\d+)")
 
 
@@ -46,34 +47,37 @@ def without_own_findings(made: Migrated) -> str:
         new = _new_findings(made, known)
     for found in new:
         if found.severity != "info":
-            line = _lines_before(made, found.line)[0]
-            raise Refusal(line, f"the migrated script would have {found.rule}: {_with_lines_before(made, found)}")
+            origins = _lines_before(made)
+            message = _with_lines_before(found.message, origins)
+            raise Refusal(origins.get(found.line, FIRST)[0], f"the migrated script would have {found.rule}: {message}")
     return made.after
 
 
-def _with_lines_before(made: Migrated, found: ReviewFinding) -> str:
+def _with_lines_before(message: str, origins: dict[int, range]) -> str:
     """Return the message of a finding with the lines of the script before its migration."""
-    return LINE.sub(lambda each: f"line {_lines_before(made, int(each[1]))[0]}", found.message)
+    return LINE.sub(lambda each: f"line {origins.get(int(each[1]), FIRST)[0]}", message)
 
 
 def _new_findings(made: Migrated, known: Sequence[ReviewFinding]) -> list[ReviewFinding]:
     """Return the findings of the migrated text that its lines did not have before."""
     before = {(each.rule, line) for each in known for line in range(each.line, each.end_line + 1)}
+    origins = _lines_before(made)
     return [
         each
         for each in review_text(made.after, made.path, load_knowledge())
-        if not any((each.rule, line) in before for line in _lines_before(made, each.line))
+        if not any((each.rule, line) in before for line in origins.get(each.line, FIRST))
     ]
 
 
-def _lines_before(made: Migrated, line: int) -> range:
-    """Return the lines of the script from which a line of the migrated text comes, or the one above an added line."""
+def _lines_before(made: Migrated) -> dict[int, range]:
+    """Return, for each line of the migrated text, the lines from which it comes, or the one above an added line."""
     old, new = made.before.splitlines(), made.after.splitlines()
+    origins: dict[int, range] = {}
     for kind, start, end, to, to_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if to < line <= to_end:
+        for line in range(to + 1, to_end + 1):
             first = start + line - to if kind == "equal" else start + 1
-            return range(first, first + 1 if kind == "equal" else max(first, end) + 1)
-    return range(1, 2)
+            origins[line] = range(first, first + 1 if kind == "equal" else max(first, end) + 1)
+    return origins
 
 
 def _deciding_test(text: str, found: ReviewFinding) -> ast.expr | None:
