@@ -136,7 +136,7 @@ def _on_a_device(script: Script, call: ast.AST) -> bool:
                 if DEVICE_LIKE.search(ast.unparse(item.context_expr)):
                     return True
         node = script.source.parents.get(node)
-    return "set_default_device" in script.source.text or "set_default_tensor_type" in script.source.text
+    return script.mentions("set_default_device") or script.mentions("set_default_tensor_type")
 
 
 def _touches(script: Script, model: ast.Name | ast.Attribute, before: Position) -> Iterator[Placement]:

@@ -44,7 +44,7 @@ class Script:
         """
         known = PARSED_MODULES.of_text(Path(path), text)
         self.source = ScriptSource(text, path, known and known.tree)
-        self._mentions: dict[re.Pattern[str], bool] = {}
+        self._mentions: dict[re.Pattern[str] | str, bool] = {}
         if Path(path) not in PARSED_MODULES and concerns_ranks(text):
             PARSED_MODULES.keep(Path(path), text, ParsedModule(self.source.tree, text))
 
@@ -53,11 +53,12 @@ class Script:
         """The names of this file."""
         return Names(self.source)
 
-    def mentions(self, pattern: re.Pattern[str]) -> bool:
-        """Return whether the text has a match of a pattern: rules ask for each start of the program."""
-        if pattern not in self._mentions:
-            self._mentions[pattern] = bool(pattern.search(self.source.text))
-        return self._mentions[pattern]
+    def mentions(self, sought: re.Pattern[str] | str) -> bool:
+        """Return whether the text has a text, or a match of a pattern: rules ask for each start of the program."""
+        if sought not in self._mentions:
+            text = self.source.text
+            self._mentions[sought] = sought in text if isinstance(sought, str) else bool(sought.search(text))
+        return self._mentions[sought]
 
     def is_world_size(self, node: ast.expr) -> bool:
         """Return whether the value of an expression is a number of ranks."""

@@ -44,6 +44,30 @@ def violation_at(
         )
 
 
+def violation_at_node(
+    node: ast.expr | ast.stmt,
+    message: str,
+    confidence: float,
+    *,
+    branch: int | None = None,
+    cause: str = "",
+    patch: Callable[[], Patch] | None = None,
+    related: list[RelatedPlace] | None = None,
+) -> Violation:
+    """Return the violation at a node of the script."""
+    return Violation(
+        line=node.lineno,
+        column=node.col_offset + 1,
+        end_line=node.end_lineno or node.lineno,
+        message=message,
+        confidence=confidence,
+        branch=branch,
+        cause=cause,
+        patch=patch,
+        related=related or [],
+    )
+
+
 def in_function_of(reach: Reach, others: Sequence[Reach]) -> Reach:
     """Return a fact as the call that leads to it in the innermost function that it shares with one of other facts."""
     depth = max((sum(a == b for a, b in zip(reach.calls, each.calls, strict=False)) for each in others), default=0)

@@ -63,7 +63,7 @@ def tensor_device(script: Script, at: ast.stmt, torch: str) -> str | None:
         return ""
     if _is_bound(script, "device", at):
         return ", device=device"
-    if "set_device" not in script.source.text and backends:
+    if not script.mentions("set_device") and backends:
         return None
     return ', device="cuda"' if backends == {"nccl"} else f', device="cuda" if {torch}.cuda.is_available() else "cpu"'
 

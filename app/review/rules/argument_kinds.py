@@ -47,7 +47,7 @@ from ..value_kinds import (
     Kinds,
     only,
 )
-from ..violations import at_node, violation_at
+from ..violations import at_node, violation_at, violation_at_node
 
 NO_LIST = frozenset({TUPLE, NUMBER, FLOAT, TEXT, MAPPING, GENERATOR, TENSOR})
 # Kind of parameter: what it takes, in words, and the kinds of values that it surely does not take.
@@ -115,13 +115,11 @@ def check_operands(script: Script, run: Run) -> Iterator[Violation]:
             continue
         found = [only(kinds.of(each)) for each in (node.left, node.right)]
         if sorted(found) == sorted((DISTRIBUTED, TENSOR)):
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message="one of the two is a distributed tensor, and the other one a tensor of this rank: "
+            yield violation_at_node(
+                node,
+                "one of the two is a distributed tensor, and the other one a tensor of this rank: "
                 "distribute_tensor makes one of it, with Replicate() if all ranks have the same",
-                confidence=0.85,
+                0.85,
             )
 
 

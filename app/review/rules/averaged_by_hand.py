@@ -14,7 +14,7 @@ from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
 from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import in_function_of, violation_at
+from ..violations import in_function_of, violation_at, violation_at_node
 
 INIT = "torch.distributed.init_process_group"
 REDUCE = "torch.distributed.all_reduce"
@@ -179,12 +179,10 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                 continue
         if dotted_name(target).endswith((".grad", ".grad.data")) and script.is_world_size(number):
             line = losses[0].fact.site.line
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message=f"the gradients are divided by the number of ranks, and so is their loss (line {line})",
-                confidence=0.8,
+            yield violation_at_node(
+                node,
+                f"the gradients are divided by the number of ranks, and so is their loss (line {line})",
+                0.8,
                 related=[RelatedPlace(path=script.source.path, line=line, message="the loss")],
             )
 

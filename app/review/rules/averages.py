@@ -14,7 +14,7 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.reduced_losses import times_ranks, without_division, without_statement
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 
 LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
 MEANS = {
@@ -67,12 +67,10 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
         if not isinstance(node, ast.Call | ast.AugAssign):
             continue
         if (divided := _divided_gradient(node)) and script.is_world_size(divided):
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message="the gradients are divided by the number of ranks, and DDP has averaged them already",
-                confidence=0.8,
+            yield violation_at_node(
+                node,
+                "the gradients are divided by the number of ranks, and DDP has averaged them already",
+                0.8,
                 patch=partial(without_statement, script, node),
             )
 

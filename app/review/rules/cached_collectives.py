@@ -7,24 +7,25 @@ from ...training_script.collectives import collective_name
 from ...training_script.model.keys import DIFFERS
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below, walk
-from ...training_script.syntax import FUNCTIONS, LOOPS, last_name
+from ...training_script.syntax import FUNCTIONS, Function, last_name
+from ..epoch_loops import loop_around
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 
 CACHES = {"functools.lru_cache", "functools.cache", "cachetools.cached"}
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the calls of such functions in loops, with an argument that each rank has of its own."""
-    if not run.distributed or run.function is not None or "cache" not in script.source.text:
+    if not run.distributed or run.function is not None or not script.mentions("cache"):
         return
     functions = [node for node in nodes_below(script.source.tree) if isinstance(node, FUNCTIONS)]
     for function in functions:
         made = _collective(script, function, functions) if _is_cached(script, function) else None
+        if made is None:
+            continue
         call = next((each for each in nodes_below(script.source.tree) if _differs(script, each, function)), None)
-        if made is not None and isinstance(call, ast.Call):
+        if isinstance(call, ast.Call):
             yield Violation(
                 line=call.lineno,
                 column=script.source.column(call),
@@ -68,15 +69,6 @@ def _differs(script: Script, node: ast.AST, function: Function) -> bool:
     around = script.names.enclosing_function(node)
     name = around.name if isinstance(around, FUNCTIONS) else ""
     calls = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.Call))
-    return _is_in_loop(script, node) or any(
-        last_name(each.func) == name and _is_in_loop(script, each) for each in calls if name
+    return loop_around(script, node) is not None or any(
+        last_name(each.func) == name and loop_around(script, each) is not None for each in calls if name
     )
-
-
-def _is_in_loop(script: Script, node: ast.AST) -> bool:
-    at: ast.AST | None = node
-    while at is not None and not isinstance(at, FUNCTIONS):
-        if isinstance(at, LOOPS):
-            return True
-        at = script.source.parents.get(at)
-    return False

@@ -10,10 +10,10 @@ from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.library_calls import RANDOM
 from ...training_script.model.reach import ALL, Run
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name
+from ...training_script.syntax import FUNCTIONS, Function, call_argument, dotted_name, match_arguments
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 from .own_changes import IN_PLACE
 
 SHARES = re.compile(r"broadcast|scatter|sync_|all_?reduce\(\s*\w*param")
@@ -58,13 +58,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             case _:
                 continue
         if module is not None and _is_of_some(script, node) and (use := _use_by_all(script, module)):
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message=f"only some ranks change this module, and all of them compute with it (line {use.lineno}): the "
+            yield violation_at_node(
+                node,
+                f"only some ranks change this module, and all of them compute with it (line {use.lineno}): the "
                 "others use what it began with",
-                confidence=0.75,
+                0.75,
             )
 
 
@@ -86,13 +84,11 @@ def _averages_of_some(script: Script) -> Iterator[Violation]:
             None,
         )
         if use is not None:
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message=f"only some ranks change `{min(changed, key=len)}` here, and all of them compute with it (line "
+            yield violation_at_node(
+                node,
+                f"only some ranks change `{min(changed, key=len)}` here, and all of them compute with it (line "
                 f"{use.lineno}): the others use what it began with",
-                confidence=0.75,
+                0.75,
             )
 
 
@@ -123,7 +119,7 @@ def _classes(script: Script) -> Iterator[ast.ClassDef]:
     return (node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef))
 
 
-def _function(script: Script, name: str) -> "ast.FunctionDef | ast.AsyncFunctionDef | None":
+def _function(script: Script, name: str) -> Function | None:
     body = script.source.tree.body
     return next((each for each in body if isinstance(each, FUNCTIONS) and each.name == name), None)
 
@@ -134,11 +130,11 @@ def _given(script: Script, call: ast.Call) -> Iterator[tuple[str, str]]:
     if function is None:
         return
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    given = [*zip(names, call.args, strict=False), *((each.arg or "", each.value) for each in call.keywords)]
-    yield from ((name, dotted_name(value)) for name, value in given if dotted_name(value))
+    given = match_arguments(names, call.args, call.keywords)
+    yield from ((name, dotted_name(value)) for name, value in given.items() if dotted_name(value))
 
 
-def _changed_in(script: Script, function: "ast.FunctionDef | ast.AsyncFunctionDef | None") -> set[str]:
+def _changed_in(script: Script, function: Function | None) -> set[str]:
     """Return the modules, by their names in a function, of which it changes the parameters in place."""
     found = set[str]()
     for node in ast.walk(function) if function else ():

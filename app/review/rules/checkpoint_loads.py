@@ -76,7 +76,7 @@ def _is_of_numbers(method: ast.expr) -> bool:
 
 def _saves_from_cpu(script: Script) -> bool:
     """Return whether the parts of what the script saves are moved to the CPU before, where it saves a model."""
-    if "save" not in script.source.text or ".cpu()" not in script.source.text:
+    if not script.mentions("save") or not script.mentions(".cpu()"):
         return False
     below = nodes_below(script.source.tree)
     moved = [node.lineno for node in below if isinstance(node, ast.stmt | ast.expr) and _moves_parts(node)]

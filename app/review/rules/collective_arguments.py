@@ -222,7 +222,7 @@ def _waits_of_some(run: Run, begun: Noted) -> Reach | None:
 
 def _is_waited_for(script: Script, run: Run, reach: Reach, fact: Noted) -> bool:
     """Return whether the GPU is waited for somewhere, or the ranks come to a barrier before the data are used."""
-    if "cuda.synchronize" in script.source.text:
+    if script.mentions("cuda.synchronize"):
         return True
     after = run.reached[run.reached.index(reach) + 1 :]
     waits = [each for each in after if each.name == "barrier" and each.calls == reach.calls and together(reach, each)]

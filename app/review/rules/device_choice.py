@@ -13,7 +13,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.torch_names import imports_os, torch_module
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 from .process_group import INIT
 
 SET = "torch.cuda.set_device"
@@ -62,13 +62,11 @@ def _on_first(script: Script, run: Run) -> Iterator[Violation]:
                 pass
             case _:
                 continue
-        yield Violation(
-            line=node.lineno,
-            column=node.col_offset + 1,
-            end_line=node.end_lineno or node.lineno,
-            message="every rank puts this on GPU 0, as none selects its GPU with torch.cuda.set_device: the model is "
+        yield violation_at_node(
+            node,
+            "every rank puts this on GPU 0, as none selects its GPU with torch.cuda.set_device: the model is "
             "on the GPU of the rank",
-            confidence=0.75,
+            0.75,
         )
         return
 
@@ -76,11 +74,11 @@ def _on_first(script: Script, run: Run) -> Iterator[Violation]:
 def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
     """DW104: yield what every rank puts on GPU 0, and what it makes on the current GPU before it selects one."""
     groups = list(run.of(INIT))
-    if "CUDA_VISIBLE_DEVICES" in script.source.text or not run.distributed:
+    if script.mentions("CUDA_VISIBLE_DEVICES") or not run.distributed:
         return
     if not any(_backend(fact) in ("nccl", None) for _, fact in groups):
         return
-    own_gpus = "device_ids" in script.source.text or any(run.of(SET))
+    own_gpus = script.mentions("device_ids") or any(run.of(SET))
     for reach, fact in run.of(FIRST_GPU):
         if reach.by_all and run.is_of_several(reach):
             message = "every rank puts this on GPU 0: the other GPUs stay empty, and NCCL accepts one process for each"

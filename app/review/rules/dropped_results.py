@@ -11,6 +11,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name, last_name, nodes_of_body
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 # Collectives by the place of what they fill.
 FILLS = {"broadcast": 0, "broadcast_object_list": 0, "all_reduce": 0, "all_gather": 0, "all_gather_object": 0}
@@ -35,13 +36,11 @@ def check_new(script: Script, run: Run) -> Iterator[Violation]:
     for node in nodes_below(script.source.tree):
         match node:
             case ast.Expr(value=ast.Call(args=[given, *_]) as call) if script.names.qualified(call.func) in RETURN_NEW:
-                yield Violation(
-                    line=node.lineno,
-                    column=node.col_offset + 1,
-                    end_line=node.end_lineno or node.lineno,
-                    message=f"{last_name(call.func)} returns its result here, and nothing takes it: "
+                yield violation_at_node(
+                    node,
+                    f"{last_name(call.func)} returns its result here, and nothing takes it: "
                     f"`{script.source.one_line(given)}` stays as it is",
-                    confidence=0.9,
+                    0.9,
                     patch=partial(_taken, script, call, given),
                 )
             case _:
@@ -70,13 +69,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             case ast.Expr(value=ast.Call(args=[_, *_]) as call) if _calls(script, call, functions):
                 name = last_name(call.func)
                 collective = functions[name]
-                yield Violation(
-                    line=node.lineno,
-                    column=node.col_offset + 1,
-                    end_line=node.end_lineno or node.lineno,
-                    message=f"`{name}` returns what its collective gives to all ranks (line {collective.lineno}), and "
+                yield violation_at_node(
+                    node,
+                    f"`{name}` returns what its collective gives to all ranks (line {collective.lineno}), and "
                     f"nothing takes it: `{script.source.one_line(call.args[0])}` stays that of this rank",
-                    confidence=0.85,
+                    0.85,
                     related=[RelatedPlace(path=script.source.path, line=collective.lineno, message="the collective")],
                 )
             case _:

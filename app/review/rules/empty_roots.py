@@ -12,7 +12,7 @@ from ...training_script.syntax import dotted_name, last_name, nodes_of_body
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 
 PREFIX = "torch.distributed."
 EMPTY = {f"torch.{name}" for name in ("empty", "zeros", "empty_like", "zeros_like")}
@@ -127,13 +127,11 @@ def check_list(script: Script, run: Run) -> Iterator[Violation]:
             continue
         read = _read_by_all(script, fact.node, node.id)
         if read is not None:
-            yield Violation(
-                line=read.lineno,
-                column=read.col_offset + 1,
-                end_line=read.end_lineno or read.lineno,
-                message=f"`{node.id}` is None on every rank but the one that gathers (line {fact.site.line}), and all "
+            yield violation_at_node(
+                read,
+                f"`{node.id}` is None on every rank but the one that gathers (line {fact.site.line}), and all "
                 "ranks read it here",
-                confidence=0.85,
+                0.85,
                 related=[RelatedPlace(path=script.source.path, line=fact.site.line, message="gathered here")],
             )
 
@@ -150,13 +148,11 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
             case _:
                 read = None
         if read is not None:
-            yield Violation(
-                line=read.lineno,
-                column=read.col_offset + 1,
-                end_line=read.end_lineno or read.lineno,
-                message=f"`{read.id}` is empty on every rank but 0, as full_state_dict and cpu_offload ask for (line "
+            yield violation_at_node(
+                read,
+                f"`{read.id}` is empty on every rank but 0, as full_state_dict and cpu_offload ask for (line "
                 f"{fact.site.line}), and all ranks read it here",
-                confidence=0.85,
+                0.85,
                 related=[RelatedPlace(path=script.source.path, line=fact.site.line, message="taken here")],
             )
     sent = [(reach, fact) for reach, fact in run.of(".consolidate_state_dict") if fact.owner and not reach.unsure]
@@ -255,13 +251,11 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
                     continue
             key = script.evaluated.value(number)
             if dotted_name(left) == name and key is not None and key.op == "world" and key.args == ("global",):
-                yield Violation(
-                    line=node.lineno,
-                    column=node.col_offset + 1,
-                    end_line=node.end_lineno or node.lineno,
-                    message=f"a group sums this up (line {fact.site.line}), and it is divided by the number of all "
+                yield violation_at_node(
+                    node,
+                    f"a group sums this up (line {fact.site.line}), and it is divided by the number of all "
                     "ranks: dist.get_world_size(group) is that of the group",
-                    confidence=0.8,
+                    0.8,
                 )
                 break
 

@@ -10,6 +10,7 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 REGISTERS, AFTER_GRADIENT = "register_comm_hook", "register_post_accumulate_grad_hook"
 SCALES = {"div", "div_", "mul", "mul_", "true_divide", "true_divide_", "mean", "AVG", "PREMUL_SUM", "lerp", "addcdiv_"}
@@ -20,7 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 def check_sum(script: Script, run: Run) -> Iterator[Violation]:
     """DW262: yield the sums over the ranks in a communication hook that nothing divides."""
-    if run.function is not None or REGISTERS not in script.source.text or not run.distributed:
+    if run.function is not None or not script.mentions(REGISTERS) or not run.distributed:
         return
     if any(fact.owner and "divided" in fact.owner.facts for _, fact in run.of(".backward")):
         return
@@ -30,16 +31,17 @@ def check_sum(script: Script, run: Run) -> Iterator[Violation]:
         body = [node for function in _with_called(script, hook) for node in ast.walk(function)]
         sums = [node for node in body if isinstance(node, ast.Call) and _is_sum(script, node)]
         if len(sums) == 1 and not any(map(_scales, body)):
-            yield _violation(
+            yield violation_at_node(
                 sums[0],
                 "this hook replaces the reduction of DDP, which takes the mean: the gradients are the sum over the "
                 "ranks, and the step is as many times too long",
+                0.85,
             )
 
 
 def check_step(script: Script, run: Run) -> Iterator[Violation]:
     """DW263: yield the hooks of parameters in DDP that step an optimizer as soon as a rank has its own gradient."""
-    if AFTER_GRADIENT not in script.source.text or run.function is not None:
+    if not script.mentions(AFTER_GRADIENT) or run.function is not None:
         return
     wraps = [fact for reach, fact in run.of(*DDP_CLASSES) if reach.several]
     for node in nodes_below(script.source.tree) if wraps else ():
@@ -51,24 +53,14 @@ def check_step(script: Script, run: Run) -> Iterator[Violation]:
         for hook in _functions(script, given):
             step = _step(script, hook)
             if step is not None and not any(_reduces(script, each) for each in _with_called(script, hook)):
-                yield _violation(
+                yield violation_at_node(
                     node,
                     f"this hook steps an optimizer (line {step.lineno}) with the gradient of one rank: DDP reduces it "
                     "later in the backward pass",
-                    [RelatedPlace(path=script.source.path, line=step.lineno, message="the step")],
+                    0.85,
+                    related=[RelatedPlace(path=script.source.path, line=step.lineno, message="the step")],
                 )
                 return
-
-
-def _violation(node: ast.expr, message: str, related: list[RelatedPlace] | None = None) -> Violation:
-    return Violation(
-        line=node.lineno,
-        column=node.col_offset + 1,
-        end_line=node.end_lineno or node.lineno,
-        message=message,
-        confidence=0.85,
-        related=related or [],
-    )
 
 
 def _takes_bucket(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

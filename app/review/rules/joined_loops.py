@@ -9,6 +9,7 @@ from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import LOOPS, nodes_of_body
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 JOIN = re.compile(r"\bJoin\(|\.join\(")
 
@@ -23,13 +24,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for loop in (each for stmt in node.body for each in ast.walk(stmt) if isinstance(each, LOOPS)):
             for call in nodes_of_body(loop):
                 if isinstance(call, ast.Call) and (name := collective_name(call, script.names)):
-                    yield Violation(
-                        line=call.lineno,
-                        column=call.col_offset + 1,
-                        end_line=call.end_lineno or call.lineno,
-                        message="Join answers for the model of a rank that has no more data, and for nothing else: "
+                    yield violation_at_node(
+                        call,
+                        "Join answers for the model of a rank that has no more data, and for nothing else: "
                         f"this {name} waits for it",
-                        confidence=0.85,
+                        0.85,
                     )
 
 

@@ -10,6 +10,7 @@ from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 from .reused_buffers import changes
 
 ORDERS = ("reversed", "list", "tuple")  # what only puts a list into an order
@@ -31,20 +32,18 @@ class Kept(NamedTuple):
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the changes of such tensors in loops before something waits for the handles."""
-    if "async_op" not in script.source.text or not run.distributed:
+    if not script.mentions("async_op") or not run.distributed:
         return
     for node in nodes_below(script.source.tree):
         kept = _kept(script, node) if isinstance(node, ast.Call) else None
         for loop, name in _loops(script, kept) if kept else ():
             change = _change(loop, name)
             if kept and change is not None and not _waits_before(script, loop, change, kept):
-                yield Violation(
-                    line=change.lineno,
-                    column=change.col_offset + 1,
-                    end_line=change.end_lineno or change.lineno,
-                    message=f"`{name}` is changed while {collective_name(kept.call, script.names)} (line "
+                yield violation_at_node(
+                    change,
+                    f"`{name}` is changed while {collective_name(kept.call, script.names)} (line "
                     f"{kept.call.lineno}) may still use it: something waits for its end only later",
-                    confidence=0.85,
+                    0.85,
                     related=[RelatedPlace(path=script.source.path, line=kept.call.lineno, message="begun here")],
                 )
 

@@ -14,7 +14,7 @@ from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.change_before_wrap import change_before_wrap
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 from .chosen_layers import ALLOWS_UNUSED
 from .replicas import LAYER
 from .unshared_parts import learns
@@ -135,12 +135,10 @@ def _new_parameters(script: Script, run: Run) -> Iterator[Violation]:
             if targets[0] in _assigned(stmt):
                 break  # it is made, or wrapped, again
             if drawing := _draws(script, stmt, targets[0]):
-                yield Violation(
-                    line=stmt.lineno,
-                    column=stmt.col_offset + 1,
-                    end_line=stmt.end_lineno or stmt.lineno,
-                    message=f"`{drawing}` draws new parameters after DDP {LATE.format(fact.site.line)}",
-                    confidence=0.8,
+                yield violation_at_node(
+                    stmt,
+                    f"`{drawing}` draws new parameters after DDP {LATE.format(fact.site.line)}",
+                    0.8,
                 )
 
 

@@ -17,7 +17,7 @@ NAME = "no_sync"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the backward passes in a context of no_sync whose forward pass was made outside of it."""
-    if NAME not in script.source.text or not run.distributed:
+    if not script.mentions(NAME) or not run.distributed:
         return
     forward: Reach | None = None
     for reach in run.reached:

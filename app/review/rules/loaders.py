@@ -57,7 +57,7 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
         unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
-        if not reach.several or unpacked or _has_sampler(fact) or not data or "webdataset" in script.source.text:
+        if not reach.several or unpacked or _has_sampler(fact) or not data or script.mentions("webdataset"):
             continue
         inner = _batches_of_one_rank(fact)
         shuffled = (shuffle and _is_true(shuffle)) or bool(fact.named.keys() & {"sampler"})
@@ -94,7 +94,7 @@ def _of_graphs(script: Script, run: Run) -> Iterator[Violation]:
 
 def _of_files(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the loaders without a sampler of which every rank writes what it makes into files of its own."""
-    writes = list(_files_of_ranks(run)) if run.distributed and "webdataset" not in script.source.text else []
+    writes = list(_files_of_ranks(run)) if run.distributed and not script.mentions("webdataset") else []
     for reach, fact in run.of(*LOADER_CLASSES) if writes else ():
         data = argument(fact, 0, "dataset")
         if not data or not reach.several or reach.ranks != ALL or _has_sampler(fact):

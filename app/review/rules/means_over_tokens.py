@@ -10,7 +10,7 @@ from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import at_node, violation_at
+from ..violations import at_node, violation_at, violation_at_node
 from .counted_divisors import is_divided_by_count
 
 LOSSES = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
@@ -55,13 +55,11 @@ def _of_criteria(script: Script, run: Run) -> Iterator[Violation]:
         mean = reduction is None or (isinstance(reduction, ast.Constant) and reduction.value == "mean")
         filled = _filled(script, given["ignore_index"]) if "ignore_index" in given and mean else None
         if filled is not None:
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message="this loss is the mean over the tokens of a rank that are no padding (line "
+            yield violation_at_node(
+                node,
+                "this loss is the mean over the tokens of a rank that are no padding (line "
                 f"{filled.lineno}), and DDP averages these means: a token counts more among few",
-                confidence=0.7,
+                0.7,
             )
 
 

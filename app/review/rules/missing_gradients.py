@@ -18,7 +18,7 @@ COLLECTIONS = ("ModuleDict", "ModuleList")
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reductions under ``grad is not None``, if ranks may use other layers in one step."""
-    if not run.distributed or run.function is not None or "all_reduce" not in script.source.text:
+    if not run.distributed or run.function is not None or not script.mentions("all_reduce"):
         return
     tests = [
         node

@@ -17,7 +17,7 @@ from ..rule_context import Script, Violation
 
 def check(script: Script) -> list[Violation]:
     """Return every shuffling sampler whose epoch is never set."""
-    if "DistributedSampler" not in script.source.text:
+    if not script.mentions("DistributedSampler"):
         return []
     shuffling = [
         node

@@ -10,6 +10,7 @@ from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 # What makes the samples, or the buffer, those of all ranks, under any name.
 SHARED = re.compile(r"gather|reduce|broadcast|sync|all_to_all", re.IGNORECASE)
@@ -25,13 +26,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for cls in model.obj.cls.ancestry():
             filled = _filled(cls) if cls.module.path == script.source.path else None
             if filled is not None:
-                yield Violation(
-                    line=filled.lineno,
-                    column=filled.col_offset + 1,
-                    end_line=filled.end_lineno or filled.lineno,
-                    message=f"each rank puts its own samples into the buffer `{_name(filled.targets[0])}`, and DDP "
+                yield violation_at_node(
+                    filled,
+                    f"each rank puts its own samples into the buffer `{_name(filled.targets[0])}`, and DDP "
                     f"(line {fact.site.line}) replaces it by that of rank 0 in each forward pass: the others are lost",
-                    confidence=0.8,
+                    0.8,
                     related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="the model in DDP")],
                 )
                 return

@@ -12,6 +12,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 IN_PLACE = {"add_", "sub_", "mul_", "div_", "copy_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "masked_fill_"}
 CHANGES = re.compile(r"parameters\(\)|\.weight\b|\.bias\b|param_groups")
@@ -87,12 +88,10 @@ def _scales(node: ast.AST) -> bool:
 
 
 def _violation(node: ast.expr | ast.stmt, message: str) -> Violation:
-    return Violation(
-        line=node.lineno,
-        column=node.col_offset + 1,
-        end_line=node.end_lineno or node.lineno,
-        message=message,
-        confidence=0.75,
+    return violation_at_node(
+        node,
+        message,
+        0.75,
     )
 
 

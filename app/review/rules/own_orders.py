@@ -13,6 +13,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, dotted_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 ORDERS = re.compile(r"shuffle\(|permutation\(|randperm\(|\.sample\(")
 DRAWN = {"numpy.random.permutation": "numpy", "random.sample": "random"}
@@ -35,13 +36,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         drawn = _drawn(script, node)
         if drawn is not None:
-            yield Violation(
-                line=drawn.lineno,
-                column=drawn.col_offset + 1,
-                end_line=drawn.end_lineno or drawn.lineno,
-                message=f"each rank draws an order of its own here, and takes its part of that (line {node.lineno}): "
+            yield violation_at_node(
+                drawn,
+                f"each rank draws an order of its own here, and takes its part of that (line {node.lineno}): "
                 "the parts overlap, and some samples are in none",
-                confidence=0.8,
+                0.8,
                 related=[RelatedPlace(path=script.source.path, line=node.lineno, message="the part of the rank")],
             )
 

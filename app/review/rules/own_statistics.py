@@ -9,11 +9,12 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
+from ..epoch_loops import loop_around
 from ..origins import origins_at
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 from .running_norms import check_running
 
 REDUCED = {"mean", "std", "var", "median", "quantile", "min", "max", "amin", "amax", "std_mean", "var_mean"}
@@ -57,21 +58,17 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             case _:
                 pass
     for made in found_of_some.values():
-        yield Violation(
-            line=made.lineno,
-            column=made.col_offset + 1,
-            end_line=made.end_lineno or made.lineno,
-            message="only some ranks compute this statistic, and all scale their data by it: the others do so by what "
+        yield violation_at_node(
+            made,
+            "only some ranks compute this statistic, and all scale their data by it: the others do so by what "
             "it was before",
-            confidence=0.8,
+            0.8,
         )
     for made, what, effect in found.values():
-        yield Violation(
-            line=made.lineno,
-            column=made.col_offset + 1,
-            end_line=made.end_lineno or made.lineno,
-            message=MESSAGE.format(what, effect),
-            confidence=0.75,
+        yield violation_at_node(
+            made,
+            MESSAGE.format(what, effect),
+            0.75,
         )
 
 
@@ -179,9 +176,4 @@ def _numbers_own(script: Script, over: ast.Call) -> bool:
     if dotted_name(over.func) != "enumerate" or key is None or script.mentions(SHARED):
         return False
     distinct = key.op == "enumerate" and key.args[0].op == DISTINCT and bool(key.spread & LOCAL)
-    at: ast.AST | None = over
-    while at is not None and not isinstance(at, FUNCTIONS):
-        if isinstance(at, LOOPS):
-            return False  # the members of a batch
-        at = script.source.parents.get(at)
-    return distinct
+    return distinct and loop_around(script, over) is None  # in a loop they are the members of a batch

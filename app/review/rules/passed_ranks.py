@@ -3,21 +3,21 @@
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, last_name
+from ...training_script.syntax import FUNCTIONS, Function, last_name, match_arguments
 from ..one_node import is_for_one_node
 from ..rule_context import Script, Violation
 from .device_by_global_rank import DEVICE_NAMES, device_places
 
 LOCAL = re.compile(r"local_rank|local_process_index|gpu|gpu_id|device_id")
 GLOBAL = re.compile(r"(?:global_|world_)?rank|process_index")
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def check(script: Script) -> list[Violation]:
     """Return the calls that pass the global rank where the function uses its parameter as the number of a GPU."""
-    if "local_rank" not in script.source.text or not script.has_ranks:
+    if not script.mentions("local_rank") or not script.has_ranks:
         return []
     functions = _functions(script)
     used = defaultdict[int, set[str]](set)
@@ -26,12 +26,13 @@ def check(script: Script) -> list[Violation]:
     found: list[Violation] = []
     for call in nodes_below(script.source.tree):
         function = functions.get(last_name(call.func)) if isinstance(call, ast.Call) else None
-        if not isinstance(call, ast.Call) or function is None or not _has_local_rank(script, call):
+        if not isinstance(call, ast.Call) or function is None:
             continue
         for parameter, given in _passed(function, call):
             if parameter not in DEVICE_NAMES | used[id(function)] or not LOCAL.fullmatch(parameter):
                 continue
-            if GLOBAL.fullmatch(last_name(given)) and isinstance(given, ast.Name | ast.Attribute):
+            is_rank = isinstance(given, ast.Name | ast.Attribute) and GLOBAL.fullmatch(last_name(given))
+            if is_rank and _has_local_rank(script, call):
                 found.append(
                     Violation(
                         line=call.lineno,
@@ -49,22 +50,17 @@ def _functions(script: Script) -> dict[str, Function]:
     """Return the functions of the script, without those that share a name."""
     found: dict[str, Function | None] = {}
     for node in nodes_below(script.source.tree):
-        if isinstance(node, FUNCTIONS) and not isinstance(node, ast.Lambda):
+        if isinstance(node, FUNCTIONS):
             found[node.name] = None if node.name in found else node
     return {name: function for name, function in found.items() if function is not None}
 
 
-def _passed(function: Function, call: ast.Call) -> list[tuple[str, ast.expr]]:
+def _passed(function: Function, call: ast.Call) -> Iterable[tuple[str, ast.expr]]:
     """Return what a call gives to each parameter that it names or that has its place before a ``*``."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     if names[:1] == ["self"] and isinstance(call.func, ast.Attribute):
         names = names[1:]
-    by_place = []
-    for name, value in zip(names, call.args, strict=False):
-        if isinstance(value, ast.Starred):
-            break
-        by_place.append((name, value))
-    return [*by_place, *((each.arg, each.value) for each in call.keywords if each.arg)]
+    return match_arguments(names, call.args, call.keywords).items()
 
 
 def _has_local_rank(script: Script, call: ast.Call) -> bool:

@@ -16,16 +16,18 @@ SHARES = re.compile(r"DistributedSampler|split_dataset_by_node|process_index|num
 
 def check_state(script: Script, run: Run) -> Iterator[Violation]:
     """DW266: yield the states of prepared models that are saved with the wrapper around the model."""
-    if not any(each.distributed for each in script.runs):
+    states = [
+        (reach, fact, fact.owner.key)
+        for reach, fact in run.of(".state_dict")
+        if fact.owner and "prepared" in fact.owner.facts and "unwrapped" not in fact.owner.facts
+    ]
+    if not states or not any(each.distributed for each in script.runs):
         return
     models = {fact.owner.key for each in script.runs for _, fact in each.of(*PARAMETERS) if fact.owner}
     saves = [state.key for _, fact in run.of("torch.save") if (state := argument(fact, 0, "obj"))]
     written = {part for state in saves for part in parts(state)}
-    for reach, fact in run.of(".state_dict"):
-        owner = fact.owner
-        if owner is None or "prepared" not in owner.facts or "unwrapped" in owner.facts:
-            continue
-        if fact.result.key not in written or not {owner.key, *_inside(owner.key)} & models:
+    for reach, fact, model in states:
+        if fact.result.key not in written or not {model, *_inside(model)} & models:
             continue
         yield from violation_at(
             script,

@@ -11,7 +11,7 @@ from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
 from ..side_effects import is_side_effect
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 
 RANK = re.compile(r"(?:\w+_)?(?:RANK|PROCID|LOCALID)|(?:\w+_)?(?:WORLD_SIZE|NTASKS)")
 OF_ENVIRONMENT = re.compile(r"environ|getenv")
@@ -40,13 +40,11 @@ def check_text(script: Script) -> list[Violation]:
     for read, tests in compared.items():
         lines = ", ".join(str(line) for line in sorted({test.lineno for test in tests}))
         found.append(
-            Violation(
-                line=read.lineno,
-                column=read.col_offset + 1,
-                end_line=read.end_lineno or read.lineno,
-                message=f"{_variable(script, read)} is a text here, as the launcher sets it, and compared with a "
+            violation_at_node(
+                read,
+                f"{_variable(script, read)} is a text here, as the launcher sets it, and compared with a "
                 f"number in line {lines}: they are never equal",
-                confidence=0.9,
+                0.9,
                 related=[
                     RelatedPlace(path=script.source.path, line=test.lineno, message="it is compared here")
                     for test in tests

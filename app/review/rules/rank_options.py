@@ -12,7 +12,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.project_imports import read_module
 from ..patches.torch_names import imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 
 SET = "torch.cuda.set_device"
 OF_JOB = ("rank", "global_rank")
@@ -25,7 +25,7 @@ ON_ONE_GPU = "local-rank-device"  # where the number is used, all processes use 
 
 def check_gpu(script: Script, run: Run) -> Iterator[Violation]:
     """DW120: yield the GPUs that a script chooses by an option of another file, which torchrun does not pass."""
-    if OF_NODE in script.source.text or not run.distributed or script.mentions(OTHERWISE):
+    if script.mentions(OF_NODE) or not run.distributed or script.mentions(OTHERWISE):
         return
     for reach, fact in run.of(SET):
         number = argument(fact, 0, "device")
@@ -56,7 +56,7 @@ def _has_option(script: Script) -> bool:
 
 def check_local_rank(script: Script) -> list[Violation]:
     """DW110: return the options for the local rank of which the variable of torchrun is not the default."""
-    if OF_NODE not in script.source.text or script.mentions(OTHERWISE):
+    if not script.mentions(OF_NODE) or script.mentions(OTHERWISE):
         return []
     options: list[ast.Call] = []
     read: list[ast.Attribute] = []
@@ -74,14 +74,12 @@ def check_local_rank(script: Script) -> list[Violation]:
         return []
     compared = all(isinstance(script.source.parents[each], ast.Compare) for each in read)
     return [
-        Violation(
-            cause="" if compared else ON_ONE_GPU,
-            line=option.lineno,
-            column=option.col_offset + 1,
-            end_line=option.end_lineno or option.lineno,
-            message="torchrun passes no --local_rank, and torch.distributed.launch passes --local-rank since torch 2: "
+        violation_at_node(
+            option,
+            "torchrun passes no --local_rank, and torch.distributed.launch passes --local-rank since torch 2: "
             "with one of them every process has the default, the other ends in an error",
-            confidence=0.75,
+            0.75,
+            cause="" if compared else ON_ONE_GPU,
             patch=partial(_by_environment, script, option),
         )
         for option in options
@@ -136,13 +134,11 @@ def check_option(script: Script) -> list[Violation]:
             continue
         first = read[name][0]
         found.append(
-            Violation(
-                line=first.lineno,
-                column=first.col_offset + 1,
-                end_line=first.end_lineno or first.lineno,
-                message=f"`{script.source.one_line(first)}` is 0 on every rank: torchrun passes no --{name}, "
+            violation_at_node(
+                first,
+                f"`{script.source.one_line(first)}` is 0 on every rank: torchrun passes no --{name}, "
                 "and nothing else sets it",
-                confidence=0.75,
+                0.75,
             )
         )
     return found

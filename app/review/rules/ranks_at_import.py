@@ -1,43 +1,38 @@
 """DW118: ranks and numbers of ranks that a program asks for when a module is read, before there is a process group."""
 
 import ast
-from collections.abc import Iterator
 
-from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, last_name, nodes_of_body
+from ...training_script.syntax import FUNCTIONS, Function, last_name, nodes_of_body
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 ASKS, GROUP = ("get_world_size", "get_rank"), "is_initialized"
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the defaults of arguments, and the names of a module, that have what is true without a process group."""
-    del run  # a module has the same defaults from wherever it is entered
-    if GROUP not in script.source.text:
-        return
+def check(script: Script) -> list[Violation]:
+    """Return the defaults of arguments, and the names of a module, that have what is true without a process group."""
+    if not script.mentions(GROUP):
+        return []
     body = script.source.tree.body
+    found: list[Violation] = []
     begun = next((stmt.lineno for stmt in body if _may_make_group(stmt)), None)
     for node in nodes_below(script.source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and script.names.enclosing_function(node) is None:
+        if isinstance(node, FUNCTIONS) and script.names.enclosing_function(node) is None:
             given = [each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None]
             where = f"this default of {node.name} is computed once, when the function is defined"
-        elif isinstance(node, ast.Assign) and node in body and _is_read_in_function(script, node):
+        elif isinstance(node, ast.Assign) and script.source.parents.get(node) is script.source.tree:
             given, where = [node.value], "this is computed once, when the module is read"
         else:
             continue
         for value in given if begun is None or node.lineno < begun else ():
             asked = _asked(script, value)
-            if asked is not None:
-                yield Violation(
-                    line=value.lineno,
-                    column=value.col_offset + 1,
-                    end_line=value.end_lineno or value.lineno,
-                    message=f"{where}: there is no process group then, and `{asked.name}` returns what it does without "
-                    "one",
-                    confidence=0.85,
+            if asked is not None and (isinstance(node, FUNCTIONS) or _is_read_in_function(script, node)):
+                message = (
+                    f"{where}: there is no process group then, and `{asked.name}` returns what it does without one"
                 )
+                found.append(violation_at_node(value, message, 0.85))
+    return found
 
 
 def _may_make_group(stmt: ast.stmt) -> bool:
@@ -68,7 +63,7 @@ def _asked(script: Script, value: ast.expr) -> Function | None:
     """Return the function that a value is asked of, if it answers with a constant as long as there is no group."""
     for call in (node for node in ast.walk(value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         for bound in script.names.bindings(call.func):
-            if isinstance(bound.at, ast.FunctionDef | ast.AsyncFunctionDef) and _depends_on_group(script, bound.at):
+            if isinstance(bound.at, FUNCTIONS) and _depends_on_group(script, bound.at):
                 return bound.at
     return None
 

@@ -9,6 +9,7 @@ from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import FUNCTIONS, dotted_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 LISTS = {"parameters", "named_parameters", "buffers", "named_buffers"}
 FILLS = {"all_reduce", "reduce", "broadcast"}
@@ -31,13 +32,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             elif isinstance(node, ast.Assign) and (name := _bound(node)) in same and reduced is not None:
                 computed = _computes(node.value) and _goes_on(loop, node)
                 if computed and not _is_read(script, loop, node, name):
-                    yield Violation(
-                        line=node.lineno,
-                        column=node.col_offset + 1,
-                        end_line=node.end_lineno or node.lineno,
-                        message=f"this binds the name `{name}`, and writes nothing into the tensor of the model: it "
+                    yield violation_at_node(
+                        node,
+                        f"this binds the name `{name}`, and writes nothing into the tensor of the model: it "
                         f"has what {collective_name(reduced, script.names)} (line {reduced.lineno}) has left there",
-                        confidence=0.85,
+                        0.85,
                         related=[RelatedPlace(path=script.source.path, line=reduced.lineno, message="the collective")],
                     )
 

@@ -1,10 +1,10 @@
 """DW456: collectives that a rank reaches or not by the very value that it reduces there."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from ...training_script.model.keys import LOCAL
-from ...training_script.model.reach import Reach, Run
+from ...training_script.model.reach import Run
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import dotted_name
@@ -16,7 +16,12 @@ REDUCES = ("all_reduce", "all_gather", "all_gather_object", "reduce")
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield ``local or any_rank(local)``: what is reduced over the ranks is a value of each rank."""
-    reduced = [each for each in run.reached if isinstance(each.fact, Event) and each.fact.kind in REDUCES]
+    reduced = {
+        site[:3]
+        for each in run.reached
+        if isinstance(each.fact, Event) and each.fact.kind in REDUCES
+        for site in (each.fact.site, *each.calls)
+    }
     for node in nodes_below(script.source.tree) if reduced and run.distributed else ():
         match node:
             case ast.BoolOp(values=[*before, last]) if not isinstance(script.source.parents.get(node), ast.Expr):
@@ -56,9 +61,8 @@ def _asked(test: ast.expr) -> str:
     return dotted_name(test) if isinstance(test, ast.Name | ast.Attribute) else ""
 
 
-def _reduces(script: Script, reduced: list[Reach], node: ast.AST, name: str) -> bool:
-    """Return whether a call passes a value by its name and leads to a reduction."""
+def _reduces(script: Script, reduced: Set[tuple[str, int, int]], node: ast.AST, name: str) -> bool:
+    """Return whether a call passes a value by its name and leads to a reduction, one of the places ``reduced``."""
     if not isinstance(node, ast.Call) or not any(dotted_name(each) == name for each in node.args[:1]):
         return False
-    place = (script.source.path, node.lineno, node.col_offset + 1)
-    return any(place in (reach.fact.site[:3], *(site[:3] for site in reach.calls)) for reach in reduced)
+    return (script.source.path, node.lineno, node.col_offset + 1) in reduced

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below, walk
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield ``set_epoch`` by the number of the round in a loop over the epochs that are left."""
-    if not run.distributed or run.function is not None or "set_epoch" not in script.source.text:
+    if not run.distributed or run.function is not None or not script.mentions("set_epoch"):
         return
     for loop in nodes_below(script.source.tree):
         match loop:
@@ -30,13 +31,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for node in (each for stmt in loop.body for each in walk(stmt)):
             match node:
                 case ast.Call(func=ast.Attribute(attr="set_epoch"), args=[ast.Name(id=given)]) if given == counter:
-                    yield Violation(
-                        line=node.lineno,
-                        column=node.col_offset + 1,
-                        end_line=node.end_lineno or node.lineno,
-                        message=f"`{counter}` counts the epochs that are left from 0 on: after "
+                    yield violation_at_node(
+                        node,
+                        f"`{counter}` counts the epochs that are left from 0 on: after "
                         f"`{script.source.one_line(done)}` epochs the sampler repeats the orders of the first ones",
-                        confidence=0.8,
+                        0.8,
                     )
                 case _:
                     pass

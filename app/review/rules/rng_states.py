@@ -9,6 +9,7 @@ from ...training_script.model.reach import ALL, Run
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 SETS = {"torch.set_rng_state", "torch.random.set_rng_state", "torch.cuda.set_rng_state", "torch.cuda.set_rng_state_all"}
 SETS |= {"random.setstate", "numpy.random.set_state"}
@@ -34,13 +35,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(node, ast.Call) and script.names.qualified(node.func) in SETS and node.args:
             key = script.evaluated.value(node.args[0])
             if key is not None and not key.spread & DIFFERS and not loads.isdisjoint(parts(key)):
-                yield Violation(
-                    line=node.lineno,
-                    column=node.col_offset + 1,
-                    end_line=node.end_lineno or node.lineno,
-                    message="each rank has random numbers of its own, and here all ranks go on with those of the rank "
+                yield violation_at_node(
+                    node,
+                    "each rank has random numbers of its own, and here all ranks go on with those of the rank "
                     "that saved: from here on all of them draw alike",
-                    confidence=0.8,
+                    0.8,
                 )
 
 
@@ -58,13 +57,11 @@ def _one_name(script: Script, run: Run) -> Iterator[Violation]:
                 continue
         for name, value in held:
             if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in STATES:
-                yield Violation(
-                    line=value.lineno,
-                    column=value.col_offset + 1,
-                    end_line=value.end_lineno or value.lineno,
-                    message=f"each rank has a state of its own, and the checkpoint keeps one under `{name.value}`: "
+                yield violation_at_node(
+                    value,
+                    f"each rank has a state of its own, and the checkpoint keeps one under `{name.value}`: "
                     "behind a resume all ranks draw alike",
-                    confidence=0.75,
+                    0.75,
                 )
 
 

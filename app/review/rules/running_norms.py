@@ -11,6 +11,7 @@ from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 # What makes the statistics of all ranks one, under any name.
 COMBINES = re.compile(r"reduce|gather|sync|broadcast|mpi", re.IGNORECASE)
@@ -36,13 +37,11 @@ def check_running(script: Script, run: Run) -> Iterator[Violation]:
         )
         if kept and used is not None and made and shared.isdisjoint(kept):
             first = min(kept.values(), key=lambda node: node.lineno)
-            yield Violation(
-                line=first.lineno,
-                column=first.col_offset + 1,
-                end_line=first.end_lineno or first.lineno,
-                message="each rank keeps this running mean of what it has seen itself: the copies of one model get "
+            yield violation_at_node(
+                first,
+                "each rank keeps this running mean of what it has seen itself: the copies of one model get "
                 "inputs that each rank normalises differently",
-                confidence=0.7,
+                0.7,
                 related=[
                     RelatedPlace(path=script.source.path, line=at, message=message)
                     for at, message in (

@@ -15,7 +15,7 @@ SUM, RESET = "all_reduce", "self.reset"
 
 def check(script: Script) -> list[Violation]:
     """DW436: return the attributes and names that are added to, summed over the ranks and kept for the next time."""
-    if SUM not in script.source.text or "+=" not in script.source.text:
+    if not script.mentions(SUM) or not script.mentions("+="):
         return []
     below = nodes_below(script.source.tree)
     added = [node.lineno for node in below if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)]

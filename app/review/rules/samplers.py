@@ -21,7 +21,7 @@ from ..patches.insert_set_epoch import FIX as SET_EPOCH
 from ..patches.insert_set_epoch import NO_SAMPLER, insert_set_epoch
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 from . import missing_set_epoch, replicas
 
 CYCLES = re.compile(r"\bcycle\(")
@@ -235,13 +235,11 @@ def _repeated(script: Script, run: Run, shuffling: set[Key]) -> Iterator[Violati
         if isinstance(node, ast.Call) and script.names.qualified(node.func) == "itertools.cycle" and node.args:
             key = script.evaluated.value(node.args[0])
             if key is not None and key in loaders:
-                yield Violation(
-                    line=node.lineno,
-                    column=node.col_offset + 1,
-                    end_line=node.end_lineno or node.lineno,
-                    message="cycle keeps the batches of the first epoch and gives them again: whatever epoch the "
+                yield violation_at_node(
+                    node,
+                    "cycle keeps the batches of the first epoch and gives them again: whatever epoch the "
                     "sampler has, every epoch has the same order",
-                    confidence=0.8,
+                    0.8,
                 )
 
 

@@ -41,7 +41,7 @@ def _prepared(script: Script, run: Run) -> Iterator[Violation]:
         for reach in run.reached
         if isinstance(reach.fact, Noted) and reach.fact.name.startswith(SCHEDULES)
     }
-    if "split_batches" in script.source.text or "step_scheduler_with_optimizer" in script.source.text:
+    if script.mentions("split_batches") or script.mentions("step_scheduler_with_optimizer"):
         return
     for reach, fact in run.of(".prepare"):
         if fact.owner is None or "accelerator" not in fact.owner.facts:

@@ -9,6 +9,7 @@ from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 from .fsdp_order import FSDP1, FSDP2, check_clip
 
 LOCAL_PART = ("to_local", "_local_tensor")
@@ -25,7 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the norms of shards by which a function scales the gradients, and which nothing sums over the ranks."""
-    if not any(run.of(*FSDP1, *FSDP2)) or not any(part in script.source.text for part in LOCAL_PART):
+    if not any(run.of(*FSDP1, *FSDP2)) or not any(map(script.mentions, LOCAL_PART)):
         return
     below = nodes_below(script.source.tree)
     functions = [node for node in below if isinstance(node, FUNCTIONS)]
@@ -38,12 +39,10 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
         if scaled is not None and measured:
             first = min(measured.values(), key=lambda node: node.lineno)
             line = getattr(scaled, "lineno", first.lineno)
-            yield Violation(
-                line=first.lineno,
-                column=first.col_offset + 1,
-                end_line=first.end_lineno or first.lineno,
-                message="this norm is of the shards of one rank: each rank scales its gradients by another factor",
-                confidence=0.8,
+            yield violation_at_node(
+                first,
+                "this norm is of the shards of one rank: each rank scales its gradients by another factor",
+                0.8,
                 related=[RelatedPlace(path=script.source.path, line=line, message="scaled here")],
             )
 

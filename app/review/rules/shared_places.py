@@ -9,6 +9,7 @@ from ...training_script.model.piece_lengths import OPERATIONS
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 RANKS, WORKERS = 2, 3
 OF_WORKER = {"id": 0, "worker_id": 0, "num_workers": WORKERS}
@@ -16,7 +17,7 @@ OF_WORKER = {"id": 0, "worker_id": 0, "num_workers": WORKERS}
 
 def check(script: Script) -> list[Violation]:
     """DW248: return the slices in which workers of two ranks begin at one place, as the step counts all of them."""
-    return [*_violations(script)] if "num_workers" in script.source.text and script.has_ranks else []
+    return [*_violations(script)] if script.mentions("num_workers") and script.has_ranks else []
 
 
 def _violations(script: Script) -> Iterator[Violation]:
@@ -31,13 +32,10 @@ def _violations(script: Script) -> Iterator[Violation]:
         begin, every = script.evaluated.value(first), script.evaluated.value(step)
         if begin is not None and every is not None and _is_shared(begin, every):
             made = next((each for each in script.names.origins(first) if isinstance(each, ast.BinOp)), first)
-            yield Violation(
-                line=made.lineno,
-                column=made.col_offset + 1,
-                end_line=made.end_lineno or made.lineno,
-                message="workers of two ranks begin at one place, and none at others: some data is read twice, some "
-                "never",
-                confidence=0.85,
+            yield violation_at_node(
+                made,
+                "workers of two ranks begin at one place, and none at others: some data is read twice, some never",
+                0.85,
             )
 
 

@@ -8,6 +8,7 @@ from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument
 from ..rule_context import Script, Violation
+from ..violations import violation_at_node
 
 PREFIX = "torch.distributed."
 # Collectives with the place of a tensor that they send or fill.
@@ -32,13 +33,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         given = call_argument(node, TENSORS[name][1], TENSORS[name][0])
         if isinstance(given, ast.Subscript) and _leaves_gaps(given.slice):
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message=f"{name} goes through memory in a row, and these elements are not next to each other: gloo "
+            yield violation_at_node(
+                node,
+                f"{name} goes through memory in a row, and these elements are not next to each other: gloo "
                 "changes others in their place, NCCL raises an error",
-                confidence=0.85,
+                0.85,
             )
 
 

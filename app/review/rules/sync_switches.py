@@ -10,14 +10,14 @@ from ...training_script.model.reach import Condition, Reach, Run
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import LOOPS, dotted_name
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 
 SWITCH = "require_backward_grad_sync"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the assignments to the switch of DDP between a forward pass and its backward pass."""
-    if SWITCH not in script.source.text or not run.distributed:
+    if not script.mentions(SWITCH) or not run.distributed:
         return
     for node in nodes_below(script.source.tree):
         match node:
@@ -29,13 +29,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         forward = next((each for each in reversed(before) if _calls(each, dotted_name(owner))), None)
         again = next((n for n, each in enumerate(after) if _calls(each, dotted_name(owner))), len(after))
         if switched and forward and any(_calls(each, "", "backward") for each in after[:again]):
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message=f"the forward pass reads this switch, too, and runs before it (line {forward.lineno}): it is "
+            yield violation_at_node(
+                node,
+                f"the forward pass reads this switch, too, and runs before it (line {forward.lineno}): it is "
                 "set one round late, and DDP does not reduce the gradients of the round with the step",
-                confidence=0.85,
+                0.85,
             )
 
 

@@ -11,7 +11,7 @@ from ...training_script.syntax import dotted_name, last_name
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..value_kinds import NUMBER, Kinds
-from ..violations import at_node, violation_at
+from ..violations import at_node, violation_at, violation_at_node
 
 WHOLE = {"torch.distributed.all_gather_into_tensor": "the parts of all ranks do not fit into it"}
 WHOLE["torch.distributed.reduce_scatter_tensor"] = "it takes the part of one rank only"
@@ -82,13 +82,10 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
         )
         text = "\n".join(script.source.code(stmt) for stmt in loop.body)
         if reduced and divided and not any(word in text for word in TYPED):
-            yield Violation(
-                line=reduced[0].lineno,
-                column=reduced[0].col_offset + 1,
-                end_line=reduced[0].end_lineno or reduced[0].lineno,
-                message="the state holds whole numbers too (num_batches_tracked of BatchNorm): they cannot be divided "
-                "in place",
-                confidence=0.8,
+            yield violation_at_node(
+                reduced[0],
+                "the state holds whole numbers too (num_batches_tracked of BatchNorm): they cannot be divided in place",
+                0.8,
             )
 
 

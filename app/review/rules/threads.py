@@ -12,7 +12,7 @@ from ..types import RelatedPlace
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the threads whose function makes a collective in the group that the rest of the program uses."""
-    if not run.distributed or run.function is not None or "Thread" not in script.source.text:
+    if not run.distributed or run.function is not None or not script.mentions("Thread"):
         return
     functions = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.FunctionDef)]
     for node in nodes_below(script.source.tree):

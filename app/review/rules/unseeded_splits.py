@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.reach import Run, argument, same_on_ranks
 from ...training_script.nodes import nodes_below
 from ..rule_context import Script, Violation
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 from .replicas import SEED, SPLITS
 
 OF_SKLEARN = "sklearn.model_selection.train_test_split"
@@ -37,10 +37,8 @@ def _of_sklearn(script: Script) -> Iterator[Violation]:
             continue
         options = {each.arg for each in node.keywords}
         if not options & {*SEEDED, None}:
-            yield Violation(
-                line=node.lineno,
-                column=node.col_offset + 1,
-                end_line=node.end_lineno or node.lineno,
-                message=MESSAGE,
-                confidence=0.8,
+            yield violation_at_node(
+                node,
+                MESSAGE,
+                0.8,
             )

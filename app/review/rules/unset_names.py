@@ -19,9 +19,13 @@ ASKS_FOR_NAME = re.compile(r"""["'](\w+)["'] (?:not )?in (?:locals|globals|vars|
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW437: yield the first read of each name that a rank comes to without having set it."""
-    asked = set(ASKS_FOR_NAME.findall(script.source.text))
-    if not run.distributed or (script.mentions(ASKS) and ASKS.search(ASKS_FOR_NAME.sub("", script.source.text))):
+    if not run.distributed:
         return
+    asked = set[str]()  # names that the script looks for before it reads them
+    if script.mentions(ASKS):
+        asked.update(ASKS_FOR_NAME.findall(script.source.text))
+        if ASKS.search(ASKS_FOR_NAME.sub("", script.source.text)):
+            return
     known: set[tuple[object, ...]] = set()
     for reach, fact in run.of(OF_SOME_RANKS):
         name, (test, path, line) = dotted_name(fact.node.func), (value.key for value in fact.values)

@@ -12,7 +12,7 @@ from ..rule_context import Script, Violation
 
 def check(script: Script) -> list[Violation]:
     """DW245: return the samplers whose name is bound to something else, or forgotten, before anything reads it."""
-    if "DistributedSampler" not in script.source.text:
+    if not script.mentions("DistributedSampler"):
         return []
     return [
         Violation(

@@ -14,6 +14,7 @@ from ...training_script.syntax import last_name
 from ...training_script.torch_classes import LOADER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from ..violations import violation_at_node
 
 OF_WORKER = re.compile(r"worker")
 
@@ -31,13 +32,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         part = _part(script, cls)
         if part is not None:
-            yield Violation(
-                line=part.lineno,
-                column=part.col_offset + 1,
-                end_line=part.end_lineno or part.lineno,
-                message=f"each of the {workers} workers of a loader reads the whole part of its rank: every sample "
+            yield violation_at_node(
+                part,
+                f"each of the {workers} workers of a loader reads the whole part of its rank: every sample "
                 f"comes {workers} times",
-                confidence=0.85,
+                0.85,
                 related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="the loader")],
             )
 

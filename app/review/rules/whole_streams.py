@@ -84,7 +84,7 @@ def _goes_over(script: Script, amount: Key, loader: Key) -> bool:
 
 def check_unused(script: Script) -> list[Violation]:
     """Return the iterable datasets that keep the rank and never use it."""
-    if BASE not in script.source.text:
+    if not script.mentions(BASE):
         return []
     found: list[Violation] = []
     for node in nodes_below(script.source.tree):

@@ -21,7 +21,7 @@ DDP = re.compile(r"torch\.nn\.parallel\.(?:distributed\.)?DistributedDataParalle
 
 def check(script: Script) -> list[Violation]:
     """Return every DDP wrap in the script that comes before the move to the device."""
-    if "DistributedDataParallel" not in script.source.text:
+    if not script.mentions("DistributedDataParallel"):
         return []
     found = [_judge(script, node) for node in nodes_below(script.source.tree) if isinstance(node, ast.Call)]
     return [finding for finding in found if finding]
