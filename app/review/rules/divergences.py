@@ -38,8 +38,9 @@ RULES = frozenset(CONFIDENCE)
 
 
 def check(script: Script) -> Iterator[tuple[str, Violation]]:
-    """Yield what violates one of ``RULES``, each place once."""
+    """Yield what violates one of ``RULES``, each place once, and each two places that meet once."""
     reported: set[tuple[str, int]] = set()
+    met: set[tuple[Site, frozenset[Site]]] = set()
     found = sorted([*script.divergences.found, *script.divergences_in_use], key=lambda each: not each.sure)
     served = served_kinds(script) if found else set[str]()
     for each in found:
@@ -53,8 +54,10 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             # What ranks decide by their data, or by how they leave a loop, is to be repaired there.
             site = (_where_decided(script, each.decided) if each.rounds == "count" else None) or each.decided
             site = (where_made(script, each.decided) if each.by & LOCAL else None) or site
-        if site and (rule, site.line) not in reported:
+        places = (each.decided, frozenset(event.site for event in _events(each)))
+        if site and (rule, site.line) not in reported and not (each.second and places in met):
             reported.add((rule, site.line))
+            met.add(places)
             yield rule, _violation(script, rule, deciding.found, site, deciding)
 
 

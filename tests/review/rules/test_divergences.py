@@ -123,6 +123,25 @@ def collect(part, only_first):
     assert severities(tmp_path, code.replace("not only_first", "only_first"))
 
 
+def test_two_collectives_that_meet_are_reported_once(tmp_path: Path) -> None:
+    code = """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+def evaluate():
+    dist.barrier()
+def train(model, batches):
+    for batch in batches:
+        model(batch).sum().backward()
+def main(ranks):
+    model = DDP(torch.nn.Linear(4, 4))
+    batches = [torch.randn(8, 4) for _ in range(4)]
+    if rank in ranks:
+        evaluate()
+    train(model, batches)
+main([int(each) for each in os.environ["VALIDATE"].split(",")])
+"""
+    assert len(severities(tmp_path, code)) == 1
+
+
 @pytest.mark.parametrize(
     "module", ["import waits\n\n\ndef end():\n    waits.wait()\n", "from waits import wait as end\n"]
 )
