@@ -4,6 +4,7 @@ Properties use the same examples in each run and have no deadline; ``make soak``
 ten times as many.
 """
 
+import functools
 import gc
 import itertools
 import os
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", settings.get_profile("tests"), derandomize=False, max_examples=1000)
@@ -24,20 +27,49 @@ settings.load_profile("tests")
 # A shell starts what it runs in the background with these ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-# The tests start ddpwizard hundreds of times: its modules are compiled once, not in each process.
+# The tests start ddpwizard hundreds of times: its modules are compiled once, not in each process. So are the tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # A worker keeps half a million objects of its tests: collections took a third of the time it needs to start.
 gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only files that name the mark ``jobs`` to run those tests: all files take a worker ten seconds of CPU."""
+    selects_jobs = (config.getoption("markexpr") or "").startswith("jobs ")
+    if selects_jobs and collection_path.match("test_*.py") and "mark.jobs" not in collection_path.read_text():
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the files that take longest first, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("long_file") is None)
+    """Start the tests that take longest first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests and all loaded modules from later collections of garbage."""
     gc.freeze()
+
+
+class SchedulingByFixture(LoadScopeScheduling):
+    """Give a worker one test at a time, or the tests of a file together where they share a fixture."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if has_module_fixture(self.config.rootpath / file) else nodeid
+
+
+@functools.cache
+def has_module_fixture(file: Path) -> bool:
+    """Return whether the tests of a file share a fixture, which each worker would make again."""
+    return 'scope="module"' in file.read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Replace ``--dist loadgroup``, for which xdist changes node ids that pytest 9.2 no longer lets it change."""
+    return SchedulingByFixture(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 OWN_NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

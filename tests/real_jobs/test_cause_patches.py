@@ -12,7 +12,7 @@ from helpers import run_on_two_ranks
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.cause_programs import CAUSE_PROGRAMS
 
-pytestmark = [pytest.mark.jobs, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.long]
 
 KNOWLEDGE = built_in_knowledge()
 

@@ -11,7 +11,7 @@ from ddpwizard.app.triage.flight_recorder.report import report_from_records
 from ddpwizard.app.triage.flight_recorder.types import Finding, RecorderVerdict, Records
 from helpers.jobs import SCRIPTS, RunningJob, line_of, running, torchrun, wait_for
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 RANKS = 4
 
 

@@ -16,7 +16,7 @@ from helpers.hang_cases import HANGS, Hang
 from helpers.hang_jobs import Truth, judged, standing, wrong
 from helpers.jobs import SCRIPTS, running, torchrun, wait_for
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 # Jobs whose processes are idle once they hang: two at a time, as one starts while the other is sampled.
 QUIET = [hang for hang in HANGS if hang.quiet]
 BUSY = [hang for hang in HANGS if not hang.quiet]

@@ -12,7 +12,7 @@ from helpers import run_on_two_ranks
 from helpers.measured_programs import CHECKS, PROGRAMS, WITHOUT_PATCH, Truth, path_of, read_truth
 from helpers.patched_files import patch_program
 
-pytestmark = [pytest.mark.jobs, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.long]
 
 TRUTH = read_truth()
 # Programs that hang use no processor: all of them run at once, and only they end at the limit.

@@ -16,7 +16,7 @@ from ddpwizard.app.review.migrations.engine import migrate
 from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, torchrun
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 FSDP2 = pytest.param("fsdp2", marks=pytest.mark.calibration)
 
 STEPS = 20

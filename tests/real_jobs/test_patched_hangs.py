@@ -15,7 +15,7 @@ from helpers.hang_cases import HANGS
 from helpers.jobs import SCRIPTS
 from helpers.patched_files import patch_program
 
-pytestmark = [pytest.mark.jobs, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.long]
 
 # The patch for each script that has one.
 PATCHES = {

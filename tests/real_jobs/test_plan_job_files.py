@@ -31,7 +31,7 @@ from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingS
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.jobs import wait_for
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 
 LIMIT_S = 600.0
 RANKS_OF_MODELS = (2, 4)

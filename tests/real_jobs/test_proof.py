@@ -17,7 +17,7 @@ from ddpwizard.knowledge.loader import read_knowledge
 from helpers.jobs import RunningJob, hung_report, launched
 from msgspec.structs import replace
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 LIMIT_S = 150.0
 Hung = tuple[RunningJob, JobReport]
 

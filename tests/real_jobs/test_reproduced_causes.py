@@ -19,7 +19,7 @@ from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.system.subprocesses import run_process
 from helpers.built_in_knowledge import built_in_knowledge
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 KNOWLEDGE = built_in_knowledge()
 LIMIT_S = 400
 AT_A_TIME = 3  # the jobs mostly wait, for a time-out or for each other

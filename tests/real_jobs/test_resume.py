@@ -13,7 +13,7 @@ from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
 from helpers.two_ranks import plain, run
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long_file]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 
 NAMES = sorted([*CAN_BE_MIGRATED, "batch_norm", "own_sampler", "two_optimizers"])
 COUNTED = "        self.stepped = True\n"

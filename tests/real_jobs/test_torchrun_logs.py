@@ -13,7 +13,7 @@ from ddpwizard.app.system.subprocesses import run_process
 from ddpwizard.app.triage.job_logs import read
 from helpers.jobs import SCRIPTS, line_of
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 
 SCRIPT = SCRIPTS / "logs_ends.py"
 # Waits for time-outs make up most of these jobs, so three of them run at a time.

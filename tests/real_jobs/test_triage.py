@@ -16,7 +16,7 @@ from ddpwizard.app.triage.types import JobReport, RankRow
 from ddpwizard.app.watchdog.demo_job import DemoJob
 from helpers.jobs import SCRIPTS, RunningJob, by_hand, hung_report, launched, running, triage_until, wait_for
 
-pytestmark = [pytest.mark.jobs, pytest.mark.slow]
+pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 Hung = tuple[RunningJob, JobReport]
 
 
