@@ -114,7 +114,7 @@ def test_checks_of_this_machine_are_valid() -> None:
 @pytest.mark.jobs
 @pytest.mark.slow
 def test_triage_of_a_hung_job_is_valid(tmp_path: Path) -> None:
-    with launched("metrics.py", tmp_path) as job:
+    with launched("metrics.py", tmp_path, 2) as job:
         hung_report(job)
         check("triage", json.loads(ddpwizard("triage", "--pid", str(job.pid), "--json").stdout))
 

@@ -60,7 +60,7 @@ class TestRankConditions:
             assert (verdict.cause, verdict.collective) == ("rank-conditional-collective", "all_gather")
 
     def test_early_return_before_a_barrier(self, tmp_path: Path) -> None:
-        with launched("shortcut.py", tmp_path) as job:
+        with launched("shortcut.py", tmp_path, 3) as job:
             verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
             assert verdict.cause == "rank-conditional-collective"
@@ -75,7 +75,7 @@ class TestRankConditions:
 
 class TestOtherCauses:
     def test_one_rank_has_fewer_batches(self, tmp_path: Path) -> None:
-        with launched("shards.py", tmp_path) as job:
+        with launched("shards.py", tmp_path, 3) as job:
             report = hung_report(job)
             rows = by_rank(report.ranks)
             assert (report.verdict.culprits, report.verdict.where) == ([2], job.line("HANG"))
