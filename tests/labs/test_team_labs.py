@@ -123,17 +123,19 @@ BROKEN = {  # the key whose line is reported, and a part of the reason
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_invalid_lab_is_left_out_with_one_line(what: str, tmp_path: Path):
-    text, key, problem = BROKEN[what]
-    line = next(number for number, row in enumerate(text.splitlines(), 1) if row.startswith(f"{key}:"))
-    directory = tmp_path / "labs" / "missing-sampler"
-    directory.mkdir(parents=True)
-    (directory / "train.py").write_text("print(1)\n")
-    (directory / "lab.yaml").write_text(text)
-    course = read_course(KNOWLEDGE, [tmp_path])
-    (left_out,) = course.left_out
-    assert f"{directory / 'lab.yaml'}:{line}: " in left_out and problem in left_out, left_out
+def test_invalid_labs_are_left_out_with_one_line_each(tmp_path: Path):
+    roots = {what: tmp_path / str(number) for number, what in enumerate(BROKEN)}
+    for what, root in roots.items():
+        (root / "labs" / "missing-sampler").mkdir(parents=True)
+        (root / "labs" / "missing-sampler" / "train.py").write_text("print(1)\n")
+        (root / "labs" / "missing-sampler" / "lab.yaml").write_text(BROKEN[what][0])
+    course = read_course(KNOWLEDGE, [*roots.values()])
+    assert len(course.left_out) == len(BROKEN)
+    for what, (text, key, problem) in BROKEN.items():
+        number = next(number for number, row in enumerate(text.splitlines(), 1) if row.startswith(f"{key}:"))
+        file = roots[what] / "labs" / "missing-sampler" / "lab.yaml"
+        (left_out,) = [line for line in course.left_out if f"{file}:" in line]
+        assert f"{file}:{number}: " in left_out and problem in left_out, (what, left_out)
     assert any(each.lab.directory == read_labs()["missing-sampler"].directory for each in course.labs)
 
 

@@ -79,6 +79,7 @@ def test_collective_without_shared_lock(code: str) -> None:
     assert lines(START + code, "DW471") == []
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize(("code", "hangs"), [(WAITING[4], True), (PASSING[4], False)])
 def test_two_ranks_hang_where_it_is_found(code: str, hangs: bool, tmp_path: Path) -> None:
     start = "import fcntl\n" + two_ranks.START + 'file = open("cache.lock", "a")\n'
