@@ -21,6 +21,7 @@ def without_network() -> list[str]:
     return NO_NETWORK if allowed else []
 
 
+@pytest.mark.long
 def test_bundle_installs_and_works_without_a_network_and_without_torch(tmp_path: Path):
     archive = make_bundle(tmp_path)
     with tarfile.open(archive) as packed:

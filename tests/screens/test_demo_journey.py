@@ -20,6 +20,7 @@ def text_of(path: Path) -> str:
 
 @pytest.mark.jobs
 @pytest.mark.slow
+@pytest.mark.long
 @walk
 async def test_demo_from_the_hang_to_the_proof() -> None:
     state = WizardState(Options())

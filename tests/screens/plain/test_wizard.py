@@ -192,6 +192,7 @@ def test_plain_loads_no_textual_and_no_torch() -> None:
 
 @pytest.mark.jobs
 @pytest.mark.slow
+@pytest.mark.long
 def test_demo_runs_to_its_proof_without_a_question() -> None:
     done = ddpwizard("--demo", "--plain", limit_s=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -234,6 +235,7 @@ def test_ctrl_c_ends_the_demo_and_its_job() -> None:
 @pytest.mark.jobs
 @pytest.mark.alone
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_hanging_job_is_found_fixed_and_proved() -> None:
     async def talk() -> subprocess.CompletedProcess[str]:
         async with DemoJob(sys.executable):
