@@ -52,6 +52,7 @@ def shard_bytes(ranks: int) -> int:
     return sum(4 * -(-shape[0] // ranks) * (shape[1] if len(shape) > 1 else 1) for shape in shapes)
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "ranks"),
@@ -74,6 +75,7 @@ def test_states_are_exact_and_the_parts_add_up(strategy: Strategy, ranks: int) -
     assert seen.tracked_phase_peaks_bytes["step"] == 5 * shards + buckets + 30 * 4 + 2 * 32 * 8
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_command_shows_both_figures_and_the_import() -> None:
     arguments = ["--gpus", "1", "--gpu-memory", "24GB", "--seq-len", "32", "--exact"]
@@ -131,6 +133,7 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("factory", "message"),
@@ -152,6 +155,7 @@ def test_untrackable_module_is_reported_in_one_line(
     assert any(message in line for line in exact_memory.render_comparison([seen]))
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_own_batch_with_frozen_weights_and_dropout(models: Path) -> None:
     asked = setting(DDP, 2, act_ckpt="full", dtype="bf16-mixed")
@@ -166,6 +170,7 @@ CONFIG = """{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidd
 
 
 @pytest.mark.calibration
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_a_config_is_built_by_transformers(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)
@@ -294,6 +299,7 @@ BATCH = "import torch\ndef pictures():\n    return {'pixel_values': torch.zeros(
 
 
 @pytest.mark.calibration
+@pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "batch"), [(MIXTURE, None), (PICTURES, "own:pictures")], ids=["experts", "pictures"]
@@ -330,6 +336,7 @@ def test_exact_needs_a_module() -> None:
 
 
 @pytest.mark.calibration
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_a_well_known_name_is_built_by_transformers() -> None:
     pytest.importorskip("transformers")

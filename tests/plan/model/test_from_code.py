@@ -103,6 +103,7 @@ def shape_of(name: str, directory: Path, *arguments: Any) -> ModelShape:
     return asyncio.run(inspect_factory(f"models:{name}", sys.executable, directory, (arguments, {})))
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_the_shape_of_sixty_billion_parameters_takes_no_memory(models: Path) -> None:
     shape = shape_of("sixty_billion", models)
@@ -113,6 +114,7 @@ def test_the_shape_of_sixty_billion_parameters_takes_no_memory(models: Path) -> 
     assert model.params == 2 * 8192 * 32000 + 80 * block
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "message"),
@@ -132,12 +134,14 @@ def test_failing_factory_is_reported_in_one_line(name: str, message: str, models
     assert ("on the meta device" in (refusal.value.next_step or "")) == (name == "reads")
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_factory_that_never_returns_is_terminated(models: Path) -> None:
     with pytest.raises(InspectionError, match="models:sleeps did not answer within 5 s"):
         asyncio.run(inspect_factory("models:sleeps", sys.executable, models, limit_s=5))
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_ctrl_c_terminates_a_factory_that_never_returns(models: Path) -> None:
     program = [sys.executable, "-m", "ddpwizard", "plan", "--model", "models:sleeps", "--gpus", "1"]
@@ -154,6 +158,7 @@ def test_ctrl_c_terminates_a_factory_that_never_returns(models: Path) -> None:
     supervisor.wait(timeout=180)
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 def test_factory_arguments_and_frozen_weights(models: Path) -> None:
     shape = shape_of("partly_frozen", models, 64, 5)

@@ -95,6 +95,7 @@ async def test_code_is_imported_only_after_confirmation(here: Path) -> None:
     assert not (here / "imported").exists()
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @walk
 async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
@@ -141,6 +142,7 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
         assert "Exact: " not in frame(pilot)  # of another plan
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @walk
 async def test_failing_code_is_reported_in_the_form() -> None:
@@ -153,6 +155,7 @@ async def test_failing_code_is_reported_in_the_form() -> None:
         await shows(pilot, "Import own to build the model?")  # it may be fixed now
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 @walk
@@ -171,6 +174,7 @@ async def test_code_that_never_returns_is_cancelled_with_a_key(key: str, here: P
         await until(pilot, lambda: not children(here))
 
 
+@pytest.mark.jobs
 @pytest.mark.slow
 @walk
 async def test_tracking_is_cancelled_with_escape(here: Path) -> None:
