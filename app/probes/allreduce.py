@@ -133,13 +133,20 @@ class _Test:
             self.logs[rank].exit_code = code
 
     async def _watch(self, child: "asyncio.Future[Any]") -> None:
-        """Read the ranks' progress until the launcher ends, or for GRACE_S after the first rank has failed."""
+        """Read the ranks' progress until the launcher ends, or for GRACE_S after the first rank has failed.
+
+        Only the launcher knows how a rank ended that has reported nothing: it is waited for, as it ends the others.
+        """
         give_up_at = float("inf")
-        while not child.done() and time.monotonic() < give_up_at:
+        while not child.done() and (time.monotonic() < give_up_at or self._has_silent_death()):
             await asyncio.wait([child], timeout=POLL_S)
             self._read_progress()
             if give_up_at == float("inf") and any(log.error for log in self.logs.values()):
                 give_up_at = time.monotonic() + GRACE_S
+
+    def _has_silent_death(self) -> bool:
+        unreported = [log.pid for log in self.logs.values() if log.pid and not (log.error or log.done)]
+        return any((proc_files.process_state(pid) or "Z") == "Z" for pid in unreported)
 
     def _read_progress(self) -> None:
         for rank, log in self.logs.items():
