@@ -28,12 +28,20 @@ def lengths_vary(train: TrainingOptions) -> bool:
     Adapters are trained on examples of their own length unless packed or fixed-length data is specified; full training
     mostly packs them.
     """
-    return bool(train.lora) and not train.packed and "fixed" not in (train.data or "")
+    is_fixed = train.packed or "fixed" in (train.data or "")
+    return (bool(train.lora) or _varies_as_given(train)) and not is_fixed
 
 
 def pads_to_longest(train: TrainingOptions) -> bool:
-    """Return whether each batch is padded to its longest sequence, so that its length differs each time."""
-    return lengths_vary(train) and (train.micro_batch or 1) > 1
+    """Return whether the length of each batch differs, as it is that of its longest sequence.
+
+    Scripts pad single sequences to the full length or not; those that do not have to say so.
+    """
+    return lengths_vary(train) and ((train.micro_batch or 1) > 1 or _varies_as_given(train))
+
+
+def _varies_as_given(train: TrainingOptions) -> bool:
+    return "variable" in (train.data or "")
 
 
 def recomputes_activations(train: TrainingOptions) -> bool:

@@ -2,25 +2,26 @@
 
 from functools import lru_cache
 
+from ..model.parameter_counts import upcasts_loss
 from ..types import TrainingSetup
 from .block_tensors import norm_bytes, saved
 from .computation import compute_dtype_bytes, residual_stream_bytes
 from .formula import Factor, Term, term
 from .token_counts import batch_tokens, target_tokens
 
-# In fp32 (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
-# logits. A compiled loss keeps the logits as computed and their gradient: 4 bytes per logit in 16 bit, as in
-# torchtitan, 8 in fp32, as in torchtune without chunks. In 8 chunks the log-softmax of all chunks stays, with the
-# gradients of one; compiled, one chunk in fp32. A fused linear loss has chunks of about as many logits as tokens times
-# hidden size (Liger's ``fused_linear_cross_entropy``).
-FP32_LOGITS_COPIES = {"eager": 3, "compiled": 1.5, "chunked": 1 + 1 / 8, "fused-linear": 0.0}
+# Copies (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
+# logits, in fp32 in most models. A compiled loss keeps the logits as computed and their gradient: 4 bytes per logit in
+# 16 bit, as in torchtitan, 8 in fp32, as in torchtune without chunks. In 8 chunks the log-softmax of all chunks stays,
+# with the gradients of one; compiled, one chunk in fp32. A fused linear loss has chunks of about as many logits as
+# tokens times hidden size (Liger's ``fused_linear_cross_entropy``).
+LOGITS_COPIES = {"eager": 3, "compiled": 1.5, "chunked": 1 + 1 / 8, "fused-linear": 0.0}
 CHUNKED_COMPILED = 1 / 8
 # torch's loss_parallel computes the gradient in elementary operations: zeros with the labels, the exponential, and
 # their sum, next to the log-softmax (``torch/distributed/tensor/parallel/loss.py``, 2.13).
 LOSS_PARALLEL_COPIES = 4
 LOGITS = "logits"
 COPIES = {
-    "eager": "log-softmax and gradients, in fp32",
+    "eager": "log-softmax and gradients",
     "compiled": "logits and their gradient",
     "chunked": "log-softmax, and one chunk's gradients",
 }
@@ -56,12 +57,21 @@ def logits_terms(setting: TrainingSetup, loss_parallel: bool = False) -> tuple[T
         return (
             term("loss", "logits of a chunk and their gradients", Factor(of_chunk, "logits"), Factor(4 + 2, "bytes")),
         )
-    wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else FP32_LOGITS_COPIES[loss]
+    wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else LOGITS_COPIES[loss]
     if loss == "eager" and loss_parallel:
         wide = LOSS_PARALLEL_COPIES
-    held = held_bytes_per_logit(setting)
+    held, width = held_bytes_per_logit(setting), 2 if has_16_bit_loss(setting) else 4
     of_reference = (copies("logits of the reference model", 2 + 4),) if train.reference_model else ()
-    return (copies(COPIES[loss], 4 * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
+    return (copies(COPIES[loss], width * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
+
+
+def has_16_bit_loss(setting: TrainingSetup) -> bool:
+    """Return whether an eager loss is computed in 16 bit: by a model with 16-bit weights that does not convert.
+
+    autocast computes each log-softmax in fp32 (the list of operations in torch's docs).
+    """
+    is_16_bit = (setting.train.dtype or "").endswith(("-deepspeed", "-pure"))
+    return is_16_bit and not upcasts_loss(setting.model) and (setting.train.loss or "eager") == "eager"
 
 
 def held_logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:

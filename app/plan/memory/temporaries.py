@@ -9,7 +9,7 @@ from ..types import TrainingSetup
 from .computation import casts_no_experts, recomputes_activations, uses_autocast
 from .formula import Factor, ranks, term, total_bytes
 from .gathered_weights import Terms, buffer
-from .logits import COPIES, FP32_LOGITS_COPIES, logits_terms
+from .logits import COPIES, LOGITS_COPIES, logits_terms
 from .model_states import shard_counts, splits_rows, units_of
 
 DEEPSPEED_SUB_GROUP = 1e9  # elements per optimizer step of stage 3
@@ -120,7 +120,7 @@ def autocast_at_loss_terms(setting: TrainingSetup) -> Terms:
     if not copies or not recomputes_activations(setting.train) or setting.train.loss not in (None, "eager"):
         return copies
     logits = [each for each in logits_terms(setting) if each.what == COPIES["eager"]]
-    more = total_bytes(copies) - total_bytes(logits) / FP32_LOGITS_COPIES["eager"]
+    more = total_bytes(copies) - total_bytes(logits) / LOGITS_COPIES["eager"]
     return (term("buffers", "16-bit copies of autocast, beyond the logits", Factor(more, "MiB")),) if more > 0 else ()
 
 

@@ -32,10 +32,21 @@ def is_encoder_decoder(model: Model) -> bool:
     return model.name.lower().startswith(("t5", "mt5", "mt0", "flan-t5", "bart", "mbart", "ul2"))
 
 
+FIRST_QWEN = "qwen-"  # the first generation, whose code comes with its weights
 # By the start of a model's name, if no config gives its family: models with rotary embeddings whose queries, keys and
 # values are one product, and models whose GELU transformers writes as five operations (``NewGELUActivation``).
-JOINT = ("qwen-", "gpt-neox", "pythia", "falcon", "chatglm", "baichuan", "internlm2", "phi-3", "stablelm-base-alpha")
+JOINT = (FIRST_QWEN, "gpt-neox", "pythia", "falcon", "chatglm", "baichuan", "internlm2", "phi-3", "stablelm-base-alpha")
 WRITTEN_OUT = ("gpt2", "distilgpt2", "gpt-j", "gpt-neo-", "codegen")
+
+
+def upcasts_loss(model: Model) -> bool:
+    """Return whether a model converts its logits to fp32 for its loss.
+
+    Most models of transformers do (``loss/loss_utils.py``). T5, BART and the code of the first Qwen
+    (``modeling_qwen.py``) do not.
+    """
+    is_first_qwen = not model.layout and model.name.lower().startswith(FIRST_QWEN)
+    return not (is_first_qwen or is_encoder_decoder(model))
 
 
 @lru_cache(maxsize=256)

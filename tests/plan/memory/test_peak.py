@@ -4,9 +4,11 @@ import msgspec
 import pytest
 from ddpwizard.app.plan.memory.block_tensors import block_activation_bytes, block_terms
 from ddpwizard.app.plan.memory.formula import total_bytes
+from ddpwizard.app.plan.memory.logits import logits_terms
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
 from ddpwizard.app.plan.memory.temporaries import autocast_terms, non_torch_terms, optimizer_step_terms
+from ddpwizard.app.plan.memory.token_counts import target_tokens
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.model.parameter_bytes import EIGHT_BIT_STATE_BYTES
 from ddpwizard.app.plan.model.parameter_counts import attention_width, expert_params, trained_params
@@ -227,6 +229,22 @@ class TestPeak:
         gaps = found.peak_reserved_bytes_per_gpu - found.peak_allocated_bytes_per_gpu
         assert (gaps > found.breakdown.loss) == grows
 
+    @pytest.mark.parametrize("lora", [None, Lora(r=8)])
+    def test_single_sequences_fragment_memory_if_their_lengths_vary(self, lora: Lora | None) -> None:
+        """A script may pad a single sequence to the full length, so only the request can tell."""
+        given = {"act_ckpt": "full", "lora": lora, "dtype": "bf16-pure", "optimizer": "sgd"}
+        unstated, fixed, varying = (
+            estimate_candidate(
+                msgspec.structs.replace(
+                    setting(LLAMA_8B, Strategy(kind="single"), 1, data=data, **given), gpu_memory_gib=None
+                )
+            )
+            for data in (None, "fixed length", "variable length")
+        )
+        assert unstated.peak_reserved_bytes_per_gpu == fixed.peak_reserved_bytes_per_gpu
+        more = varying.peak_reserved_bytes_per_gpu - fixed.peak_reserved_bytes_per_gpu
+        assert more > varying.breakdown.loss == fixed.breakdown.loss > 0
+
     def test_reserved_memory_is_limited_by_the_gpu(self) -> None:
         lora = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16", "act_ckpt": "full", "lora": Lora(r=8)}
         found = estimate_candidate(setting(LLAMA_8B, micro_batch=5, **lora))  # type: ignore[arg-type]
@@ -309,6 +327,24 @@ class TestPeak:
             for keeps in (True, False)
         )
         assert held.breakdown.loss - deleted.breakdown.loss == 2 * 32768 * 128256
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "dtype", "width"),
+        [
+            ("t5-3b", "encoder-decoder", "bf16-deepspeed", 2),
+            ("t5-3b", "encoder-decoder", "bf16-pure", 2),
+            ("t5-3b", "encoder-decoder", "bf16-mixed", 4),  # autocast
+            ("t5-3b", "encoder-decoder", "fp32", 4),
+            ("Qwen-7B", None, "bf16-deepspeed", 2),
+            ("Qwen-7B", None, "bf16-mixed", 4),
+            ("Qwen2.5-7B", None, "bf16-deepspeed", 4),
+            ("Llama-2-7B", None, "bf16-pure", 4),
+        ],
+    )
+    def test_the_loss_of_some_models_is_in_16_bit(self, name: str, kind: object, dtype: str, width: int) -> None:
+        model = msgspec.structs.replace(LLAMA, name=name, kind=kind)
+        whole = setting(model, Strategy(kind="single"), 1, dtype=dtype, keeps_logits=False)
+        assert logits_terms(whole)[0].bytes == 3 * width * target_tokens(whole) * 32000
 
     def test_paged_states_are_on_the_host_where_the_gpu_is_full(self) -> None:
         kept = model_states(setting(LLAMA_8B, Strategy(kind="single"), 1, optimizer="paged-adamw-8bit"))
