@@ -72,7 +72,8 @@ def _family(strategy: Strategy) -> str:
 def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
     """Return a strategy of the same family that is no worse in time and memory and better in one of them.
 
-    "" if there is none. DDP is the reference and is never dominated.
+    "" if there is none. DDP is the reference and is never dominated; what job files can do is not dominated by what
+    needs a plan for the modules.
     """
     if row.setting.layout.kind == "ddp":
         return ""
@@ -83,7 +84,8 @@ def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
 
     mine, family = costs(row), _family(row.setting.layout)
     for other in rows:
-        if other is row or _family(other.setting.layout) != family:
+        needs_more = other.setting.layout.splits_model and not row.setting.layout.splits_model
+        if other is row or needs_more or _family(other.setting.layout) != family:
             continue
         theirs = costs(other)
         if theirs != mine and all(one <= two for one, two in zip(theirs, mine, strict=True)):

@@ -197,6 +197,15 @@ class TestOrder:
                 for other in better
             ), again
 
+    def test_what_needs_a_plan_for_the_modules_hides_nothing_that_has_files(self) -> None:
+        """Expert parallelism is faster here and needs less memory than FSDP2 alone, but has no files."""
+        rows = plan_candidates(setting(catalog.MODELS["qwen3-30b-a3b"], gpus=16, nodes=2), LINKS)
+        split = {row.candidate.full_name for row in rows if row.setting.layout.splits_model}
+        assert any(row.candidate.dominated_by in split for row in rows if row.setting.layout.splits_model)
+        alone = [row.candidate for row in rows if not row.setting.layout.splits_model]
+        assert not any(each.dominated_by in split for each in alone)
+        assert any(each.strategy == "FSDP2" and not each.dominated_by for each in alone)
+
     def test_tokens_and_share_of_the_peak_agree_with_the_time(self) -> None:
         for found, asked in plan_candidates(setting(micro_batch=2, grad_accum=4), LINKS):
             assert found.step_seconds
