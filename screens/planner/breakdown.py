@@ -12,6 +12,7 @@ from textual.widget import Widget
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import exact_memory, summary
+from ...app.plan.exact_memory import PeakParts, TrackedStrategy
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
@@ -22,8 +23,7 @@ from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seco
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import memory_bars
-from .child_process import ChildProcessMixin
-from .exact import tracked_comparison
+from .build_model import ChildProcessMixin
 
 PART_WIDTH, SIZE_WIDTH = 13, 10
 INDENT = "  "
@@ -218,3 +218,47 @@ def indent_lines(text: str, width: int) -> list[Content]:
     """Wrap a text to indented rows, those after the first indented further."""
     first, *more = safe_content(text, "$muted").wrap(width - len(INDENT) - 2)
     return [Content.assemble(INDENT, first), *(Content.assemble(INDENT + "  ", line) for line in more)]
+
+
+LABEL_WIDTH, COLUMN_WIDTHS = 28, (9, 9, 10)
+TITLE = "Exact: what PyTorch allocates at the peak"
+MOMENTS = {"loss": "the loss", "backward": "backward", "step": "the step"}
+
+
+def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
+    """Return both figures and the error of the formula, for each part, with notes."""
+    seen, parts = found.tracked_peak_bytes_per_gpu, found.tracked_bytes
+    if seen is None or parts is None:
+        return [safe_content(TITLE, "bold"), *safe_content(f"not tracked: {found.problem}", "$warning").wrap(width)]
+    unit, name = (GIB, "GiB") if found.formula_peak_bytes_per_gpu > GIB else (MIB, "MiB")
+    formula_moment, tracked_moment = (MOMENTS[phase or ""] for phase in (found.formula_phase, found.tracked_phase))
+    shown = [
+        safe_content(TITLE, "bold"),
+        _row(f"{name} per GPU", ("formula", "tracked", "off by"), "$muted"),
+        *(_part(part, found.formula_bytes, parts, unit, part in found.differs) for part in exact_memory.PARTS),
+        _row(
+            "total",
+            (
+                f"{found.formula_peak_bytes_per_gpu / unit:,.2f}",
+                f"{seen / unit:,.2f}",
+                f"{found.formula_peak_bytes_per_gpu / seen - 1:+.1%}",
+            ),
+            "bold",
+        ),
+        _row("peak in", (formula_moment, tracked_moment, "same" if formula_moment == tracked_moment else ""), ""),
+    ]
+    most = f"They differ most in {exact_memory.WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""
+    notes = [most or f"No part differs by over {exact_memory.SAME:.0%} of the peak.", *found.notes]
+    return [*shown, *safe_content(" ".join(notes), "$muted").wrap(width)]
+
+
+def _part(part: str, formula: PeakParts, tracked: PeakParts, unit: int, is_far: bool) -> Content:
+    sizes = [getattr(parts, part) / unit for parts in (formula, tracked)]
+    first, second = (f"{size:,.2f}" for size in sizes)
+    off = "same" if first == second else f"{round(sizes[0], 2) - round(sizes[1], 2):+,.2f}"
+    return _row(exact_memory.WORDS.get(part, part), (first, second, off), "$warning" if is_far else "")
+
+
+def _row(label: str, cells: tuple[str, str, str], style: str) -> Content:
+    columns = "".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMN_WIDTHS, strict=True))
+    return safe_content(f"{label:<{LABEL_WIDTH}}{columns}", style)

@@ -1,6 +1,8 @@
-"""Mixin for a screen whose field for the model may name a function of the user's own, built in a child process."""
+"""Mixins for screens that wait for a child process, and for one whose model a function of the user's own may build."""
 
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from textual import on
 from textual.message import Message
@@ -11,8 +13,49 @@ from ...app.options import target_python
 from ...app.plan import model_source
 from ...app.plan.model import from_code
 from ..dialogs.confirm import ConfirmDialog
+from ..shell.base import WizardScreen
 from ..widgets.formatting import safe_content
-from .child_process import ChildProcessMixin
+from ..widgets.progress_line import ProgressLine
+
+CHILD = "child"  # group of the worker that waits
+
+
+class ChildProcessMixin(WizardScreen):
+    """The body of the screen holds ``running_line``, which is hidden while nothing runs."""
+
+    def running_line(self) -> ProgressLine:
+        """Return the line for the body."""
+        running = ProgressLine(self.ascii_only)
+        running.display = False
+        return running
+
+    def begin(self, what: str, limit_s: float, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for a child in a worker; it replaces one that runs."""
+        running = self.query_one(ProgressLine)
+        running.begin(what, limit_s)
+        running.display = True
+        self.run_worker(work, group=CHILD, exclusive=True)
+
+    def child_done(self) -> None:
+        """Hide the line: the child has answered or was cancelled."""
+        running = self.query_one(ProgressLine)
+        running.end()
+        running.display = False
+
+    def cancel_running(self) -> bool:
+        cancelled = super().cancel_running()
+        if cancelled:
+            self.child_done()
+        return cancelled
+
+    async def action_back(self) -> None:
+        if self.query_one(ProgressLine).display:
+            self.workers.cancel_group(self, CHILD)
+            self.child_done()
+            self.show_status("Cancelled.")
+        else:
+            await super().action_back()
+
 
 LIMITS = (
     f"It runs in a child of that interpreter, which has {from_code.LIMIT_S:.0f} s, 24 GiB of memory and no network."

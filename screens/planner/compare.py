@@ -12,8 +12,7 @@ from ...app.text.units import GIB, gib_number, round_seconds, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import memory_bars
-from .breakdown import indent_lines, wrap_lines
-from .exact import MOMENTS
+from .breakdown import MOMENTS, indent_lines, wrap_lines
 
 LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
 PER_GPU, PER_STEP = "total per GPU", "time per step"

@@ -24,8 +24,7 @@ from ..widgets.formatting import safe_content, truncate_middle
 from . import memory_bars
 from .build_model import BuildModelMixin
 from .form import NEXT_WORD, ChoiceField, PlanForm
-from .row_painting import TextRows
-from .table import StrategyTable, as_sentence, row_ids
+from .table import StrategyTable, TextRows, as_sentence, row_ids
 
 if TYPE_CHECKING:
     from ...app.plan.exact_memory import TrackedStrategy

@@ -1,12 +1,18 @@
 """The strategies as rows of a table: name, bar of memory, figures."""
 
+from collections.abc import Sequence
+
 from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
 
 from ...app.plan.strategies.evaluate import round_to_three_digits
 from ...app.plan.types import PlanRow
 from ...app.text.units import GIB, percent_text, seconds_text
 from ..shell.base import BROAD, WIDE
+from ..widgets.base import BaseWidget
 from ..widgets.formatting import safe_content, status_sign, truncate_middle
+from ..widgets.segments import paint_line
 from . import memory_bars
 
 STATUS = {True: "ok", "tight": "warn", False: "fail", None: "unknown"}
@@ -107,3 +113,24 @@ def _short(row: PlanRow, width: int) -> str:
         if len(name) > room:
             name = name.replace(long, short)
     return f"{truncate_middle(name, room):<{room}}{again:>{AGAIN_WIDTH}}"
+
+
+class TextRows(BaseWidget):
+    """Rows of text, as many as the style gives it height; rows that are too long are cut."""
+
+    DEFAULT_CSS = "TextRows { width: 1fr; }"
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.rows: list[Content] = []
+
+    def show(self, rows: Sequence[Content]) -> None:
+        """Replace the rows."""
+        before, self.rows = self.rows, list(rows)
+        count = max(len(before), len(rows))
+        same = [n < len(before) and n < len(rows) and before[n].is_same(rows[n]) for n in range(count)]
+        if not all(same):
+            self.refresh(*(Region(0, n, self.size.width, 1) for n in range(count) if not same[n]))
+
+    def render_line(self, y: int) -> Strip:
+        return paint_line(self, self.rows[y] if y < len(self.rows) else Content.empty())

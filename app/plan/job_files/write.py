@@ -13,10 +13,10 @@ from ..batch_scaling import BatchScaling
 from ..timing.communication import Links
 from ..types import TrainingSetup
 from . import accelerate_yaml, deepspeed_json, project
-from .accumulation import weigh_accumulation
 from .manifest import FILE as MANIFEST
 from .manifest import render_manifest
 from .optimizer_snippets import choose_optimizer, steps_in_backward
+from .project import weigh_accumulation
 
 __all__ = ["render_job_files", "render_manifest", "write_job_files"]
 

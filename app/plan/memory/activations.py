@@ -6,15 +6,17 @@ from ..model.parameter_counts import has_gated_mlp, kv_width
 from ..types import TrainingSetup
 from .block_tensors import block_terms, saved, softmax_bytes
 from .computation import (
+    batch_tokens,
     compute_dtype_bytes,
     inner_width_bytes,
     keeps_scores,
+    layer_tokens,
     loops_over_experts,
     recomputes_activations,
     residual_stream_bytes,
+    vision_setting,
 )
 from .formula import Factor, Term, term, total_bytes
-from .token_counts import batch_tokens, layer_tokens, vision_setting
 
 
 @lru_cache(maxsize=256)

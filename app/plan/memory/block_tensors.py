@@ -20,15 +20,17 @@ from ..model.parameter_counts import (
 )
 from ..types import TrainingSetup
 from .computation import (
+    LayerGroup,
     compute_dtype_bytes,
     inner_width_bytes,
     keeps_scores,
+    layer_groups,
     residual_stream_bytes,
     saves_frozen_inputs,
+    sequences,
     uses_autocast,
 )
 from .formula import Factor, Term, term, total_bytes
-from .token_counts import LayerGroup, layer_groups, sequences
 
 ADAPTERS = "inputs of adapters"
 ADAPTER_MASK = 1  # bytes of a dropout mask before an adapter, which most recipes have (PEFT, ms-swift: 0.05 to 0.1)

@@ -6,14 +6,12 @@ docs of DeepSpeed 0.19 (bucket sizes and their defaults).
 
 from functools import lru_cache
 
-from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import embedding_params, kv_width, trained_params
-from ..model.parameters import EMBEDDING, HEAD, ROOT, Parameter, Unit
+from ..model.parameters import EMBEDDING, HEAD, ROOT, Parameter, Unit, bytes_per_parameter, frozen_weight_bytes
 from ..types import TrainingSetup
-from .computation import compute_dtype_bytes, recomputes_activations
+from .computation import compute_dtype_bytes, layer_tokens, recomputes_activations
 from .formula import Factor, Term, ranks, term, total_bytes
 from .model_states import shard_counts, sharing_ranks, splits_rows, units_of
-from .token_counts import layer_tokens
 
 DEEPSPEED_BUCKET = 5e8  # elements; the default of reduce_bucket_size and allgather_bucket_size
 DEEPSPEED_LIVE = 1e9  # stage3_max_live_parameters

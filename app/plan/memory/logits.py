@@ -5,9 +5,8 @@ from functools import lru_cache
 from ..model.parameter_counts import upcasts_loss
 from ..types import TrainingSetup
 from .block_tensors import norm_bytes, saved
-from .computation import compute_dtype_bytes, residual_stream_bytes
+from .computation import batch_tokens, compute_dtype_bytes, residual_stream_bytes, target_tokens
 from .formula import Factor, Term, term
-from .token_counts import batch_tokens, target_tokens
 
 # Copies (torch 2.13, live storages counted over forward and backward): log-softmax, its gradient and that of the
 # logits, in fp32 in most models. A compiled loss keeps the logits as computed and their gradient: 4 bytes per logit in

@@ -8,9 +8,16 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..model.parameter_bytes import bytes_per_parameter, has_master_weights
 from ..model.parameter_counts import trained_params
-from ..model.parameters import Parameter, Unit, expert_share, training_units, wrapped_units
+from ..model.parameters import (
+    Parameter,
+    Unit,
+    bytes_per_parameter,
+    expert_share,
+    has_master_weights,
+    training_units,
+    wrapped_units,
+)
 from ..types import Strategy, TrainingOptions, TrainingSetup
 from .formula import Factor, Term, ranks, term, total_bytes
 

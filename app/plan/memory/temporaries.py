@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 from ...text.units import GIB, MIB
-from ..model.parameter_bytes import bytes_per_parameter
 from ..model.parameter_counts import block_params, expert_params, largest_matrix, trained_params
+from ..model.parameters import bytes_per_parameter
 from ..types import TrainingSetup
 from .computation import casts_no_experts, recomputes_activations, uses_autocast
 from .formula import Factor, ranks, term, total_bytes

@@ -16,8 +16,7 @@ from ...errors import UserError
 from ...system.files import read_regular_file
 from ..types import Model
 from . import families, hf_counts, hf_vision
-from .families import FAMILIES, family_of
-from .hf_fields import MOST, Config, first_nonzero, first_present
+from .families import FAMILIES, MOST, Config, family_of, first_nonzero, first_present
 
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"

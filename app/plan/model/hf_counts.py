@@ -9,8 +9,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..types import BlockLayout
-from .families import FAMILIES, Family, family_of, is_on, is_tied
-from .hf_fields import Config, first_nonzero, first_present, ungated_block, ungated_mlp
+from .families import (
+    FAMILIES,
+    Config,
+    Family,
+    family_of,
+    first_nonzero,
+    first_present,
+    is_on,
+    is_tied,
+    ungated_block,
+    ungated_mlp,
+)
 
 
 class ParameterCount(NamedTuple):

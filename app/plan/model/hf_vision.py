@@ -2,8 +2,8 @@
 
 import math
 
+from .families import Config, first_nonzero, first_present
 from .hf_counts import patch_count
-from .hf_fields import Config, first_nonzero, first_present
 
 # Family of a vision part that names none: by the family of the whole model, or as older configs had it.
 OF_WHOLE = {"qwen2_vl": "qwen2_vl_vision", "qwen2_5_vl": "qwen2_5_vl_vision", "qwen3_vl": "qwen3_vl_vision"}

@@ -7,11 +7,10 @@ import msgspec
 
 from ...hardware import gpu_catalog
 from ...text.units import GIB
-from ..memory.computation import has_known_shape
+from ..memory.computation import batch_tokens, has_known_shape
 from ..memory.formula import total_bytes
 from ..memory.model_states import loading_terms
 from ..memory.peak import estimate_candidate, excess_bytes
-from ..memory.token_counts import batch_tokens
 from ..rank_share import data_parallel_ranks
 from ..timing import step_time
 from ..timing.compute import model_flops, peak_flops_per_s

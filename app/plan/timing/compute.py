@@ -15,10 +15,17 @@ from typing import NamedTuple
 
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.block_tensors import block_activation_bytes, written_out_bytes
-from ..memory.computation import casts_no_experts, compute_dtype_bytes, loops_over_experts, uses_autocast
+from ..memory.computation import (
+    batch_tokens,
+    casts_no_experts,
+    compute_dtype_bytes,
+    layer_tokens,
+    loops_over_experts,
+    target_tokens,
+    uses_autocast,
+    vision_setting,
+)
 from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts, without_batch
-from ..memory.token_counts import batch_tokens, layer_tokens, target_tokens, vision_setting
-from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import (
     adapted_linears,
     adapter_widths,
@@ -29,6 +36,7 @@ from ..model.parameter_counts import (
     is_encoder_decoder,
     trained_params,
 )
+from ..model.parameters import bytes_per_parameter, frozen_weight_bytes
 from ..rank_share import rank_share
 from ..types import Lora, Model, TrainingOptions, TrainingSetup
 from .communication import Links

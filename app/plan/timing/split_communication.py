@@ -5,9 +5,8 @@ parallelism and fused dispatch kernels are faster. Volumes: Megatron-LM (arXiv 1
 GShard (arXiv 2006.16668), ring attention (arXiv 2310.01889).
 """
 
-from ..memory.computation import compute_dtype_bytes
+from ..memory.computation import batch_tokens, compute_dtype_bytes
 from ..memory.gathered_weights import UNEVEN_ROUTING
-from ..memory.token_counts import batch_tokens
 from ..model.parameter_counts import kv_width
 from ..rank_share import rank_share
 from ..types import TrainingSetup

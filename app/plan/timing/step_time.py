@@ -18,8 +18,8 @@ from ..memory.computation import compute_dtype_bytes
 from ..memory.formula import total_bytes
 from ..memory.gathered_weights import DEEPSPEED_BUCKET, DEEPSPEED_PREFETCH
 from ..memory.model_states import reduced_micro_batches, shard_counts
-from ..model.parameter_bytes import bytes_per_parameter, frozen_weight_bytes
 from ..model.parameter_counts import block_params, expert_params, trained_params
+from ..model.parameters import bytes_per_parameter, frozen_weight_bytes
 from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, CommunicationCost, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share

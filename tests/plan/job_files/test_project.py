@@ -17,8 +17,8 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware.machine import Machine
 from ddpwizard.app.plan.batch_scaling import scale_batch
 from ddpwizard.app.plan.job_files import deepspeed_json, optimizer_snippets
-from ddpwizard.app.plan.job_files.accumulation import weigh_accumulation
 from ddpwizard.app.plan.job_files.own_script import plan_job_files
+from ddpwizard.app.plan.job_files.project import weigh_accumulation
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.timing.communication import Links

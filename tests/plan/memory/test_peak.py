@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 from ddpwizard.app.plan.memory.block_tensors import block_activation_bytes, block_terms
+from ddpwizard.app.plan.memory.computation import target_tokens
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.logits import logits_terms
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
 from ddpwizard.app.plan.memory.temporaries import autocast_terms, non_torch_terms, optimizer_step_terms
-from ddpwizard.app.plan.memory.token_counts import target_tokens
 from ddpwizard.app.plan.model import catalog
-from ddpwizard.app.plan.model.parameter_bytes import EIGHT_BIT_STATE_BYTES
 from ddpwizard.app.plan.model.parameter_counts import attention_width, expert_params, trained_params
+from ddpwizard.app.plan.model.parameters import EIGHT_BIT_STATE_BYTES
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.strategies.evaluate import largest_micro_batch
 from ddpwizard.app.plan.types import Lora, Model, Strategy, TrainingOptions, TrainingSetup

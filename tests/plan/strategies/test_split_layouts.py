@@ -10,7 +10,7 @@ from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, phase_terms
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.rank_share import check_split, data_parallel_ranks, rank_share
-from ddpwizard.app.plan.strategies.split_layouts import split_layouts
+from ddpwizard.app.plan.strategies.search import split_layouts
 from ddpwizard.app.plan.timing import step_time
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Strategy, TrainingOptions, TrainingSetup

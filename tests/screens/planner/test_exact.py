@@ -15,7 +15,7 @@ from ddpwizard.app.plan.types import Model, PlanRow
 from ddpwizard.app.system.procfs import all_processes
 from ddpwizard.app.text.units import GIB
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.planner.exact import tracked_comparison
+from ddpwizard.screens.planner.breakdown import tracked_comparison
 from ddpwizard.screens.planner.form import PlanForm
 from ddpwizard.screens.planner.screen import PlanScreen
 from helpers.recorded_state import RecordedState, snapshot
