@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
-from ..plan.job_directory import SCRIPT, ensure_new_files, start_lines, unwritable_error
+from ..plan.job_directory import SCRIPT, start_lines, unwritable_error
 from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
 from ..plan.strategies import scaling_curve
@@ -176,8 +176,7 @@ def _write(directory: Path, contents: dict[str, str]) -> list[str]:
     Raises:
         UserError: One of them exists, or cannot be written.
     """
-    ensure_new_files(directory, list(contents), "name another directory with --write")
-    write_job_files(directory, contents, "--write")
+    write_job_files(directory, contents, "name another directory with --write")
     for name in contents:
         print_progress(f"wrote {directory / name}")
     return [str((directory / name).absolute()) for name in contents]

@@ -12,8 +12,7 @@ from ..plan.types import CHOICES, LORA_TARGETS
 F = TypeVar("F", bound=Callable[..., Any])
 
 DTYPES = ("fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure")
-# Further names of an option: a former one, still accepted, and the name of the value in the code.
-MORE_NAMES = {"--machine-snapshot": ("--box", "machine_snapshot"), "--spec": ("given",), "--batch": ("batch_from",)}
+VALUE_NAMES = {"--spec": "given", "--batch": "batch_from"}  # in the code, where they differ from the option's
 
 GROUPS = ("Model", "Training", "Machine", "Output", "General")
 
@@ -24,12 +23,6 @@ class GroupedOption(click.Option):
     def __init__(self, *names: Any, group: str, **settings: Any) -> None:
         super().__init__(*names, **settings)
         self.group = group
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Leave out former names of the option."""
-        record = super().get_help_record(ctx)
-        former = MORE_NAMES.get(self.opts[0])
-        return (record[0].replace(f", {former[0]}", ""), record[1]) if record and former else record
 
 
 class GroupedCommand(click.Command):
@@ -166,7 +159,7 @@ def plan_options(command: F) -> F:
     """Add all options of the command but those of every command."""
     for group, options in reversed(OPTIONS.items()):
         for name, (takes, metavar, text) in reversed(options.items()):
-            names = (name, *MORE_NAMES.get(name, ()))
+            names = (name, VALUE_NAMES[name]) if name in VALUE_NAMES else (name,)
             add = click.option(*names, cls=GroupedOption, group=group, help=text, **_taking(takes, metavar or None))
             command = add(command)
     return command

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UserError
@@ -37,21 +37,6 @@ def free_directory(parent: Path) -> str:
     """Return a name for a directory that does not exist yet."""
     names = (DIRECTORY if number == 1 else f"{DIRECTORY}-{number}" for number in range(1, 1000))
     return next((name for name in names if not os.path.lexists(parent / name)), DIRECTORY)
-
-
-def ensure_new_files(directory: Path, names: Sequence[str], next_step: str) -> None:
-    """Create the directory, and check that none of the files exists in it.
-
-    Raises:
-        UserError: One exists, or the directory cannot be created.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {directory}: {error.strerror}", next_step) from error
-    existing = [name for name in names if os.path.lexists(directory / name)]
-    if existing:
-        raise UserError(f"{directory / existing[0]} exists already", next_step)
 
 
 def start_command(row: PlanRow, directory: str) -> str:

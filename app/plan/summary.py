@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, ratio_text, seconds_text
 from .memory.computation import has_known_shape
 from .plan_answer import PlanAnswer, why_no_scaling
-from .strategies.evaluate import round_to_three_digits
+from .strategies.evaluate import rate_text
 from .strategies.ranking import shortage_text
 from .timing.communication import Links
 from .types import Model, PlanRow, TrainingSetup
@@ -146,8 +146,8 @@ def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {best.candidate.full_name}).",
-        f"{times}, {round_to_three_digits(rate):,.0f} tokens/s ({where}).",
-        f"{times}, {round_to_three_digits(rate):,.0f} tokens/s.",
+        f"{times}, {rate_text(rate)} tokens/s ({where}).",
+        f"{times}, {rate_text(rate)} tokens/s.",
         f"{times}.",
     )
 
@@ -168,8 +168,7 @@ def _no_gain(best: PlanRow, enough: PlanRow | None) -> tuple[str, ...]:
 
 def speed_text(row: PlanRow) -> str:
     """Return the speed of a strategy as ``0.43 s a step, 76,300 tokens/s``."""
-    rate = round_to_three_digits(row.candidate.tokens_per_s)
-    return f"{seconds_text(row.candidate.step_seconds)} a step, {rate:,.0f} tokens/s"
+    return f"{seconds_text(row.candidate.step_seconds)} a step, {rate_text(row.candidate.tokens_per_s)} tokens/s"
 
 
 def _where(setting: TrainingSetup, links: Links) -> str:

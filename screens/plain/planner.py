@@ -19,7 +19,6 @@ from ...app.plan.types import PlanRow
 from ...app.text.numbers import parse_count
 from ..planner.breakdown import strategy_details
 from ..planner.compare import side_by_side
-from ..planner.write_files import NEXT_STEP
 from ..shell.state import WizardState
 from .prompt import Prompt, Quit
 
@@ -181,8 +180,7 @@ def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, w
         made, notes = plan_job_files(row.setting, where, script, None, versions, links)
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
         if prompt.confirm(f"Write these into {where}?"):
-            job_directory.ensure_new_files(where, list(made), NEXT_STEP)
-            write_job_files(where, made, NEXT_STEP)
+            write_job_files(where, made)
             prompt.write(
                 f"Wrote {len(made)} files into {where}.",
                 *notes,

@@ -16,7 +16,7 @@ from ...app.plan.exact_memory import PeakParts, TrackedStrategy
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
-from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.strategies.evaluate import rate_text
 from ...app.plan.strategies.explain import slowdown_text
 from ...app.plan.types import Candidate, PlanRow, WhatIfResult
 from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text, signed_text
@@ -202,7 +202,7 @@ def _effect(change: WhatIfResult, now: Candidate) -> str:
         effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} per GPU")
     if change.step_seconds:
         effects.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
-    effects.append(f"{round_to_three_digits(change.tokens_per_s):,.0f} tokens/s")
+    effects.append(f"{rate_text(change.tokens_per_s)} tokens/s")
     text = f"{change.change}: {', '.join(effects)}"
     if now.fits is True or change.fits == now.fits:
         return text

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from textual.content import Content
 
 from ...app.plan.script_changes import required_changes
-from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.strategies.evaluate import rate_text
 from ...app.plan.types import Candidate, PlanRow
 from ...app.text.units import GIB, gib_number, round_seconds, seconds_text
 from ..dialogs.page import ScrollingPage
@@ -60,7 +60,7 @@ NumberFormat = tuple[Callable[[float], str], Callable[[float], float]]  # format
 GIBS: NumberFormat = (lambda value: f"{gib_number(value)} GiB", lambda value: round(value / GIB, 1) * GIB)
 TIMES: NumberFormat = (seconds_text, round_seconds)
 WHOLE: NumberFormat = (lambda value: f"{value:,.0f}", round)
-RATE: NumberFormat = (lambda value: f"{round_to_three_digits(value):,.0f}", round_to_three_digits)
+RATE: NumberFormat = (rate_text, lambda value: float(f"{value:.3g}"))
 
 
 def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) -> Content:

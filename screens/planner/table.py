@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
 
-from ...app.plan.strategies.evaluate import round_to_three_digits
+from ...app.plan.strategies.evaluate import rate_text
 from ...app.plan.types import PlanRow
 from ...app.text.units import GIB, percent_text, seconds_text
 from ..shell.base import BROAD, WIDE
@@ -82,7 +82,7 @@ class StrategyTable:
             return f" {lacks:>{self._step_width + self._waits_width}}", "$error"
         waits = percent_text(found.exposed_comm_seconds / found.step_seconds)
         share = f" {waits:>5}" if self._waits_width else ""
-        rate = f" {round_to_three_digits(found.tokens_per_s):>{RATE_WIDTH - 1},.0f}" if self._rate_width else ""
+        rate = f" {rate_text(found.tokens_per_s):>{RATE_WIDTH - 1}}" if self._rate_width else ""
         return f" {seconds_text(found.step_seconds):>{self._step_width}}{share}{rate}", ""
 
 

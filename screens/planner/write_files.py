@@ -34,7 +34,6 @@ from .table import as_sentence
 HERE = "this directory"
 MARGINS = 4
 MOST_ROWS = 9  # of the list, as in planner.tcss
-NEXT_STEP = "name another directory"
 
 
 class PlanWriteScreen(WizardScreen):
@@ -169,8 +168,7 @@ class PlanWriteScreen(WizardScreen):
         self._writes_then = False
         try:
             where = self._directory
-            job_directory.ensure_new_files(where, list(self._made), NEXT_STEP)
-            write_job_files(where, self._made, NEXT_STEP)
+            write_job_files(where, self._made)
         except UserError as error:
             self.wizard.show_error(error)
             return

@@ -226,7 +226,6 @@ class TestCommand:
         ):
             for option in options:
                 assert option in groups[title], (title, option)
-        assert "--box" not in shown  # the former name of --machine-snapshot, still accepted
 
     def test_spec_from_standard_input(self) -> None:
         done = self.run("--spec", "-", "--json", given=json.dumps({"model": LLAMA, "train": {}, **MACHINE}))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan.job_directory import ensure_new_files, free_directory
+from ddpwizard.app.plan.job_directory import free_directory
+from ddpwizard.app.plan.job_files.write import write_job_files
 
 
 def test_free_directory_does_not_exist(tmp_path: Path) -> None:
@@ -15,9 +16,10 @@ def test_free_directory_does_not_exist(tmp_path: Path) -> None:
 
 def test_existing_files_are_refused(tmp_path: Path) -> None:
     where = tmp_path / "job"
-    ensure_new_files(where, ["launch.sh"], "name another")
+    write_job_files(where, {"env.sh": ""})
     (where / "launch.sh").symlink_to("nowhere")
     with pytest.raises(UserError, match="exists already"):
-        ensure_new_files(where, ["launch.sh"], "name another")
+        write_job_files(where, {"train.py": "", "launch.sh": ""})
+    assert not (where / "train.py").exists()
     with pytest.raises(UserError, match="cannot write"):
-        ensure_new_files(where / "launch.sh" / "deeper", ["x"], "name another")
+        write_job_files(where / "env.sh" / "deeper", {"x": ""})

@@ -296,7 +296,7 @@ REFUSED = [
     (("--model", "pipe"), "pipe is not a regular file"),
     (("--config", "pipe"), "pipe is not a regular file"),
     (("--checkpoint", "pipe"), "pipe is not a regular file"),
-    (("--box", "pipe", "--model", "gpt2"), "pipe is not a regular file"),
+    (("--machine-snapshot", "pipe", "--model", "gpt2"), "pipe is not a regular file"),
     (("--script", "pipe"), "pipe is not a regular file"),
     (("--config", "."), "cannot read config.json"),
     (("--config", "large.json"), "too many"),

@@ -287,7 +287,7 @@ def setting(
 def written(directory: Path, asked: TrainingSetup, own_script: str = "", stateful: bool = False) -> Path:
     directory.mkdir()
     versions = {"torchdata": "0.11"} if stateful else {}
-    write_job_files(directory, render_job_files(asked, own_script, versions=versions), "--write")
+    write_job_files(directory, render_job_files(asked, own_script, versions=versions))
     return directory
 
 
@@ -494,7 +494,7 @@ def test_a_patched_script_trains_on_two_ranks_and_continues(
     Path("train.py").write_text(OWN_SCRIPT)
     made = plan_job_files(setting(strategy), Path("plan"), "train.py").files
     Path("plan").mkdir()
-    write_job_files(Path("plan"), made, "--write")
+    write_job_files(Path("plan"), made)
     shell("patch -p1 < plan/train.py.patch", tmp_path)
     whole = losses(shell("sh plan/launch.sh", tmp_path))
     assert [step for step, _ in whole] == list(range(1, 7))

@@ -1,5 +1,6 @@
 """The files that run a candidate: a training project, or the user's own script; start scripts, configurations, jobs."""
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from ...errors import UserError
 from ...hardware.machine import Machine
 from ...launchers import accelerate, deepspeed, schedulers, torchrun
-from ...system.files import write_atomic
+from ...system.atomic_files import replace_file
 from ...text.units import GIB
 from ..batch_scaling import BatchScaling
 from ..timing.communication import Links
@@ -66,14 +67,20 @@ def render_job_files(
     return made
 
 
-def write_job_files(directory: Path, made: dict[str, str], option: str) -> None:
-    """Write the files; start scripts become executable.
+def write_job_files(directory: Path, made: Mapping[str, str], next_step: str = "name another directory") -> None:
+    """Write the files into a directory, which is created; start scripts become executable.
 
     Raises:
-        UserError: The directory cannot be written.
+        UserError: One of them exists already, or the directory cannot be written.
     """
-    for name, content in made.items():
-        write_atomic(directory / name, content.encode(), option, MODES.get(name, 0o644))
+    if existing := next((directory / name for name in made if os.path.lexists(directory / name)), None):
+        raise UserError(f"{existing} exists already", next_step)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            replace_file(directory / name, content.encode(), MODES.get(name, 0o644))
+    except OSError as error:
+        raise UserError(f"cannot write {directory}: {error.strerror}", next_step) from error
 
 
 def _program(

@@ -124,9 +124,9 @@ def exceeds_gpu(found: Candidate, setting: TrainingSetup) -> bool:
     return found.device_used_bytes_per_gpu > 1.0001 * (setting.gpu_memory_gib or float("inf")) * GIB
 
 
-def round_to_three_digits(tokens_per_s: float) -> float:
-    """Round an estimate to three digits."""
-    return float(f"{tokens_per_s:.3g}")
+def rate_text(tokens_per_s: float) -> str:
+    """Return an estimate with three digits: ``76,300``."""
+    return f"{float(f'{tokens_per_s:.3g}'):,.0f}"
 
 
 def host_memory_share(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> float:

@@ -4,7 +4,7 @@ import msgspec
 
 from ..request import PlanRequest
 from ..spec import PER_NODE
-from .evaluate import round_to_three_digits
+from .evaluate import rate_text
 from .search import context_of, rank_candidates
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -70,9 +70,6 @@ def draw_curve(found: list[ScalePoint], ascii_only: bool = False) -> list[str]:
         filled = min(ideal, max(1, round(each.tokens_per_s / most * BAR_WIDTH)))
         bar = full * filled + " " * (ideal - filled) + mark
         share = f"{each.tokens_per_s / each.ideal_tokens_per_s:>5.0%}"
-        line = (
-            f"{lead}{round_to_three_digits(each.tokens_per_s):>11,.0f}  {bar:<{BAR_WIDTH + 1}}  {share}  "
-            f"{each.strategy}"
-        )
+        line = f"{lead}{rate_text(each.tokens_per_s):>11}  {bar:<{BAR_WIDTH + 1}}  {share}  {each.strategy}"
         shown.append(line if len(line) <= WIDTH else line[: WIDTH - len(cut)] + cut)
     return shown

@@ -8,7 +8,7 @@ from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text, s
 from ..memory.peak import SPARE, peak_parts_text
 from ..model.parameter_counts import parameter_count_text
 from ..types import Candidate, PlanRow, TrainingSetup
-from .evaluate import MOST_SEQUENCES, NOT_IN_PRACTICE, exceeds_gpu, round_to_three_digits
+from .evaluate import MOST_SEQUENCES, NOT_IN_PRACTICE, exceeds_gpu, rate_text
 
 SHOWN = 12
 MOST_CHOICES = 6  # strategies with a reason against them, and the first
@@ -171,6 +171,6 @@ def _times(each: Candidate, setting: TrainingSetup) -> tuple[str, str, str]:
     slower = each.slower_than_ideal
     return (
         seconds_text(each.step_seconds),
-        f"{round_to_three_digits(each.tokens_per_s):,.0f}",
+        rate_text(each.tokens_per_s),
         f"{ratio_text(1 + slower)} x" if slower >= 1 else percent_text(slower),
     )

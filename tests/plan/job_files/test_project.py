@@ -521,7 +521,7 @@ def test_model_name_cannot_inject_code(name: str) -> None:
 def test_launch_script_runs_from_any_directory(tmp_path: Path) -> None:
     where = tmp_path / "a plan"
     where.mkdir()
-    write_job_files(where, made(Strategy(kind="ddp"), gpus=2, nodes=1), "--write")
+    write_job_files(where, made(Strategy(kind="ddp"), gpus=2, nodes=1))
     assert stat.S_IMODE((where / "launch.sh").stat().st_mode) == 0o755
     assert stat.S_IMODE((where / "env.sh").stat().st_mode) == 0o644
     program = tmp_path / "torchrun"

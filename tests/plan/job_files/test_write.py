@@ -64,7 +64,7 @@ def made(strategy: Strategy, gpus: int = 16, nodes: int = 2, script: str = "trai
 @pytest.mark.parametrize("name", ALL)
 class TestEveryStrategy:
     def test_shell_files_are_valid_shell(self, name: str, tmp_path: Path) -> None:
-        write_job_files(tmp_path, made(ALL[name], script="my train.py"), "--write")
+        write_job_files(tmp_path, made(ALL[name], script="my train.py"))
         checked = [str(tmp_path / file) for file in ("launch.sh", "env.sh", "job.slurm")]
         for file in checked:
             subprocess.run(["bash", "-n", file], check=True, timeout=30)
@@ -116,7 +116,7 @@ class TestEveryStrategy:
         for gpus, nodes in ((16, 2), (8, 1)):
             where = tmp_path / str(nodes)
             where.mkdir()
-            write_job_files(where, made(ALL[name], gpus, nodes, script=""), "--write")
+            write_job_files(where, made(ALL[name], gpus, nodes, script=""))
             job_files = read_job_files([where])
             assert len(job_files) >= 5
             assert find_conflicts(job_files) == []
@@ -253,7 +253,7 @@ class TestSlurm:
     def test_slurm_script_runs_a_valid_torchrun_line(self, tmp_path: Path) -> None:
         """The script under bash, with stand-ins for Slurm's programs; torch's own parser reads what srun was given."""
         run = pytest.importorskip("torch.distributed.run", reason="torch is not installed")
-        write_job_files(tmp_path, made(Strategy(kind="ddp"), script="my train.py"), "--write")
+        write_job_files(tmp_path, made(Strategy(kind="ddp"), script="my train.py"))
         for name, body in {"scontrol": "echo n1; echo n2", "srun": 'printf "%s\\n" "$@"'}.items():
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
             (tmp_path / name).chmod(0o755)
@@ -366,7 +366,7 @@ def test_one_node_uses_standalone() -> None:
 def test_one_gpu(strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = pytest.importorskip("accelerate.commands.launch", reason="accelerate is not installed")
     content = made(strategy, 1, 1)
-    write_job_files(tmp_path, content, "--write")
+    write_job_files(tmp_path, content)
     assert find_conflicts(read_job_files([tmp_path])) == []
     assert "# Starts one process." in content["launch.sh"]
     monkeypatch.chdir(tmp_path)
@@ -402,7 +402,7 @@ def _launched(content: dict[str, str], directory: Path, monkeypatch: pytest.Monk
     """The arguments of accelerate launch after it read the written file, by the line in its head."""
     from accelerate.commands import launch
 
-    write_job_files(directory, content, "--write")
+    write_job_files(directory, content)
     monkeypatch.chdir(directory)
     head = content["accelerate.yaml"].splitlines()[0].removeprefix("# ").replace("--machine_rank N", "--machine_rank 1")
     words = shlex.split(head)
