@@ -16,10 +16,10 @@ from ...app.plan.exact_memory import PeakParts, TrackedStrategy
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
-from ...app.plan.strategies.evaluate import rate_text
 from ...app.plan.strategies.explain import slowdown_text
-from ...app.plan.types import Candidate, PlanRow, WhatIfResult
-from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text, signed_text
+from ...app.plan.strategies.what_if import effect_text
+from ...app.plan.types import PlanRow
+from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import memory_bars
@@ -28,7 +28,6 @@ from .build_model import ChildProcessMixin
 PART_WIDTH, SIZE_WIDTH = 13, 10
 INDENT = "  "
 NAME_MODULE = "give as model the name of a language model, a config.json, or your own pkg.mod:build"
-LEAST_BYTES = 0.05 * MIB  # smaller changes are not shown
 
 
 class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
@@ -141,7 +140,7 @@ def strategy_details(
     parts = (
         compared,
         ("Why", [found.why, found.lever]),
-        ("Effect of single changes", [_effect(change, found) for change in found.changes]),
+        ("Effect of single changes", [effect_text(change, found) for change in found.changes]),
         ("Changes to your script", required_changes(setting)),
     )
     for title, sentences in parts:
@@ -193,20 +192,6 @@ def _time(row: PlanRow) -> list[str]:
     if found.dominated_by:
         lines.append(f"{found.dominated_by} is no slower and needs no more memory.")
     return lines
-
-
-def _effect(change: WhatIfResult, now: Candidate) -> str:
-    """Return a change with its effect on memory and time."""
-    effects: list[str] = []
-    if abs(change.gpu_bytes) >= LEAST_BYTES:
-        effects.append(f"{signed_text(change.gpu_bytes, lambda size: gib_text(size, 2))} per GPU")
-    if change.step_seconds:
-        effects.append(f"{signed_text(change.step_seconds, seconds_text)} a step")
-    effects.append(f"{rate_text(change.tokens_per_s)} tokens/s")
-    text = f"{change.change}: {', '.join(effects)}"
-    if now.fits is True or change.fits == now.fits:
-        return text
-    return text + {True: "; then it fits", "tight": "; then it only just fits", False: ""}.get(change.fits or False, "")
 
 
 def wrap_lines(text: str, width: int) -> list[Content]:

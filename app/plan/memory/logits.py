@@ -20,7 +20,7 @@ CHUNKED_COMPILED = 1 / 8
 LOSS_PARALLEL_COPIES = 4
 LOGITS = "logits"
 COPIES = {
-    "eager": "log-softmax and gradients",
+    "eager": "log-softmax and gradients, in fp32",
     "compiled": "logits and their gradient",
     "chunked": "log-softmax, and one chunk's gradients",
 }
@@ -59,12 +59,14 @@ def logits_terms(setting: TrainingSetup, loss_parallel: bool = False) -> tuple[T
     wide = CHUNKED_COMPILED if loss == "chunked" and train.compile else LOGITS_COPIES[loss]
     if loss == "eager" and loss_parallel:
         wide = LOSS_PARALLEL_COPIES
-    held, width = held_bytes_per_logit(setting), 2 if has_16_bit_loss(setting) else 4
+    held, width, what = held_bytes_per_logit(setting), 4, COPIES[loss]
+    if _has_16_bit_loss(setting):
+        width, what = 2, what.replace("fp32", "16 bit")
     of_reference = (copies("logits of the reference model", 2 + 4),) if train.reference_model else ()
-    return (copies(COPIES[loss], width * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
+    return (copies(what, width * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
 
 
-def has_16_bit_loss(setting: TrainingSetup) -> bool:
+def _has_16_bit_loss(setting: TrainingSetup) -> bool:
     """Return whether an eager loss is computed in 16 bit: by a model with 16-bit weights that does not convert.
 
     autocast computes each log-softmax in fp32 (the list of operations in torch's docs).

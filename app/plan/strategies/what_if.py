@@ -73,7 +73,7 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
             (each for each in less if each.fits == "tight"), None
         )
         best = enough or min(less, key=lambda each: each.gpu_bytes)
-        parts.append(f"{what_if_text(best, found)}, {_then(best)}")
+        parts.append(effect_text(best, found))
     if found.fits is not False:
         best = max(faster, key=lambda each: _gain(each, found), default=None)
         text = what_if_text(best, found) if best else ""
@@ -129,6 +129,12 @@ def what_if_text(change: WhatIfResult, now: Candidate) -> str:
     elif abs(gain) >= WORTH_SHOWN:
         parts.append(f"{percent_text(abs(gain))} {'more' if gain > 0 else 'fewer'} tokens per second")
     return f"{change.change}: {', '.join(parts)}" if parts else change.change
+
+
+def effect_text(change: WhatIfResult, now: Candidate) -> str:
+    """Return a change with its effects, and whether a candidate that does not surely fit fits then."""
+    then = "" if now.fits in (True, None) else f", {_then(change)}"
+    return what_if_text(change, now) + then
 
 
 def largest_part(found: Candidate) -> str:
