@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import aiohttp
 import jsonschema
@@ -16,29 +15,16 @@ import psutil
 import pytest
 from helpers.command import ddpwizard, refused
 from helpers.jobs import wait_for
+from helpers.web_server import Served, web_server
 from public_documents import json_schema
 
 LIMIT_S = 60
 
 
-class Served(NamedTuple):
-    """A running server and its address."""
-
-    process: subprocess.Popen[str]
-    url: str
-
-    @property
-    def host(self) -> str:
-        return self.url.split("/")[2]
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
-    command = [sys.executable, "-m", "ddpwizard", "--ascii", "serve", "--allow", "reads"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        yield Served(process, process.stdout.readline().strip())
-        process.kill()
+    with web_server() as server:
+        yield server
 
 
 def answers(requests: list[tuple[str, Mapping[str, str]]]) -> list[tuple[int, int]]:
@@ -98,15 +84,10 @@ def test_it_listens_on_loopback_only_and_the_token_is_in_no_command_line(served:
     async def while_open() -> list[str]:
         async with aiohttp.ClientSession() as session, session.ws_connect(f"{served.url}ws") as tab:
             await tab.receive(timeout=LIMIT_S)
-            return [command_line(pid) for pid in (served.process.pid, *tabs_of(served))]
+            return [command_line(pid) for pid in (served.process.pid, *served.tabs)]
 
     lines = asyncio.run(while_open())
     assert len(lines) == 2 and not any(token in line for line in lines)
-
-
-def tabs_of(served: Served) -> list[int]:
-    """Return the processes of the tabs."""
-    return [child.pid for child in psutil.Process(served.process.pid).children()]
 
 
 def command_line(pid: int) -> str:
@@ -129,7 +110,7 @@ def test_wizard_runs_in_a_tab_and_ends_with_it(served: Served):
     async def use() -> list[int]:
         async with aiohttp.ClientSession() as session:
             tab = await open_tab(session, served)
-            pids = tabs_of(served)
+            pids = served.tabs
             assert "--ascii" in command_line(pids[0])
             await tab.send_json(["stdin", "?"])
             while b"all commands" not in (await tab.receive(timeout=LIMIT_S)).data:
@@ -154,7 +135,7 @@ def test_number_of_tabs_is_limited(served: Served):
             return refusal.value.status
 
     assert asyncio.run(open_all()) == 503
-    wait_for(lambda: not tabs_of(served), "the end of the tabs", LIMIT_S)
+    wait_for(lambda: not served.tabs, "the end of the tabs", LIMIT_S)
     assert answers([(served.url, {})])[0][0] == 200
 
 
@@ -163,7 +144,7 @@ def test_tabs_end_with_the_server(served: Served, number: signal.Signals):
     async def end() -> int:
         async with aiohttp.ClientSession() as session:
             await open_tab(session, served)
-            (pid,) = tabs_of(served)
+            (pid,) = served.tabs
             os.kill(served.process.pid, number)
             served.process.wait(LIMIT_S)
             return pid
