@@ -26,10 +26,14 @@ FURTHER = Chapter(
 
 
 class CourseLab(msgspec.Struct, frozen=True):
-    """A lab with its number. The number, not the cause, is shown: the cause is what the learner has to find."""
+    """A lab with its number. The number, not the cause, is shown: the cause is what the learner has to find.
+
+    ``same_as`` is its number in the first chapter that has it, if that is another one.
+    """
 
     number: str
     lab: Lab
+    same_as: str = ""
 
 
 class CourseChapter(msgspec.Struct, frozen=True):
@@ -47,6 +51,13 @@ class ListedLab(msgspec.Struct, frozen=True):
     title: str
     failed: bool
     repaired: bool
+    same_as: str = ""
+
+    @property
+    def note(self) -> str:
+        """The number of the same lab in an earlier chapter, and what is done."""
+        done = "repaired" if self.repaired else "seen to fail" if self.failed else ""
+        return ", ".join(filter(None, [self.same_as and f"lab {self.same_as}", done]))
 
 
 class ListedChapter(msgspec.Struct, frozen=True):
@@ -114,7 +125,7 @@ class Course(msgspec.Struct, frozen=True):
                 title=each.chapter.title,
                 pages=len(each.chapter.pages),
                 pages_read=min(progress.pages.get(each.chapter.id, 0), len(each.chapter.pages)),
-                labs=[_listed(lab, progress) for lab in each.labs],
+                labs=[listed_lab(lab, progress) for lab in each.labs],
                 quiz=each.chapter.quiz,
             )
             for each in self.chapters
@@ -127,8 +138,7 @@ class Course(msgspec.Struct, frozen=True):
             read = f"{chapter.pages_read} of {chapter.pages} pages read" if chapter.pages_read else ""
             lines.append(f"{chapter.number:>4}  {chapter.title}" + (f"   ({read})" if read else ""))
             for lab in chapter.labs:
-                done = "repaired" if lab.repaired else "seen to fail" if lab.failed else ""
-                lines.append(f"{lab.number:>8}  {lab.title}" + (f"   ({done})" if done else ""))
+                lines.append(f"{lab.number:>8}  {lab.title}" + (f"   ({lab.note})" if lab.note else ""))
         return lines
 
 
@@ -143,19 +153,23 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
         further = sorted(left, key=lambda id_: (families.get(labs[id_].cause, ""), id_))
         chapters.append(msgspec.structs.replace(FURTHER, labs=further))
     numbered: list[CourseChapter] = []
+    first: dict[str, str] = {}
     for number, chapter in enumerate(chapters, 1):
         own = [labs[id_] for id_ in chapter.labs if id_ in labs]
-        rows = [CourseLab(f"{number}.{place}", lab) for place, lab in enumerate(own, 1)]
+        rows = [CourseLab(f"{number}.{place}", lab, first.get(lab.id, "")) for place, lab in enumerate(own, 1)]
+        first |= {each.lab.id: each.number for each in rows if not each.same_as}
         numbered.append(CourseChapter(str(number), chapter, rows))
     problems = [*problems_of_chapters, *problems, *read_valid_quiz(*extra)[1]]
     return Course(numbered, [left_out_line(str(each)) for each in problems])
 
 
-def _listed(each: CourseLab, progress: Progress) -> ListedLab:
+def listed_lab(each: CourseLab, progress: Progress) -> ListedLab:
+    """Return a lab with what is done in it."""
     state = progress.labs.get(each.lab.id)
     return ListedLab(
         number=each.number,
         title=each.lab.title,
         failed=bool(state and state.failed),
         repaired=bool(state and state.repaired),
+        same_as=each.same_as,
     )

@@ -12,13 +12,14 @@ import msgspec
 from ...knowledge.labs import Lab
 from ..errors import UserError
 from ..system.subprocesses import ProcessOutcome
+from ..triage.merge_samples import extend_with_earlier_samples
 from ..triage.sampling.sampler import sample_job
 from ..triage.types import JobReport
 from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
 from .workspace import recorded_outputs
 
 START_LIMIT_S = 180.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
-STARTING_GAP_S = 1.0  # between samples of ranks that import torch
+PAUSE_S = 1.0  # between samples of ranks that start or hang
 SAMPLES_OF_A_HANG = 8
 BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
 Ending = Literal["ended", "hung", "slow", "over its limit"]
@@ -144,7 +145,8 @@ async def _failing_report(
     they are rare while it starts, and where it should end by itself.
     """
     hung_since: float | None = None
-    between_s = pause_s = max(SAMPLE_GAP_S, hung_for_s / SAMPLES_OF_A_HANG)
+    earlier: JobReport | None = None
+    between_s = pause_s = SAMPLE_GAP_S if lab.failure == "slow" else max(PAUSE_S, hung_for_s / SAMPLES_OF_A_HANG)
     while True:
         await asyncio.sleep(pause_s)
         pause_s = between_s
@@ -152,13 +154,14 @@ async def _failing_report(
         if found is None:
             continue
         try:
-            report = await sample_job(found, gap_s=SAMPLE_GAP_S)
+            report = extend_with_earlier_samples(earlier, await sample_job(found, gap_s=SAMPLE_GAP_S))
         except UserError:  # it has just ended
             continue
+        earlier = report
         if on_report:
             on_report(report)
         if any(row.state == "starting" for row in report.ranks) or len(report.ranks) < found.world_size:
-            pause_s = max(between_s, STARTING_GAP_S)
+            pause_s = max(between_s, PAUSE_S)
             continue
         if lab.failure == "slow":
             if report.verdict.culprits and re.search(lab.shows, "\n".join(job.output)):

@@ -25,7 +25,7 @@ FAILURE_TEXT: dict[Failure, str] = {
     "measure": "The job has measured it.",
 }
 NOT_FAILED = "It did not fail this time. Restore its files if you have changed them, and run it again."
-WELL_AFTER_CHANGE = "It did not fail: your copy is changed. Prove (v) runs it again and shows whether it is repaired."
+WELL_AFTER_CHANGE = "It did not fail: your copy is changed. The proof runs it again and shows whether it is repaired."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy so from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."

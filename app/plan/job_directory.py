@@ -30,7 +30,7 @@ def unwritable_error(row: PlanRow) -> UserError | None:
     if row.candidate.fits is not False:
         return None
     why = f"{row.candidate.full_name} does not fit ({shortage_text(row)}): nothing is written"
-    return UserError(why, "take a strategy that fits; enter on this one in the table shows what would make it fit")
+    return UserError(why, "take a strategy that fits; the table of strategies explains what would make this one fit")
 
 
 def free_directory(parent: Path) -> str:

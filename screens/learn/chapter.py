@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...app.labs.course import QUIZ, QUIZ_TITLE, CourseChapter
+from ...app.labs.course import QUIZ, QUIZ_TITLE, CourseChapter, listed_lab
 from ...app.labs.progress import load_progress, save_progress
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
@@ -67,8 +67,7 @@ class ChapterScreen(LookupMixin, WizardScreen):
     def action_labs(self) -> None:
         done = load_progress()
         rows = [
-            Choice(each.number, safe_content(each.lab.title), "repaired" if done.of(each.lab.id).repaired else "")
-            for each in self._entry.labs
+            Choice(each.number, safe_content(each.lab.title), listed_lab(each, done).note) for each in self._entry.labs
         ]
         if self._entry.chapter.quiz:
             rows.append(Choice(QUIZ, QUIZ_TITLE))

@@ -62,9 +62,9 @@ class CourseScreen(WizardScreen):
             rows.append(Choice(chapter.number, safe_content(f"{chapter.number:>2}  {chapter.title}", "bold")))
             for lab in chapter.labs:
                 sign = status_sign("ok", self.ascii_only) if lab.repaired else Content(" " * (1 + 3 * self.ascii_only))
-                rows.append(
-                    Choice(lab.number, Content.assemble(f"  {lab.number:>5} ", sign, " ", safe_content(lab.title)))
-                )
+                style = "$muted" if lab.same_as else ""
+                title = safe_content(lab.title, style)
+                rows.append(Choice(lab.number, Content.assemble(f"  {lab.number:>5} ", sign, " ", title)))
             if chapter.quiz:
                 rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)
@@ -77,7 +77,8 @@ class CourseScreen(WizardScreen):
         marked = self.query_one("#course", Choices).marked
         rows: list[Content] = []
         if marked and (lab := self.course.lab(marked.id)):
-            rows = self._headed(f"Lab {lab.number}: {lab.lab.title}", reflow(lab.lab.story))
+            same = f"The lab {lab.same_as} once more. " if lab.same_as else ""
+            rows = self._headed(f"Lab {lab.number}: {lab.lab.title}", same + reflow(lab.lab.story))
         elif marked and marked.id == QUIZ:
             rows = self._headed(QUIZ_TITLE, QUIZ_SUMMARY)
         elif marked and (chapter := self.course.chapter(marked.id)):

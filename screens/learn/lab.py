@@ -113,7 +113,7 @@ class LabScreen(LookupMixin, WizardScreen):
     # -- what is shown
 
     def _available(self) -> list[str]:
-        return available_parts(self.session, self._printed, self._report is not None)
+        return available_parts(self.session, self._printed, self._report is not None, self._job_runs)
 
     def _show(self, part: str) -> None:
         self._part = part

@@ -16,22 +16,25 @@ from ..widgets.formatting import join_lines, reflow, safe_content
 from ..widgets.source import diff_line
 from .rank_panes import rank_panes
 
+NOTHING_PRINTED = "Nothing is printed yet: each process imports torch first."
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
 NEXT_KEYS = {
     "run": "→: the code · r: run it",
     "answer": "g: name the cause · h: a hint",
     "repair": "a: the fix of the wizard · e: edit your copy",
     "prove": "v: prove it · x: restore the files",
-    "done": "",
+    "done": "esc: back to the labs",
 }
 MAIN_ACTIONS = {"run": "run", "answer": "guess", "repair": "apply", "prove": "prove"}  # of a step: what Enter does
 
 
-def available_parts(session: LabSession, printed: Mapping[int | None, Sequence[str]], report: bool) -> list[str]:
-    """Return the parts that have a content now."""
+def available_parts(
+    session: LabSession, printed: Mapping[int | None, Sequence[str]], report: bool, runs: bool
+) -> list[str]:
+    """Return the parts that have a content now; ``runs``: the job does, and will print."""
     answered = session.progress.answered
     shown = {
-        "output": bool(printed),
+        "output": runs or bool(printed),
         "ranks": report,
         "plot": bool(session.measured),
         "evidence": answered and (session.run is not None if session.lab.question else True),
@@ -54,6 +57,8 @@ def part_content(
         return join_lines(*(lines if lab.launch else lines[:1]))
     if part == "code":
         return _code(session)
+    if part == "output" and not printed:
+        return safe_content(NOTHING_PRINTED, "$muted")
     if part == "output":
         return rank_panes(printed, session.launch, size.width - 2, size.height)
     if part == "ranks" and report:

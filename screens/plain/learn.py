@@ -1,7 +1,7 @@
 """Chapters and labs in the plain wizard, as numbered questions."""
 
 from ...app.exit_codes import ExitCode
-from ...app.labs.course import QUIZ, QUIZ_TITLE, Course, CourseChapter, read_course
+from ...app.labs.course import QUIZ, QUIZ_TITLE, Course, CourseChapter, listed_lab, read_course
 from ...app.labs.progress import load_progress, save_progress
 from ...app.options import knowledge_directories
 from ...app.text.terminal import align_columns
@@ -66,7 +66,7 @@ def _choose_lab(state: WizardState, prompt: Prompt, chapter: CourseChapter) -> N
     """Offer the labs of a chapter until the learner goes back to the chapters."""
     while chapter.labs:
         done = load_progress()
-        rows = [(each.lab.title, "repaired" if done.of(each.lab.id).repaired else "") for each in chapter.labs]
+        rows = [(each.lab.title, listed_lab(each, done).note) for each in chapter.labs]
         prompt.write("", f"Labs of {chapter.chapter.title}", "")
         if chapter.chapter.quiz:
             rows.append((QUIZ_TITLE, ""))

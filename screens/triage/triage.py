@@ -265,6 +265,8 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "next_job":
             return len(self._reports) > 1
+        if action in ("fix", "why", "stacks", "export", "stop_job"):
+            return self.report is not None
         return action != "find" or (self.report is not None and len(self.report.ranks) > FIND_FROM)
 
     def row_of_rank(self, rank: int) -> int | None:

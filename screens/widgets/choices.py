@@ -180,6 +180,7 @@ class Choices(BaseWidget, can_focus=True):
         self._typed_at = time.monotonic()
         if self._typed in ids:
             self.highlighted = ids.index(self._typed)
+            self._scroll_to_top()
 
     def on_click(self, event: events.Click) -> None:
         row = self.top + event.y
@@ -310,6 +311,14 @@ class Choices(BaseWidget, can_focus=True):
         self.top = max(min(self.top, of_item[0]), of_item[-1] - height + 1, 0)
         self.top = max(0, min(self.top, len(self._rows) - height))
         return self.top != before
+
+    def _scroll_to_top(self) -> None:
+        """Scroll so that the marked row is the first in view, as far as there are rows after it."""
+        first = next(y for y, (item, _) in enumerate(self._all_rows()) if item == self.highlighted)
+        top = max(0, min(first, len(self._rows) - self.size.height))
+        if top != self.top:
+            self.top = top
+            self.refresh()
 
     def _refresh_rows(self, *items: int) -> None:
         width = self.size.width

@@ -39,3 +39,13 @@ def test_repaired_labs_are_counted_once() -> None:
     )
     assert COURSE.repaired(Progress(labs={twice: LabProgress(repaired=True)})) == 1
     assert COURSE.repaired(Progress()) == 0
+
+
+def test_a_lab_of_two_chapters_names_its_first_number() -> None:
+    listed = [lab for chapter in COURSE.listing(Progress()) for lab in chapter.labs]
+    repeated = [lab for lab in listed if lab.same_as]
+    assert len(repeated) == len(listed) - len(COURSE.labs) > 0
+    for lab in repeated:
+        first, again = COURSE.lab(lab.same_as), COURSE.lab(lab.number)
+        assert first and again and first.lab is again.lab and not first.same_as
+        assert lab.note == f"lab {lab.same_as}" and f"({lab.note})" in "\n".join(COURSE.lines(Progress()))

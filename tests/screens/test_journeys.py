@@ -441,6 +441,7 @@ class TestTriageAndFix:
     async def test_without_a_job_the_next_steps_are_shown(self) -> None:
         async with WizardApp(RecordedState(), "triage").run_test(size=SIZE) as pilot:
             await shows(pilot, "No distributed job of yours runs here.")
+            assert "f fix" not in frame(pilot) and "w why" not in frame(pilot)
 
 
 class TestCheck:

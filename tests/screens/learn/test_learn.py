@@ -44,6 +44,7 @@ async def test_a_number_goes_to_its_chapter() -> None:
         for key, number in (("7", "7"), ("1", "1"), ("2", "12")):
             await pilot.press(key)
             assert choices.marked and choices.marked.id == number
+            assert choices.top == [item.id for item in choices.items].index(number)
         await asyncio.sleep(TYPING_S)
         await pilot.press("3")
         assert choices.marked and choices.marked.id == "3"
@@ -107,7 +108,7 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await pilot.press("g")
         await shows(pilot, "What is the cause?")
         await pilot.press(str(right + 1))
-        await shows(pilot, "Right.", "Cause: ")
+        await shows(pilot, "Right. esc: back to the labs", "Cause: ")
         state = load_progress().labs["gpu-sick"]
         assert state.repaired and state.answered and state.hints == 1
 
@@ -118,7 +119,7 @@ async def test_enter_does_the_next_step_of_a_lab() -> None:
         await open_learn(pilot, read_course(built_in_knowledge()).number_of("missing-set-epoch"))
         await shows(pilot, "Lab ", "r: run it")
         await pilot.press("enter")
-        await shows(pilot, "the job runs", "esc stops it")
+        await shows(pilot, "the job runs", "esc stops it", "output", "Nothing is printed yet")
         await pilot.press("enter")
         await pilot.press("escape")
         await shows(pilot, "Stopped.", "r: run it")

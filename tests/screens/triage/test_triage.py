@@ -346,9 +346,9 @@ class TestNews:
     @walk
     async def test_the_missing_cause_is_reported_until_one_is_known(self, tmp_path: Path) -> None:
         found = report(tmp_path)
-        state = LiveState(lambda count: [later(found, count)] if state.switched else [])
+        state = LiveState(lambda count: [later(found if state.switched else moving(found), count)])
         async with WizardApp(state, "triage").run_test(size=SIZE) as pilot:
-            await shows(pilot, "No distributed job")
+            await shows(pilot, "making progress")
             await pilot.press("f")
             await shows(pilot, "No cause yet")
             state.switched = True
