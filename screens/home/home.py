@@ -7,7 +7,6 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.geometry import Region, Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widget import Widget
@@ -21,57 +20,17 @@ from ...app.snapshot import Snapshot
 from ...app.text.units import seconds_text
 from ...app.triage.job_text import hung_job_note, slow_job_note, slow_jobs_first
 from ...app.triage.types import JobReport
-from ..shell.base import WizardScreen
 from ..shell.state import unfinished_session
-from ..widgets.base import BaseWidget
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, safe_content
+from ..widgets.formatting import safe_content
 from ..widgets.line_input import LineInput
 from .given_text import GivenTextMixin
-from .status_cells import machine_line, most_important, status_cell, status_cells
+from .status_cells import TWO_COLUMNS, StatusCells, machine_line
 
 NOTE_COLUMN = 34
 NOTE_MARGIN = 10  # key and edges of a row
 RESUME_KEY, LEARN_KEY = "c", "l"  # of the rows after the tenth, which no digit chooses
 JOBS_EVERY_S = 5.0  # between the end of a sample of the jobs and the next
-TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
-CELLS = 3  # rows of cells
-
-
-class StatusCells(BaseWidget):
-    """The machine at a glance, in two columns if there is room."""
-
-    DEFAULT_CSS = "StatusCells { height: auto; width: 1fr; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: list[Content] = []
-
-    def show_changes(self) -> None:
-        """Repaint the rows that have changed."""
-        before, now = self._rows, self._make_rows()
-        changed = [y for y, row in enumerate(now) if y >= len(before) or not row.is_same(before[y])]
-        if changed:
-            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
-
-    def render(self) -> Content:
-        self._rows = self._make_rows()
-        return join_lines(*self._rows)
-
-    def _make_rows(self) -> list[Content]:
-        screen = self.screen
-        assert isinstance(screen, WizardScreen)
-        width = self.size.width
-        half = width // 2
-        facts = status_cells(screen.state)
-        if width < TWO_COLUMNS:
-            return [status_cell(fact, screen.ascii_only, width) for fact in most_important(facts, CELLS)]
-        left = [status_cell(fact, screen.ascii_only, half - 2) for fact in facts[::2]]
-        right = [status_cell(fact, screen.ascii_only, width - half) for fact in facts[1::2]]
-        return [Content.assemble(a, " " * (half - a.cell_length), b) for a, b in zip(left, right, strict=True)]
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return CELLS
 
 
 class HomeScreen(GivenTextMixin):

@@ -1,17 +1,58 @@
 """The machine at a glance: one cell for each subject, with its most severe check."""
 
 from textual.content import Content
+from textual.geometry import Region, Size
 
 from ...app.probes.summary import SubjectSummary, machine_summary
 from ...app.triage.job_text import job_line
 from ...app.triage.phrases import JOB_STATE_TEXT
+from ..shell.base import WizardScreen
 from ..shell.state import WizardState
-from ..widgets.formatting import safe_content, status_sign
+from ..widgets.base import BaseWidget
+from ..widgets.formatting import join_lines, safe_content, status_sign
 
 NAMES = ("GPUs", "network", "memory", "torch", "port")  # subjects of the machine summary, in reading order
 NAME_WIDTH = 8
 NO_JOB = "none of yours runs here"
+TWO_COLUMNS = 76  # from this width the cells are shown in two columns, below it only the most important ones
+CELLS = 3  # rows of cells
 LEAST_TEXT = 8  # columns of the name of a job, however long its state is
+
+
+class StatusCells(BaseWidget):
+    """The machine at a glance, in two columns if there is room."""
+
+    DEFAULT_CSS = "StatusCells { height: auto; width: 1fr; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: list[Content] = []
+
+    def show_changes(self) -> None:
+        """Repaint the rows that have changed."""
+        before, now = self._rows, self._make_rows()
+        changed = [y for y, row in enumerate(now) if y >= len(before) or not row.is_same(before[y])]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def render(self) -> Content:
+        self._rows = self._make_rows()
+        return join_lines(*self._rows)
+
+    def _make_rows(self) -> list[Content]:
+        screen = self.screen
+        assert isinstance(screen, WizardScreen)
+        width = self.size.width
+        half = width // 2
+        facts = status_cells(screen.state)
+        if width < TWO_COLUMNS:
+            return [status_cell(fact, screen.ascii_only, width) for fact in most_important(facts, CELLS)]
+        left = [status_cell(fact, screen.ascii_only, half - 2) for fact in facts[::2]]
+        right = [status_cell(fact, screen.ascii_only, width - half) for fact in facts[1::2]]
+        return [Content.assemble(a, " " * (half - a.cell_length), b) for a, b in zip(left, right, strict=True)]
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return CELLS
 
 
 def status_cells(state: WizardState) -> list[SubjectSummary]:

@@ -17,7 +17,7 @@ from ...app.errors import UserError
 from ...app.fixes.types import Place
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
-from ...app.labs.lab_session import LabProof, LabSession
+from ...app.labs.lab_session import LabSession
 from ...app.labs.phrases import FAILURE_TEXT, applied_text, not_shown_text, question_text, repair_question
 from ...app.labs.rank_output import lines_by_rank, printed_line
 from ...app.options import target_python
@@ -29,6 +29,7 @@ from ..shell.editor import open_in_editor
 from ..widgets.choices import Choice
 from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
+from .lab_messages import Printed, RunEnded, Sampled
 from .lab_parts import MAIN_ACTIONS, NEXT_KEYS, available_parts, part_content
 
 SHOW_ANSWER = "show-answer"
@@ -57,27 +58,6 @@ class LabScreen(LookupMixin, WizardScreen):
         Binding("right", "part(1)", "part", id="lab.right", tooltip="Show the part to the right"),
         Binding("left", "part(-1)", "part", show=False, id="lab.left", tooltip="Show the part to the left"),
     ]
-
-    class Printed(Message):
-        """The job has printed a line."""
-
-        def __init__(self, line: str) -> None:
-            super().__init__()
-            self.line = line
-
-    class Sampled(Message):
-        """The ranks of the job were sampled."""
-
-        def __init__(self, report: JobReport) -> None:
-            super().__init__()
-            self.report = report
-
-    class RunEnded(Message):
-        """A run has ended: ``shown`` as the lab describes it, or with ``proof`` the result of the repaired job."""
-
-        def __init__(self, shown: bool = False, proof: LabProof | None = None, error: UserError | None = None) -> None:
-            super().__init__()
-            self.shown, self.proof, self.error = shown, proof, error
 
     def __init__(self, entry: CourseLab) -> None:
         super().__init__()
@@ -172,18 +152,18 @@ class LabScreen(LookupMixin, WizardScreen):
     async def _run(self) -> None:
         try:
             shown = await self.session.start(
-                lambda line: self._note(self.Printed(line)), lambda report: self._note(self.Sampled(report))
+                lambda line: self._note(Printed(line)), lambda report: self._note(Sampled(report))
             )
-            self.post_message(self.RunEnded(shown))
+            self.post_message(RunEnded(shown))
         except UserError as error:
-            self.post_message(self.RunEnded(error=error))
+            self.post_message(RunEnded(error=error))
 
     async def _prove(self) -> None:
         try:
-            proof = await self.session.prove(lambda line: self._note(self.Printed(line)))
-            self.post_message(self.RunEnded(proof=proof))
+            proof = await self.session.prove(lambda line: self._note(Printed(line)))
+            self.post_message(RunEnded(proof=proof))
         except UserError as error:
-            self.post_message(self.RunEnded(error=error))
+            self.post_message(RunEnded(error=error))
 
     def _note(self, message: Message) -> None:
         self.post_message(message)

@@ -3,7 +3,6 @@
 It shares case and session with the screens: a session begun here can be resumed there.
 """
 
-import asyncio
 import sys
 from typing import Any
 
@@ -12,17 +11,15 @@ from ...app.diagnosis.session_subject import subject_text
 from ...app.diagnosis.symptoms import OF_A_RUNNING_JOB, SYMPTOMS, TASKS, WITH_LOG, Symptom
 from ...app.errors import UserError
 from ...app.exit_codes import ExitCode
-from ...app.probes import summary
 from ...app.session import Session
 from ...app.snapshot import Snapshot, snapshot_from_plain
 from ...app.system.files import expand_user
-from ...app.triage.job_text import hung_job_note, job_line, slow_job_note, slow_jobs_first
-from ...app.triage.phrases import JOB_STATE_TEXT
-from ...app.triage.types import JobReport
+from ...app.triage.job_text import hung_job_note, slow_job_note, slow_jobs_first
 from ..shell.state import WizardState, is_navigation_event, unfinished_session
 from ..shell.take_text import take_text
 from .fix import offer_fixes
 from .interview import Interview
+from .machine import inspect_machine, show_checks, show_machine
 from .prompt import PASTE_END, EndOfInput, Prompt, Quit
 from .review import review_path
 
@@ -73,7 +70,7 @@ class PlainWizard:
             elif screen == "paste":
                 self._paste()
             else:
-                self._inspect_machine()
+                inspect_machine(self.state, self.prompt)
         except Quit as leave:
             if not leave.home:
                 return
@@ -95,31 +92,11 @@ class PlainWizard:
 
     # -- Home
 
-    def _inspect_machine(self) -> None:
-        self.prompt.show_progress("inspecting this machine")
-
-        async def inspect() -> None:
-            found, reports = await asyncio.gather(
-                self.state.run_probes(self.state.may_probe("reads"), self.state.context(), "reads"),
-                self._sample_jobs(),
-            )
-            self.state.merge_snapshot(found)
-            self.state.reports = reports
-
-        asyncio.run(inspect())
-
-    async def _sample_jobs(self) -> list[JobReport]:
-        try:
-            return await self.state.triage(None)
-        except UserError as error:
-            self.prompt.show_progress(f"jobs: {error}")
-            return []
-
     def _home(self) -> None:
         """Show the machine at a glance, and ask what is wrong."""
         if self.state.snapshot is None:
-            self._inspect_machine()
-        self._show_machine()
+            inspect_machine(self.state, self.prompt)
+        show_machine(self.state, self.prompt)
         unfinished = unfinished_session()
         hung = hung_job_note(self.state.reports or [])
         slow = slow_job_note(self.state.reports or [])
@@ -143,21 +120,6 @@ class PlainWizard:
             tasks[list(TASKS)[chosen - len(SYMPTOMS)]]()
         elif unfinished:
             self._resume(unfinished.id)
-
-    def _show_machine(self) -> None:
-        snapshot = self.state.snapshot
-        assert snapshot is not None
-        self.prompt.write("", f"This machine: {snapshot.host}")
-        for fact in summary.machine_summary(snapshot, self.state.checks):
-            problem = f"   {self.prompt.status_sign(fact.status)} {fact.problem}" if fact.status else ""
-            self.prompt.write(f"  {fact.name:<8} {fact.text}{problem}")
-        if not self.state.reports:
-            self.prompt.write(
-                "  job      none of yours runs here", *(f"           {line}" for line in self.state.other_jobs)
-            )
-        for report in self.state.reports or []:
-            status, text = JOB_STATE_TEXT[report.verdict.state]
-            self.prompt.write(f"  job      {job_line(report)}   {self.prompt.status_sign(status)} {text}")
 
     def _read_input(self, text: str, origin: str) -> None:
         """Read a script, a log, a description or a question about a term."""
@@ -189,16 +151,7 @@ class PlainWizard:
             self.interview.ask()
 
     def _check(self) -> None:
-        """Show all checks, the most severe first."""
-        good = [check for check in self.state.checks if check.status not in summary.STATUS_SEVERITY]
-        self.prompt.write("")
-        for status in summary.STATUS_SEVERITY:
-            for check in (check for check in self.state.checks if check.status == status):
-                where = f" [{check.where}]" if check.where else ""
-                self.prompt.write(f"  {self.prompt.status_sign(status)} {check.title}{where}")
-                self.prompt.write(*(f"      {text}" for text in (check.detail, check.fix and f"→ {check.fix}") if text))
-        sign = self.prompt.status_sign("ok")
-        self.prompt.write(f"  {sign} {summary.counts_text(good)}", *(f"      {check.title}" for check in good))
+        show_checks(self.state, self.prompt)
 
     def _review(self) -> None:
         """Review a script or a directory, go through its findings, and show the causes that they support."""

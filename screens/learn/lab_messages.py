@@ -1,0 +1,31 @@
+"""Messages of the job of a lab to its screen."""
+
+from textual.message import Message
+
+from ...app.errors import UserError
+from ...app.labs.lab_session import LabProof
+from ...app.triage.types import JobReport
+
+
+class Printed(Message):
+    """The job has printed a line."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__()
+        self.line = line
+
+
+class Sampled(Message):
+    """The ranks of the job were sampled."""
+
+    def __init__(self, report: JobReport) -> None:
+        super().__init__()
+        self.report = report
+
+
+class RunEnded(Message):
+    """A run has ended: ``shown`` as the lab describes it, or with ``proof`` the result of the repaired job."""
+
+    def __init__(self, shown: bool = False, proof: LabProof | None = None, error: UserError | None = None) -> None:
+        super().__init__()
+        self.shown, self.proof, self.error = shown, proof, error
