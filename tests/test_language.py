@@ -25,6 +25,8 @@ AVOIDED = {
     r"(two|the|all|between) looks": "samples",
     r"unasked": "without being asked",
     r"anew": "again",
+    r"part(ed|ing)": "diverged, divergence",
+    r"sought": "wanted",
 }
 PATTERN = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 CLAUSE = re.compile(r"(What|Who|Whether|Where|That|How|Which|When)\b(?!-|.*\?)")

@@ -24,7 +24,7 @@ from .completed_ids import completed_by, explained_ids
 
 Entry = tuple[str, dict[str, object], list[str]]  # kind and body of a document, and the same as lines
 
-NEAR = 0.7  # difflib's ratio to a name that is suggested: among this many, some are alike by chance
+CUTOFF = 0.7  # difflib's ratio to a name that is suggested: among this many, some are alike by chance
 
 
 @click.command(name="explain")
@@ -83,7 +83,7 @@ def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter]) -
     found += [(id_, knowledge.rules[id_].title) for id_ in matching_rules(knowledge, typed)]
     if not found:
         names = [*knowledge.causes, *knowledge.rules, *chapters, *term_spellings(knowledge)]
-        hint = did_you_mean(closest(typed, names, alike=NEAR))
+        hint = did_you_mean(closest(typed, names, cutoff=CUTOFF))
         problem = f"no cause, rule, chapter or term {typed!r}"
         raise UserError(problem, hint or "ddpwizard kb list shows all causes")
     entries = [{"id": id_, "title": title} for id_, title in found]

@@ -13,7 +13,7 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
-        alike = did_you_mean(closest(args[0], names)) if args and args[0] not in names else ""
-        if alike and not args[0].startswith("-"):
-            raise UserError(f"no command {args[0]!r}", f"{alike} {ctx.command_path} --help lists the commands")
+        suggestion = did_you_mean(closest(args[0], names)) if args and args[0] not in names else ""
+        if suggestion and not args[0].startswith("-"):
+            raise UserError(f"no command {args[0]!r}", f"{suggestion} {ctx.command_path} --help lists the commands")
         return super().resolve_command(ctx, args)

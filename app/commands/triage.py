@@ -13,7 +13,7 @@ import msgspec
 
 from ...knowledge.schema import Knowledge
 from ..diagnosis.case import Case
-from ..diagnosis.reviewed_job import explain_by_review, place_of_parting
+from ..diagnosis.reviewed_job import explain_by_review, place_of_divergence
 from ..errors import InspectionError, UserError
 from ..exit_codes import ExitCode
 from ..jobs import other_processes
@@ -217,7 +217,7 @@ def _patched(report: JobReport, knowledge: Knowledge) -> str:
     except UserError:
         return ""
     wanted = report.verdict
-    of_verdict = [each for each in found if each.cause == wanted.cause or place_of_parting(each) == wanted.branch]
+    of_verdict = [each for each in found if each.cause == wanted.cause or place_of_divergence(each) == wanted.branch]
     return path if any(each.fix and each.fix.diff for each in of_verdict) else ""
 
 

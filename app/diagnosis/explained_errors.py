@@ -31,10 +31,10 @@ def explain_errors(evidence: Sequence[Evidence], knowledge: Knowledge) -> list[E
     The messages of collectives that do not match follow from what sent the ranks to different places.
     """
     findings = [item for item in evidence if item.source == "review"]
-    parted = {item.id for item in evidence} & {verdict_id(cause) for cause in EXPLAIN_DESYNC}
+    diverged = {item.id for item in evidence} & {verdict_id(cause) for cause in EXPLAIN_DESYNC}
     found: list[Evidence] = []
     for item in evidence:
-        if parted and item.id.startswith(MISMATCHES):
+        if diverged and item.id.startswith(MISMATCHES):
             found.append(msgspec.structs.replace(item, strength=item.strength * UNEXPLAINED_SHARE))
             continue
         effects = list(_effects(item, findings, knowledge)) if item.id == SCRIPT_ERROR else []

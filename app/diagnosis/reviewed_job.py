@@ -15,9 +15,9 @@ from ..triage.phrases import short_place
 from ..triage.types import JobReport
 from .evidence_weights import RULE_WEIGHTS
 
-# The verdicts of the stacks that do not show how the ranks parted.
+# The verdicts of the stacks that do not show how the ranks diverged.
 OPEN_CAUSES = (None, "collective-desync")
-PARTED = {
+DIVERGED = {
     *("job.same-collective", "job.ranks-in-different-collectives", "job.loop-counts-differ"),
     *("job.recorder-op-mismatch", "job.recorder-size-mismatch", "job.recorder-rank-behind"),
     *("job.log-names-mismatch", "job.log-rank-behind", "job.ras-counts-differ"),
@@ -26,16 +26,16 @@ ELSEWHERE_CONFIDENCE = 0.8  # of a finding in a function in which no rank is any
 MOST_CONFIDENCE = 0.8  # in a cause by review alone; how sure the culprits are stays as it is
 MOST_FILES = 6
 UNEVEN, LOOP_ENDED_EARLY = "uneven-inputs", "job.loop-ended-early"
-SHOWN_BY_REVIEW = {"per-rank-decision": ["job.parted-by-own-data"]}  # by cause
-# Findings on the rounds of a loop: where the review shows what parted the ranks, an effect of it.
+SHOWN_BY_REVIEW = {"per-rank-decision": ["job.diverged-by-own-data"]}  # by cause
+# Findings on the rounds of a loop: where the review shows where the ranks diverged, an effect of it.
 OF_ROUNDS = (LOOP_ENDED_EARLY, "job.loop-counts-differ")
 
 
 def is_open(report: JobReport) -> bool:
     """Return whether the ranks of a job wait for each other in vain, and the stacks do not tell why."""
     verdict = report.verdict
-    parted = verdict.state == "hung" and not PARTED.isdisjoint(verdict.findings)
-    return not verdict.branch and ((parted and verdict.cause in OPEN_CAUSES) or _blames_loop_length(report))
+    diverged = verdict.state == "hung" and not DIVERGED.isdisjoint(verdict.findings)
+    return not verdict.branch and ((diverged and verdict.cause in OPEN_CAUSES) or _blames_loop_length(report))
 
 
 def _blames_loop_length(report: JobReport) -> bool:
@@ -57,8 +57,10 @@ def review_running_files(report: JobReport, knowledge: Knowledge) -> list[Review
     return found
 
 
-def parting_finding(report: JobReport, findings: Iterable[ReviewFinding], knowledge: Knowledge) -> ReviewFinding | None:
-    """Return the finding that explains how the ranks of a job parted, or None; one in a function they are in is first.
+def divergence_finding(
+    report: JobReport, findings: Iterable[ReviewFinding], knowledge: Knowledge
+) -> ReviewFinding | None:
+    """Return the finding that explains how the ranks of a job diverged, or None; first one in a function they are in.
 
     Every rule counts after which ranks wait for each other (``parts_ranks``).
     """
@@ -87,10 +89,10 @@ def explain_by_review(
     """
     if findings is None:
         findings = review_running_files(report, knowledge) if is_open(report) else ()
-    finding = parting_finding(report, findings, knowledge)
+    finding = divergence_finding(report, findings, knowledge)
     if finding is None:
         return report
-    verdict, place, cause = report.verdict, place_of_parting(finding), _cause_of(finding, knowledge)
+    verdict, place, cause = report.verdict, place_of_divergence(finding), _cause_of(finding, knowledge)
     effects = OF_ROUNDS if cause not in OPEN_CAUSES and len(verdict.findings) > 1 else ()
     explained = msgspec.structs.replace(
         verdict,
@@ -105,7 +107,7 @@ def explain_by_review(
     return msgspec.structs.replace(report, verdict=explained)
 
 
-def place_of_parting(finding: ReviewFinding) -> str:
+def place_of_divergence(finding: ReviewFinding) -> str:
     """Return ``path:line`` of the condition of a finding, or of the finding itself if it has none."""
     return f"{finding.path}:{finding.branch or finding.line}"
 

@@ -64,7 +64,7 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
 
 
 def _repairs(fix: Fix, facts: CaseFacts) -> bool:
-    """Return whether a fix changes the scripts, and in them the condition that parted the ranks, if one is known."""
+    """Return whether a fix changes the scripts, and in them the condition at which the ranks diverged, if known."""
     return bool(fix.patches) and changes_condition(fix.patches, facts)
 
 
@@ -73,7 +73,7 @@ def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tupl
 
     Those that fit what was seen come first, and with them every patch and every fix made from the user's lines that
     does not contradict it; what contradicts it comes last. An example or what only shows the fault comes after the
-    rest, a patch that cannot be made after that. Before all is a patch of the condition that parted the ranks.
+    rest, a patch that cannot be made after that. Before all is a patch of the condition at which the ranks diverged.
     """
     order = _order(spec, facts)
     if spec.generator and not (spec.text or fix.commands or fix.files or fix.patches):

@@ -74,13 +74,13 @@ def patch_by_rule(cause: Cause, spec: FixSpec, facts: CaseFacts, knowledge: Know
 
 
 def condition_of_job(facts: CaseFacts) -> Place | None:
-    """Return the condition that parted the ranks of the job, if one is known."""
+    """Return the condition at which the ranks of the job diverged, if one is known."""
     report = facts.context.report
     return facts.place(report.verdict.branch or "") if report else None
 
 
 def changes_condition(patches: Sequence[FilePatch], facts: CaseFacts) -> bool:
-    """Return whether patches change the condition that parted the ranks of the job, if one is known."""
+    """Return whether patches change the condition at which the ranks of the job diverged, if one is known."""
     place = condition_of_job(facts)
     return place is None or any(
         Path(patch.path).absolute() == Path(place.path).absolute()

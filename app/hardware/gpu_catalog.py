@@ -113,7 +113,7 @@ WITHOUT_BF16 = re.compile(
     r")\b",
     re.IGNORECASE,
 )
-NEAR = 0.15  # of the memory in a name: a card of 24 GB has 22 GiB for programs
+MEMORY_TOLERANCE = 0.15  # of the memory in a name: a card of 24 GB has 22 GiB for programs
 LEAST_MEMORY, MOST_MEMORY = 0.6, 2.0  # times the known memory of a GPU, for one with another size in its name
 USABLE_SHARE = 0.99  # of the memory in the name of a data-centre GPU, in GiB
 
@@ -138,8 +138,8 @@ def matching_gpus(name: str | None) -> list[str]:
     form = next((each for each in FORMS if each in given and any(each in key.split("-") for key in fitting)), None)
     fitting = [key for key in fitting if next((each for each in FORMS if each in key.split("-")), None) == form]
     size = _named_memory_gb(name)
-    alike = [key for key in fitting if size and abs(GPUS[key].memory_gib - size) <= NEAR * size]
-    return alike or _nearest_memory(fitting, size)
+    similar = [key for key in fitting if size and abs(GPUS[key].memory_gib - size) <= MEMORY_TOLERANCE * size]
+    return similar or _nearest_memory(fitting, size)
 
 
 def _named_memory_gb(name: str | None) -> int | None:
@@ -187,7 +187,7 @@ def get_gpu(name: str) -> GpuSpec:
 def _sized(gpu: GpuSpec, name: str | None) -> GpuSpec:
     """Return a GPU with the memory in its name if that is another size than usual."""
     size = _named_memory_gb(name)
-    is_other = size and abs(gpu.memory_gib - size) > NEAR * size and size <= MOST_MEMORY * gpu.memory_gib
+    is_other = size and abs(gpu.memory_gib - size) > MEMORY_TOLERANCE * size and size <= MOST_MEMORY * gpu.memory_gib
     return gpu._replace(memory_gib=size * USABLE_SHARE) if size and is_other else gpu
 
 

@@ -101,8 +101,8 @@ def assume_host(gpu: str | None, memory_gib: float | None, gpus: int) -> Assumed
     It is the least of the machines with these GPUs, as many of them if possible, else scaled by the number of GPUs; and
     twice the GPUs' memory if no machine has them.
     """
-    if alike := _similar_servers(gpu, memory_gib, gpus):
-        name, server = min(alike, key=lambda each: each[1].host_gib)
+    if similar := _similar_servers(gpu, memory_gib, gpus):
+        name, server = min(similar, key=lambda each: each[1].host_gib)
         return AssumedHost(server.host_gib / server.gpus * gpus * GIB, _source_text(name, server, gpus))
     return AssumedHost(HOST_SHARE * memory_gib * gpus * GIB, "twice its GPUs'") if memory_gib else None
 
@@ -110,10 +110,10 @@ def assume_host(gpu: str | None, memory_gib: float | None, gpus: int) -> Assumed
 @lru_cache(maxsize=64)
 def assume_network(gpu: str | None, memory_gib: float | None, gpus: int) -> AssumedNetwork:
     """Return the assumed link to other nodes: the median of the machines with these GPUs, scaled by their number."""
-    alike = sorted(_similar_servers(gpu, memory_gib, gpus), key=lambda each: (each[1].network_gbit, each[0]))
-    if not alike:
+    similar = sorted(_similar_servers(gpu, memory_gib, gpus), key=lambda each: (each[1].network_gbit, each[0]))
+    if not similar:
         return AssumedNetwork(gpu_catalog.INTER_GBPS, "")
-    name, server = alike[(len(alike) - 1) // 2]
+    name, server = similar[(len(similar) - 1) // 2]
     return AssumedNetwork(server.inter_gbps / server.gpus * gpus, f", {_source_text(name, server, gpus)}")
 
 
@@ -122,7 +122,9 @@ def _similar_servers(gpu: str | None, memory_gib: float | None, gpus: int) -> li
     keys = gpu_catalog.matching_gpus(gpu)
     if memory_gib:
         keys = [
-            key for key in keys if abs(gpu_catalog.GPUS[key].memory_gib - memory_gib) <= gpu_catalog.NEAR * memory_gib
+            key
+            for key in keys
+            if abs(gpu_catalog.GPUS[key].memory_gib - memory_gib) <= gpu_catalog.MEMORY_TOLERANCE * memory_gib
         ]
     found = [(name, server) for name, server in SERVERS.items() if server.gpu in keys]
     nearest = min((abs(server.gpus - gpus) for _, server in found), default=0)

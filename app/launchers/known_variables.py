@@ -26,7 +26,7 @@ _PREFIXES = (
     *("NCCL_", "TORCH_", "TORCHELASTIC_", "PET_", "GLOO_", "PYTORCH_", "ACCELERATE_", "FSDP_", "DEEPSPEED_", "DS_"),
     *("HOROVOD_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_"),
 )
-NEAR_NAME = 0.85  # least ratio of a name to a known one to be its misspelling
+CUTOFF = 0.85  # least ratio of a name to a known one to be its misspelling
 HOME = "HOME"  # to find ~/.nccl.conf; not shown
 
 # Variables that nothing reads, and what to use instead.
@@ -138,7 +138,7 @@ def closest_known_name(name: str) -> str:
     if name in KNOWN or name in NO_OP or not name.startswith(("NCCL_", "TORCH_NCCL_", "GLOO_")):
         return ""
     candidates = sorted(known for known in KNOWN if known.count("_") == name.count("_"))
-    return next(iter(closest(name, candidates, most=1, alike=NEAR_NAME)), "")
+    return next(iter(closest(name, candidates, most=1, cutoff=CUTOFF)), "")
 
 
 def parse_integer(text: str | None) -> int | None:

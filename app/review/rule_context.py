@@ -53,12 +53,12 @@ class Script:
         """The names of this file."""
         return Names(self.source)
 
-    def mentions(self, sought: re.Pattern[str] | str) -> bool:
+    def mentions(self, wanted: re.Pattern[str] | str) -> bool:
         """Return whether the text has a text, or a match of a pattern: rules ask for each start of the program."""
-        if sought not in self._mentions:
+        if wanted not in self._mentions:
             text = self.source.text
-            self._mentions[sought] = sought in text if isinstance(sought, str) else bool(sought.search(text))
-        return self._mentions[sought]
+            self._mentions[wanted] = wanted in text if isinstance(wanted, str) else bool(wanted.search(text))
+        return self._mentions[wanted]
 
     def is_world_size(self, node: ast.expr) -> bool:
         """Return whether the value of an expression is a number of ranks."""

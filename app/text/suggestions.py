@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST = 80  # letters of a name that are compared
-ALIKE = 0.6  # of difflib's ratio
+CUTOFF = 0.6  # of difflib's ratio
 
 
-def closest(name: str, names: Iterable[str], most: int = 3, alike: float = ALIKE) -> list[str]:
-    """Return the most similar names, best first, ignoring case and punctuation. ``alike``: the least ratio."""
+def closest(name: str, names: Iterable[str], most: int = 3, cutoff: float = CUTOFF) -> list[str]:
+    """Return the most similar names, best first, ignoring case and punctuation. ``cutoff``: the least ratio."""
     by_key: dict[str, str] = {}
     for each in names:
         by_key.setdefault(normalise(each), each)
-    return [by_key[key] for key in get_close_matches(normalise(name[:LONGEST]), by_key, most, alike)]
+    return [by_key[key] for key in get_close_matches(normalise(name[:LONGEST]), by_key, most, cutoff)]
 
 
 def did_you_mean(found: list[str]) -> str:

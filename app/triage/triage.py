@@ -24,7 +24,7 @@ FIND_LIMIT_S = 15.0
 FINDING_TEXT = {
     "job.culprit-line-under-rank-test": "this condition lets only some ranks reach the call",
     "job.collectives-in-another-order": "the two branches of this condition call collectives in a different order",
-    "job.parted-by-own-data": "each rank decides for itself here, by data of its own, and the ranks have parted",
+    "job.diverged-by-own-data": "each rank decides for itself here, by data of its own, and the ranks have diverged",
     "job.loop-left-by-condition": "a rank may have left the loop by this condition, which each rank decides for itself",
     "job.error-caught-on-the-way": "a rank may have skipped the call after an error that the script caught",
     "job.killed-for-memory": "the kernel's OOM killer ended it: out of memory",
@@ -32,7 +32,7 @@ FINDING_TEXT = {
 }
 AT_BRANCH = (  # seen at the branch of the verdict
     *("job.culprit-line-under-rank-test", "job.collectives-in-another-order"),
-    *("job.loop-left-by-condition", "job.parted-by-own-data"),
+    *("job.loop-left-by-condition", "job.diverged-by-own-data"),
 )
 SEVERITY: tuple[JobState, ...] = ("hung", "dead", "unknown", "starting", "progressing")  # worst first
 

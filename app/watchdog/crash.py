@@ -42,14 +42,14 @@ def diagnose_crash(
     found = add_to_case(case, sources, of_job=True) if sources else None
     if script:
         add_divergences(case, Path(script))
-    parted = report_of_ends(private, ended)
-    if parted:
-        parted = explain_by_review(parted, case.knowledge)
-        case.add(_of_ends(item) for item in evidence_of_report(parted, case.knowledge.findings()))
+    report = report_of_ends(private, ended)
+    if report:
+        report = explain_by_review(report, case.knowledge)
+        case.add(_of_ends(item) for item in evidence_of_report(report, case.knowledge.findings()))
     diagnosis = case.diagnosis(in_scope=True)
     timeline = found.timeline if found else None
     location = _first_location(timeline) if timeline else ""
-    lines = [f"  {parted.verdict.why}"] if parted else [f"  raised at {location}"] if location else []
+    lines = [f"  {report.verdict.why}"] if report else [f"  raised at {location}"] if location else []
     named = diagnosis.named(1)
     return lines + (
         _cause_lines(case, named[0], timeline, describe_fix)

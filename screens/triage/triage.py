@@ -76,11 +76,11 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         self._groups: list[RankGroup] = []
         self._findings: list[ReviewFinding] = []
         self._reviews: dict[str, list[ReviewFinding]] = {}  # of the running files of a job whose cause is open
-        self._partings: dict[str, ReviewFinding | None] = {}  # the finding that gives the cause of a job
+        self._divergences: dict[str, ReviewFinding | None] = {}  # the finding that gives the cause of a job
         self._ended: set[str] = set()
         self._in_case: object = None  # the verdict that the case has
         self._put: dict[str, Content] = {}  # content of each part
-        self._sought: int | None = None
+        self._wanted_rank: int | None = None
         self._watched: dict[str, WatchedJob] = {}  # by job
 
     @property
@@ -164,10 +164,11 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
 
     def _explained(self, report: JobReport) -> JobReport:
         """Return a report with the cause that the review of its files gives, if the ranks do not show any."""
-        from ...app.diagnosis.reviewed_job import explain_by_review, parting_finding
+        from ...app.diagnosis.reviewed_job import divergence_finding, explain_by_review
 
         findings = self._reviews.get(report.job.id, [])
-        self._partings[report.job.id] = parting_finding(report, findings, self.state.knowledge) if findings else None
+        found = divergence_finding(report, findings, self.state.knowledge) if findings else None
+        self._divergences[report.job.id] = found
         return explain_by_review(report, self.state.knowledge, findings)
 
     @on(Reviewed)
@@ -270,7 +271,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         return action != "find" or (self.report is not None and len(self.report.ranks) > FIND_FROM)
 
     def row_of_rank(self, rank: int) -> int | None:
-        self._sought = rank
+        self._wanted_rank = rank
         return next((n for n, group in enumerate(self._groups) if rank in group.members), None)
 
     def action_next_job(self) -> None:
@@ -293,7 +294,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         if report is None or not report.verdict.cause:
             self.show_status(NO_CAUSE)
             return
-        finding = self._partings.get(report.job.id)
+        finding = self._divergences.get(report.job.id)
         await self.wizard.open(
             "fix", cause=report.verdict.cause, report=report, findings=self._findings, finding=finding
         )
@@ -315,7 +316,7 @@ class TriageScreen(AutoRefreshMixin, StopJobMixin):
         if len(members) == 1:
             self.app.push_screen(RankScreen(report, members, members[0]))
         else:
-            self.app.push_screen(RanksScreen(report, members, self._sought))
+            self.app.push_screen(RanksScreen(report, members, self._wanted_rank))
 
     def action_stacks(self) -> None:
         from .rank import stacks_page

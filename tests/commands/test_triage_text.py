@@ -3,13 +3,13 @@
 from ddpwizard.app.commands.triage import report_lines
 from ddpwizard.app.diagnosis.reviewed_job import explain_by_review
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.parted_jobs import SKIPPED, standing
+from helpers.diverged_jobs import SKIPPED, hung_report
 
 KNOWLEDGE = built_in_knowledge()
 
 
 def test_sentences_are_wrapped_between_words_and_the_source_is_not() -> None:
-    report = explain_by_review(standing(SKIPPED), KNOWLEDGE)
+    report = explain_by_review(hung_report(SKIPPED), KNOWLEDGE)
     whole, narrow = report_lines(report, KNOWLEDGE), report_lines(report, KNOWLEDGE, 60)
     verdict = narrow[: narrow.index("")]
     assert max(map(len, verdict)) <= 60
@@ -18,6 +18,6 @@ def test_sentences_are_wrapped_between_words_and_the_source_is_not() -> None:
 
 
 def test_the_way_to_a_fix_is_named() -> None:
-    report = explain_by_review(standing(SKIPPED), KNOWLEDGE)
+    report = explain_by_review(hung_report(SKIPPED), KNOWLEDGE)
     assert report_lines(report, KNOWLEDGE)[-1] == "  ddpwizard shows the fixes for this job: choose it, then press f."
-    assert "press f" not in report_lines(standing(SKIPPED), KNOWLEDGE)[-1]
+    assert "press f" not in report_lines(hung_report(SKIPPED), KNOWLEDGE)[-1]

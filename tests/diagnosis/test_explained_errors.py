@@ -45,10 +45,10 @@ def test_the_reason_names_the_exception_and_the_rule():
     ("verdict", "cause"),
     [("uneven-inputs", "uneven-inputs"), ("per-rank-decision", "per-rank-decision"), ("straggler-rank", DESYNC)],
 )
-def test_the_message_of_a_mismatch_follows_from_what_parted_the_ranks(verdict: str, cause: str) -> None:
+def test_the_message_of_a_mismatch_follows_from_their_divergence(verdict: str, cause: str) -> None:
     signatures = KNOWLEDGE.causes[DESYNC].signatures
     at = next(index for index, each in enumerate(signatures) if "preamble" in each.pattern)
     message = Evidence(f"log:{DESYNC}/{at}", "log", "op.preamble.length <= op.nbytes. 1156 vs 4", where="/x/run.log:3")
-    parted = Evidence(verdict_id(verdict), "job", "verdict on the job: looks hung", where="/x/train.py:29")
+    diverged = Evidence(verdict_id(verdict), "job", "verdict on the job: looks hung", where="/x/train.py:29")
     assert first(message) == DESYNC
-    assert first(message, parted) == cause
+    assert first(message, diverged) == cause

@@ -1,14 +1,14 @@
-"""A job whose ranks wait in vain, where the review of its files tells how they parted."""
+"""A job whose ranks wait in vain, where the review of its files tells how they diverged."""
 
 import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.job_evidence import add_triage
-from ddpwizard.app.diagnosis.reviewed_job import explain_by_review, is_open, parting_finding, review_running_files
+from ddpwizard.app.diagnosis.reviewed_job import divergence_finding, explain_by_review, is_open, review_running_files
 from ddpwizard.app.fixes.flow import FixFlow
 from ddpwizard.app.session import Session
 from ddpwizard.app.triage.verdict import judge_job
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.parted_jobs import ALIKE, BY_CLOCK, BY_RANK, LEFT, SKIPPED, standing
+from helpers.diverged_jobs import ALIKE, BY_CLOCK, BY_RANK, LEFT, SKIPPED, hung_report
 from helpers.synthetic_job import SCRIPT, job, lines_with, observation, stack, still
 from msgspec.structs import replace
 
@@ -23,10 +23,10 @@ KNOWLEDGE = built_in_knowledge()
     ],
 )
 def test_cause_is_that_of_the_finding(text: str, function: str, rule: str, cause: str) -> None:
-    report = standing(text, function)
+    report = hung_report(text, function)
     assert is_open(report)
     assert report.verdict.cause is None
-    finding = parting_finding(report, review_running_files(report, KNOWLEDGE), KNOWLEDGE)
+    finding = divergence_finding(report, review_running_files(report, KNOWLEDGE), KNOWLEDGE)
     assert finding
     assert finding.rule == rule
     verdict = explain_by_review(report, KNOWLEDGE).verdict
@@ -37,7 +37,7 @@ def test_cause_is_that_of_the_finding(text: str, function: str, rule: str, cause
 
 @pytest.mark.parametrize("finding", ["job.recorder-size-mismatch", "job.log-names-mismatch", "job.ras-counts-differ"])
 def test_records_that_differ_are_explained_too(finding: str) -> None:
-    report = standing(SKIPPED)
+    report = hung_report(SKIPPED)
     verdict = replace(report.verdict, cause="collective-desync", findings=[finding], culprits=[0, 1], confidence=0.45)
     explained = explain_by_review(replace(report, verdict=verdict), KNOWLEDGE).verdict
     assert explained.branch == f"{SCRIPT}:{lines_with(SKIPPED, 'PARTS')[0]}"
@@ -55,13 +55,13 @@ def test_what_the_ranks_show_is_not_replaced() -> None:
 
 @pytest.mark.parametrize(("text", "function"), [(ALIKE, ""), (LEFT, "train")])
 def test_cause_stays_open_without_a_finding_where_the_ranks_are(text: str, function: str) -> None:
-    report = standing(text, function)
+    report = hung_report(text, function)
     assert is_open(report)
     assert explain_by_review(report, KNOWLEDGE) is report
 
 
 def test_longer_time_out_is_not_the_first_fix() -> None:
-    report = explain_by_review(standing(SKIPPED), KNOWLEDGE)
+    report = explain_by_review(hung_report(SKIPPED), KNOWLEDGE)
     session = Session.new()
     case = Case(KNOWLEDGE, session)
     add_triage(case, [report])
@@ -72,7 +72,7 @@ def test_longer_time_out_is_not_the_first_fix() -> None:
         KNOWLEDGE,
         session,
         report=report,
-        finding=parting_finding(standing(SKIPPED), review_running_files(report, KNOWLEDGE), KNOWLEDGE),
+        finding=divergence_finding(hung_report(SKIPPED), review_running_files(report, KNOWLEDGE), KNOWLEDGE),
     )
     first = flow.build()[0]
     assert "timeout" not in first.diff()

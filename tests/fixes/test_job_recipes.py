@@ -167,7 +167,7 @@ class TestAgreeOnExit:
             "        if stop.item():",
         ]
 
-    def test_the_condition_that_parted_the_ranks_is_patched_whatever_else_review_finds(self, tmp_path: Path):
+    def test_the_condition_at_which_the_ranks_diverged_is_patched_whatever_else_review_finds(self, tmp_path: Path):
         loader = "torch.utils.data.DataLoader(rows, sampler=torch.utils.data.DistributedSampler(rows))"
         other = f"    for x in {loader}:\n        dist.barrier()\n        if x.item() > 2:\n            break\n"
         text = EARLY_STOP.format(backend="gloo", test="bad(loss)") + other

@@ -1,4 +1,4 @@
-"""Jobs whose ranks wait at one line for ever, though the stacks do not show how they parted."""
+"""Jobs whose ranks wait at one line for ever, though the stacks do not show how they diverged."""
 
 from ddpwizard.app.triage.types import JobReport
 from ddpwizard.app.triage.verdict import judge_job
@@ -78,7 +78,7 @@ train()
 )
 
 
-def standing(text: str, function: str = "") -> JobReport:
+def hung_report(text: str, function: str = "") -> JobReport:
     """A job of two ranks that wait in the same call for ever."""
     (line,) = lines_with(text, "WAIT")
     frames = [("<module>", line)] if not function else [("<module>", len(text.splitlines())), (function, line)]

@@ -31,7 +31,7 @@ COUNTED = "def shards(count):\n    for number in range(count):\n        yield to
 AFTER = "from contextlib import contextmanager\n@contextmanager\ndef together():\n    yield\n    dist.barrier()\n"
 CONTEXT = "from dataclasses import dataclass\n@dataclass\nclass Run:\n    me: int\n    count: int\n"
 
-PARTED = {
+DIVERGED = {
     "a part of a function": "import functools\nmean = functools.partial(dist.all_reduce, op=dist.ReduceOp.AVG)\n"
     "if rank == 0:\n    mean(torch.ones(1))\n",
     "a mapping of functions": "steps = {'sum': dist.all_reduce, 'send': lambda x: dist.broadcast(x, 0)}\n"
@@ -104,9 +104,9 @@ def count_parts(code: str, tmp_path: Path) -> int:
     return len(divergences(Evaluated(ast.parse(text), script, text)).found)
 
 
-@pytest.mark.parametrize("name", PARTED)
+@pytest.mark.parametrize("name", DIVERGED)
 def test_what_is_handed_on_is_followed_to_its_use(name: str, tmp_path: Path) -> None:
-    assert count_parts(PARTED[name], tmp_path)
+    assert count_parts(DIVERGED[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", TOGETHER)

@@ -15,7 +15,7 @@ OPTIMIZER = (
 FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 ACCELERATOR = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
 LIGHTNING = "import lightning\ntrainer = lightning.Trainer()\n"
-PARTED = {
+DIVERGED = {
     "the states of an optimizer": (OPTIMIZER, "rank == 0", "optimizer.consolidate_state_dict(to=0)"),
     "the states of FSDP's optimizer": (FSDP, "rank == 0", "FSDP.full_optim_state_dict(model, optimizer)"),
     "the parameters of FSDP": (FSDP, "rank == 0", "with FSDP.summon_full_params(model): print(model)"),
@@ -40,15 +40,15 @@ def kinds(tmp_path: Path, code: str) -> list[str]:
     return [each.first.kind for each in divergences(Evaluated(ast.parse(text), script, text)).found]
 
 
-@pytest.mark.parametrize("name", PARTED)
+@pytest.mark.parametrize("name", DIVERGED)
 def test_a_collective_of_a_library_on_one_rank_is_found(name: str, tmp_path: Path) -> None:
-    made, only, call = PARTED[name]
+    made, only, call = DIVERGED[name]
     assert len(kinds(tmp_path, f"{made}if {only}:\n    {call}\n")) == 1
 
 
-@pytest.mark.parametrize("name", PARTED)
+@pytest.mark.parametrize("name", DIVERGED)
 def test_the_same_collective_on_every_rank_is_not(name: str, tmp_path: Path) -> None:
-    made, only, call = PARTED[name]
+    made, only, call = DIVERGED[name]
     assert kinds(tmp_path, f"{made}{call}\nif {only}:\n    print(1)\n") == []
 
 

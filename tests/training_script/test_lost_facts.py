@@ -27,7 +27,7 @@ def fit(batches):
     for x in batches:
         model(x).sum().backward()
 """
-PARTED = {
+DIVERGED = {
     "rounds that differ between ranks": JOINED + "fit(data[: 3 + rank])\n",
     "a function that gets the collective": INVOKE + "if rank == 0:\n    invoke(dist.barrier)\n",
     "a decorator of many functions": TIMED
@@ -68,7 +68,7 @@ TOGETHER = {
 }
 
 
-def count_parted(code: str) -> int:
+def count_diverged(code: str) -> int:
     """Return the number of places where the ranks of a program part."""
     text = "import sys\n" + source(code)
     return len(divergences(Evaluated(ast.parse(text), Path("train.py"), text)).found)
@@ -82,14 +82,14 @@ def fits(code: str) -> str:
     return ast.unparse(made) if made else ""
 
 
-@pytest.mark.parametrize("name", PARTED)
-def test_parted(name: str) -> None:
-    assert count_parted(PARTED[name]) == 1
+@pytest.mark.parametrize("name", DIVERGED)
+def test_diverged(name: str) -> None:
+    assert count_diverged(DIVERGED[name]) == 1
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_together(name: str) -> None:
-    assert count_parted(TOGETHER[name]) == 0
+    assert count_diverged(TOGETHER[name]) == 0
 
 
 @pytest.mark.parametrize(

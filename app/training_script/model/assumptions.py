@@ -6,7 +6,7 @@ COMPOUND = {"not", "and", "or", "if"}  # operations whose truth follows from tha
 
 
 class Assumptions:
-    """Conditions that are the same on both ranks, with the truth that was taken since the ranks parted.
+    """Conditions that are the same on both ranks, with the truth that was taken since the ranks diverged.
 
     Equal ones are one object. ``settled``: conditions as they follow from these.
     """

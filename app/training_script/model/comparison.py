@@ -48,7 +48,7 @@ class Comparison:
         self._inside: dict[int, tuple[set[tuple[str, str]], list[Divergence]]] = {}  # by the bodies of functions
         self._calls = EnteredCalls()
         self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
-        self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches that parted the ranks
+        self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches at which the ranks diverged
         self._abroad = self._cut = False  # in a function of another file; such a function was not followed to its end
         self._endless: Node | None = None  # the round of a loop that only its statements end
 
@@ -129,16 +129,16 @@ class Comparison:
                 if len(arms) == 1:
                     a, b, decided, by, assumed = arms[0]
                     continue
-                parted = False
+                diverged = False
                 for first, second, place, spread, taken in arms if a is not b else arms[:-1]:
-                    if parted and (first is not second or id(first) in self._rejoined):
+                    if diverged and (first is not second or id(first) in self._rejoined):
                         continue  # one finding is enough, unless the ranks are together again on this arm
-                    self._rejoined |= {id(first)} if parted else set()
+                    self._rejoined |= {id(first)} if diverged else set()
                     before = len(self.found)
                     ends |= self._compare(first, second, place, spread, calls, taken)
-                    if len(self.found) > before and a is not b and not parted:
+                    if len(self.found) > before and a is not b and not diverged:
                         self._weaken(before, arms)
-                        parted = True
+                        diverged = True
                 if a is not b:
                     return ends
                 a, b, decided, by, assumed = arms[-1]
@@ -323,7 +323,7 @@ class Comparison:
             self.found.append(found)
 
     def _weaken(self, since: int, arms: Sequence[Arm]) -> None:
-        """Note that what was found on one arm of a branch behind the parting may not be reached on another."""
+        """Note that what was found on one arm of a branch behind the divergence may not be reached on another."""
         for place, each in enumerate(self.found[since:], since):
             if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
                 self.found[place] = each._replace(sure=False)

@@ -211,7 +211,7 @@ def _diverged_by_data(context: JobContext, rest: list[RankState], majority: list
             f"{who} skipped part of the loop at {phrases.short_place(place)}, to {phrases.places_text(rest)}. "
             f"{waiting_sentence(majority)}."
         )
-        return DivergedRanks("per-rank-decision", 0.6, text, branch, "job.parted-by-own-data")
+        return DivergedRanks("per-rank-decision", 0.6, text, branch, "job.diverged-by-own-data")
     return None
 
 

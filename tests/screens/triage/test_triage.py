@@ -20,7 +20,7 @@ from ddpwizard.screens.triage.rank import RankScreen, RanksScreen
 from ddpwizard.screens.triage.triage import TriageScreen
 from ddpwizard.screens.widgets.choices import Choices
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.parted_jobs import SKIPPED, standing
+from helpers.diverged_jobs import SKIPPED, hung_report
 from helpers.recorded_state import RecordedState, large, report, surrounded
 from helpers.screen_pilot import frame, painted_rows, rows, shows, until, walk
 from helpers.synthetic_job import lines_with
@@ -595,7 +595,7 @@ class TestMany:
 
 @walk
 async def test_review_of_the_running_files_names_the_cause_that_the_ranks_do_not_show() -> None:
-    job = standing(SKIPPED)
+    job = hung_report(SKIPPED)
     state = LiveState(lambda sample: [job])
     state.knowledge = built_in_knowledge()
     (place,) = lines_with(SKIPPED, "PARTS")
