@@ -9,8 +9,8 @@ def test_closest_ignores_case_and_punctuation():
 
 
 def test_closest_takes_names_from_a_ratio_on():
-    assert closest("NCCL_DEBG", ["NCCL_DEBUG", "NCCL_DIR"], alike=0.85) == ["NCCL_DEBUG"]
-    assert closest("NCCL_DR", ["NCCL_DEBUG"], alike=0.85) == []
+    assert closest("NCCL_DEBG", ["NCCL_DEBUG", "NCCL_DIR"], cutoff=0.85) == ["NCCL_DEBUG"]
+    assert closest("NCCL_DR", ["NCCL_DEBUG"], cutoff=0.85) == []
     assert closest("NCCL_DR", ["NCCL_DEBUG"]) == ["NCCL_DEBUG"]
 
 
