@@ -81,6 +81,15 @@ def nodes_below(tree: ast.AST) -> list[ast.AST]:
     return known
 
 
+def parents_below(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Return the parent of every node below ``tree``."""
+    parents: dict[ast.AST, ast.AST] = {}
+    for node in (tree, *nodes_below(tree)):
+        if children := child_nodes(node):
+            parents.update(dict.fromkeys(children, node))
+    return parents
+
+
 def node_at(tree: ast.AST, line: int, column: int, *kinds: type[Placed]) -> Placed | None:
     """Return the node of one of these kinds that begins at a place (both count from 1), the outermost one."""
     found = (node for node in nodes_below(tree) if isinstance(node, kinds))

@@ -31,12 +31,16 @@ class ProjectImports:
 
         ``level`` is the number of dots of a relative import, 0 for an absolute one.
         """
+        return map(Path, self._candidates(name, level, importer))
+
+    def _candidates(self, name: str, level: int, importer: Path) -> Iterator[str]:
         folders = importer.absolute().parents[level - 1 : level] if level else self.roots_with(name.partition(".")[0])
         for folder in folders:
-            place = folder.joinpath(*name.split(".")) if name else folder
             if name:
-                yield place.with_name(f"{place.name}.py")
-            yield place / "__init__.py"
+                place = folder.joinpath(*name.split("."))
+                yield from (f"{place}.py", f"{place}/__init__.py")
+            else:
+                yield str(folder / "__init__.py")
 
     def find(self, name: str, level: int, importer: Path) -> Path | None:
         """Return the file of the module that an import in ``importer`` names, or None if it is none of the project."""
@@ -44,7 +48,7 @@ class ProjectImports:
 
     def existing(self, name: str, level: int, importer: Path) -> Iterator[Path]:
         """Yield the files that may be the module of an import in ``importer``, the first choice first."""
-        return (each for each in self.candidates(name, level, importer) if _exists(each))
+        return (Path(each) for each in self._candidates(name, level, importer) if _exists(each))
 
     def roots_with(self, name: str) -> tuple[Path, ...]:
         """Return the directories that have a module or a package of this name."""
@@ -85,6 +89,6 @@ def read_module(path: Path) -> str | None:
         return None
 
 
-def _exists(path: Path) -> bool:
+def _exists(path: Path | str) -> bool:
     """Return whether there is a file or directory, as far as the directories above it can be read."""
     return os.access(path, os.F_OK)

@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..system.files import read_regular_file
 from .edits import Edit
 from .newer_syntax import newer_syntax
-from .nodes import child_nodes, nodes_below
+from .nodes import nodes_below, parents_below
 
 BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -125,7 +125,7 @@ class ScriptSource:
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The parent of each node."""
-        return {child: node for node in (self.tree, *nodes_below(self.tree)) for child in child_nodes(node)}
+        return parents_below(self.tree)
 
     @cached_property
     def inside_strings(self) -> set[int]:

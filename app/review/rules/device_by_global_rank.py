@@ -48,7 +48,7 @@ def check(script: Script) -> list[Violation]:
     text = script.source.text
     if not OF_DEVICE.search(text) or not (script.has_ranks or OF_RANK.search(text)):
         return []
-    if not script.mentions(OF_ALL):
+    if not any(map(script.mentions, ("global_rank", "world_rank"))):
         numbered = script.reads_rank or script.mentions(OF_NODE)
         if not numbered or not (script.is_of_several or any(device_places(script))):
             return []

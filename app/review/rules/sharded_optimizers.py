@@ -11,12 +11,17 @@ from ..rule_context import Script, Violation
 from ..violations import violation_at
 
 ZERO = "ZeroRedundancyOptimizer"
-NAME = re.compile(r"\bZeroRedundancyOptimizer\b")
+NAME = "ZeroRedundancyOptimizer"
+WHOLE_NAME = re.compile(rf"\b{NAME}\b")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the states of a ZeroRedundancyOptimizer in programs that never consolidate it."""
-    if not script.mentions(NAME) or script.mentions("consolidate_state_dict") or any(run.of(".consolidate_state_dict")):
+    if (
+        not (script.mentions(NAME) and script.mentions(WHOLE_NAME))
+        or script.mentions("consolidate_state_dict")
+        or any(run.of(".consolidate_state_dict"))
+    ):
         return
     made = {
         key

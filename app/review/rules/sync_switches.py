@@ -88,6 +88,8 @@ def _counts_own_sizes(script: Script, reach: Reach, condition: Condition) -> boo
     if not any(loop.amount.spread & BY_RANK for loop in reach.loops):
         return False
     counted = {part.args[0] for part in parts(condition.test) if part.op in ("altered", "changing")}
+    if not counted:
+        return False
     for node in nodes_below(script.source.tree):
         match node:
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=added) if name in counted:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.nodes import nodes_below
+from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
 
 POLICY = re.compile(r"\w*(?:wrap\w*polic|WrapPolicy|wrapper_config)\w*")
@@ -54,11 +55,8 @@ def _lists(script: Script) -> Iterator[ast.List | ast.Set | ast.Tuple]:
 
 def _names_of(call: ast.Call) -> Iterator[str]:
     """Yield the name of a function that is called, and of the one that ``partial`` gets."""
-    called = [call.func]
-    if ast.unparse(call.func).rpartition(".")[2] == PARTIAL:
-        called += call.args[:1]
-    for each in called:
-        yield ast.unparse(each).rpartition(".")[2]
+    called = [call.func, *call.args[:1]] if last_name(call.func) == PARTIAL else [call.func]
+    yield from (last_name(each) for each in called if isinstance(each, ast.Name | ast.Attribute))
 
 
 def _written(script: Script, value: ast.expr) -> Iterator[ast.List | ast.Set | ast.Tuple]:

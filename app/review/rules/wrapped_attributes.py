@@ -38,7 +38,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             )
             continue
         held = _models(run, reach, read, wraps.keys())
-        wrap = next((wraps[key] for key in held if key in wraps), None)
+        wrap = next((fact for key, fact in wraps.items() if key in held), None)
         if wrap is None or _is_asked_for(script, read.node):
             continue
         surely = held <= wraps.keys()

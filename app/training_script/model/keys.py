@@ -112,7 +112,7 @@ def parts(key: Key) -> Iterator[Key]:
         if id(each) not in seen:
             seen.add(id(each))
             yield each
-            pending += [arg for arg in each.args if isinstance(arg, Key)]
+            pending += [arg for arg in each.args if type(arg) is Key]
 
 
 class Rank(NamedTuple):

@@ -18,7 +18,9 @@ OF_ROLES = {
 }  # attributes of objects that are known by their names
 OF_RANKS = {"full_tensor", "init_device_mesh"}  # by which ranks communicate or are numbered, whatever they belong to
 GLOBAL_RANKS = {name for name, scope in RANK_SCOPES.items() if scope == "global"}  # variables of the environment
+OBJECTS = frozenset(ROLES)
 ASKS = {"getattr", "hasattr"}
+MENTIONING = {ast.Name, ast.Attribute, ast.Constant, ast.arg, ast.Call, ast.Import, ast.ImportFrom}
 
 Dotted = tuple[str, ...]  # a name with its attributes
 
@@ -110,6 +112,8 @@ class _Mentions:
         """Read nodes, outer ones first."""
         inside = set[ast.AST]()  # of dotted names
         for node in nodes:
+            if type(node) not in MENTIONING:
+                continue
             match node:
                 case ast.Name(id=name):
                     if node not in inside:
@@ -120,7 +124,7 @@ class _Mentions:
                 case ast.Constant(value=value):
                     self.reads_rank |= type(value) is str and value in GLOBAL_RANKS
                 case ast.arg(arg=name):
-                    self.parameters |= {name}.intersection(ROLES)
+                    self.parameters |= OBJECTS.intersection((name,))
                 case ast.Call(func=ast.Name(id=asks), args=[owner, ast.Constant(value=str() as name), *_]):
                     if asks in ASKS:
                         self._read_dotted(ast.Attribute(owner, name), inside)
@@ -148,7 +152,7 @@ class _Mentions:
         self.attributes.update(attributes)
         if not OF_ROLES.isdisjoint(attributes):
             self.owners.add(first)
-        if any(role in attributes for role in ROLES):
+        if not OBJECTS.isdisjoint(attributes):
             used = zip(attributes[::-1], [*attributes[-2::-1], None], strict=True)  # each with the one behind it
             self.has_role |= any(name in ROLES and (use is None or use in OF_ROLES) for name, use in used)
 

@@ -70,8 +70,9 @@ def _name_at(text: str, line: int, place: int) -> str:
 
 def may_ask_for_ranks(test: ast.expr) -> bool:
     """Return whether a condition reads a variable, an attribute or a key whose name may be about ranks."""
-    of_kinds = {id(node.left) for node in walk(test) if isinstance(node, ast.Compare) and _asks_for_kind(node)}
-    return any(_is_of_ranks(name) for node in walk(test) if id(node) not in of_kinds for name in _read_names(node))
+    nodes = walk(test)
+    of_kinds = {id(node.left) for node in nodes if isinstance(node, ast.Compare) and _asks_for_kind(node)}
+    return any(_is_of_ranks(name) for node in nodes if id(node) not in of_kinds for name in _read_names(node))
 
 
 def _asks_for_kind(test: ast.Compare) -> bool:

@@ -23,6 +23,7 @@ MOST_VISITED = 60_000  # items and facts, over all functions of a script
 ORDERED = {"Lt", "LtE", "Gt", "GtE"}
 WAITS = ("barrier", "wait_for_everyone")
 CALLED_BY_LIBRARY = ("Callback", "Hook")  # how the names of the classes end whose methods a trainer calls on every rank
+OF_ONE_PLACE = {"at", "local", "element", "number", "filled"}  # values with the result of a call in them
 OF_IMPORTS = {"ImportError", "ModuleNotFoundError"}  # raised alike on every rank
 
 
@@ -64,6 +65,7 @@ class _Reader:
         self.keys = keys
         self._known: dict[int, _Found] = {}
         self._tests: dict[Key, tuple[int, int]] = {}
+        self._lasting: dict[Key, bool] = {}
         self._left = MOST_VISITED
 
     def run(self, root: Root, interactive: bool) -> Run:
@@ -102,6 +104,13 @@ class _Reader:
                 true |= (not seen.is_constant or bool(seen.value)) << bit
                 false |= (not seen.is_constant or not seen.value) << bit
             known = self._tests[test] = true, false
+        return known
+
+    def lasts(self, test: Key) -> bool:
+        """Return whether a condition is the same wherever it is asked for: none with the result of a call in it."""
+        known = self._lasting.get(test)
+        if known is None:
+            known = self._lasting[test] = all(part.op not in OF_ONE_PLACE for part in parts(test))
         return known
 
     def is_open(self, branch: Branch) -> bool:
@@ -227,7 +236,7 @@ class _Way:
 
     def _called(self, item: Called, ranks: int) -> int:
         inner = self.reader.function(item.summary)
-        decided = {each.test: each.truth for each in self._conditions if _lasts(each.test)}
+        decided = {each.test: each.truth for each in self._conditions if self.reader.lasts(each.test)}
         for each in inner.facts:
             if any(decided.get(inside.test, inside.truth) != inside.truth for inside in each.conditions):
                 continue
@@ -264,11 +273,6 @@ class _Way:
             self._waited = (self._waited | reach.ranks) % ALL
             if not self._waited:
                 self._in_turn.clear()
-
-
-def _lasts(test: Key) -> bool:
-    """Return whether a condition is the same wherever it is asked for: none with the result of a call in it."""
-    return all(part.op not in ("at", "local", "element", "number", "filled") for part in parts(test))
 
 
 def _fails_alike(branch: Branch) -> bool:

@@ -65,8 +65,12 @@ class TakenArms:
         ]
 
 
+def _exits(node: Node) -> bool:
+    return type(node) is End and node.kind == "exit"
+
+
 def refuses(arm: Arm, choices: tuple[Node, Node]) -> bool:
     """Return whether a rank ends the program on one side of a branch that all ranks take alike once they get there."""
-    if not any(isinstance(node, End) and node.kind == "exit" for node in arm[:2]):
+    if not (_exits(arm[0]) or _exits(arm[1])):
         return False
     return all(not each.test.spread & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))

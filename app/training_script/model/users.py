@@ -16,7 +16,7 @@ from .evaluated import Evaluated
 from .function_steps import Branch, Called, Item, Rounds
 from .keys import BY_RANK
 from .libraries_in_use import kept_imports, libraries_in_use
-from .parsed_modules import PARSED_MODULES
+from .parsed_modules import PARSED_MODULES, Version, version_of
 from .rank_mentions import concerns_ranks
 from .sequences import Event
 
@@ -140,7 +140,12 @@ def users(path: Path) -> list[Path]:
         found: list[Path] = []
         for folder in libraries.folders(path):
             for file in libraries.scripts(folder, MOST_FILES):
-                if len(found) < MOST_USERS and file != path and file not in found and names & SOURCES.imports(file):
+                if (
+                    len(found) < MOST_USERS
+                    and file != path
+                    and file not in found
+                    and names & SOURCES.imports(file, libraries.version(file))
+                ):
                     found.append(file)
         libraries.users[path] = found
     return libraries.users[path]
@@ -163,14 +168,14 @@ def _imported_as(path: Path) -> set[str]:
 
 
 class _Source(NamedTuple):
-    version: tuple[int, int]
+    version: Version
     text: str
 
 
 class _Known(NamedTuple):
     """The divergences of a version of a script, and when they were found, in nanoseconds since the epoch."""
 
-    version: tuple[int, int]
+    version: Version
     found_ns: int
     found: list[Divergence]
 
@@ -179,24 +184,18 @@ class _Sources:
     """Imports and divergences of files, as long as these do not change."""
 
     def __init__(self) -> None:
-        self._imports: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
+        self._imports: dict[Path, tuple[Version, frozenset[str]]] = {}
         self._divergences: dict[Path, _Known] = {}
 
     def source(self, path: Path) -> _Source | None:
-        try:
-            status = path.stat()
-        except OSError:
-            return None
-        text = read_module(path)
-        return None if text is None else _Source((status.st_mtime_ns, status.st_size), text)
+        version = version_of(path)
+        text = read_module(path) if version else None
+        return None if version is None or text is None else _Source(version, text)
 
-    def imports(self, path: Path) -> frozenset[str]:
+    def imports(self, path: Path, version: Version | None) -> frozenset[str]:
         """Return the names in the imports of a script that runs on several ranks; none of another module."""
-        try:
-            status = path.stat()
-        except OSError:
+        if version is None:
             return frozenset()
-        version = status.st_mtime_ns, status.st_size
         known = self._imports.get(path)
         if known is None or known[0] != version:
             source = self.source(path)

@@ -119,7 +119,7 @@ class ClassRef:
     def ancestry(self) -> "list[ClassRef]":
         """Return the class and the classes of the program that it inherits from."""
         found: list[ClassRef] = [self]
-        for each in found:  # which grows meanwhile
+        for each in found if self.bases else ():  # which grows meanwhile
             found += [base.obj for base in each.bases if isinstance(base.obj, ClassRef) and base.obj not in found]
         return found
 
