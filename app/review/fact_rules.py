@@ -301,7 +301,7 @@ def check_facts(script: Script) -> Iterator[tuple[str, Violation]]:
         for run in each.runs:
             for rule in rules:
                 for violation in FACT_RULES[rule](each, run):
-                    key = rule, violation.line, violation.column
+                    key = rule, violation.line, violation.column_bytes
                     if key not in reported:
                         reported.add(key)
                         yield rule, violation

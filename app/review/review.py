@@ -189,7 +189,7 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         cause=found.cause or spec.cause,
         path=script.source.path,
         line=found.line,
-        column=found.column,
+        column=script.source.column_characters(found.line, found.column_bytes),
         end_line=found.end_line,
         message=found.message,
         why=spec.why,

@@ -244,11 +244,12 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """A violation of a rule. ``severity`` and ``cause`` are set only if they differ from those of the rule.
 
+    ``column_bytes`` counts from 1, as in ``Site``; the column of a finding counts characters.
     ``patch`` makes the patch, which takes longer than to find the violation.
     """
 
     line: int
-    column: int
+    column_bytes: int
     end_line: int
     message: str
     confidence: float

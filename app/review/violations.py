@@ -32,7 +32,7 @@ def violation_at(
             related = [RelatedPlace(path=at.path, line=at.line, message=THERE)]
         yield Violation(
             line=site.line,
-            column=site.column,
+            column_bytes=site.column,
             end_line=site.end_line,
             message=message,
             confidence=confidence,
@@ -57,7 +57,7 @@ def violation_at_node(
     """Return the violation at a node of the script."""
     return Violation(
         line=node.lineno,
-        column=node.col_offset + 1,
+        column_bytes=node.col_offset + 1,
         end_line=node.end_lineno or node.lineno,
         message=message,
         confidence=confidence,

@@ -188,9 +188,10 @@ class ScriptSource:
         """Return the text of an expression; if it spans several lines, the same code on one line."""
         return self.code(node) if node.lineno == node.end_lineno else ast.unparse(node)
 
-    def column(self, node: ast.expr | ast.stmt) -> int:
-        """Return the column of ``node`` in characters, from 1."""
-        return self.start(node) - self.starts[node.lineno - 1] + 1 - (self._shift if node.lineno == 1 else 0)
+    def column_characters(self, line: int, column_bytes: int) -> int:
+        """Return a column that counts UTF-8 bytes, as those of the syntax tree do, in characters; both are from 1."""
+        start = self.starts[line - 1] + (self._shift if line == 1 else 0)
+        return self._offset(line, column_bytes - 1) - start + 1
 
     def line_at(self, offset: int) -> int:
         """Return the number of the line that holds ``offset``."""

@@ -44,6 +44,33 @@ def test_findings_are_evidence() -> None:
     assert {item.id for item in evidence} <= set(KNOWLEDGE.findings())
 
 
+def test_column_of_every_finding_counts_characters() -> None:
+    text = script("""
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+        model = DDP(torch.nn.Linear(2, 2))
+        if rank == 0:
+            größe = "größe"; dist.barrier()
+        größe = "größe"; print(model.in_features)
+        größe = "größe"; torch.cuda.set_device(rank)
+        for step, batch in enumerate(torch.rand(8, 2)):
+            loss = model(batch).sum()
+            größe = "größe"; model.require_backward_grad_sync = step % 2 == 1
+            loss.backward()
+    """)
+    findings = review.review_text(text, "train.py", KNOWLEDGE)
+    found = {finding.rule: text.splitlines()[finding.line - 1][finding.column - 1 :] for finding in findings}
+    assert found == {
+        "DW401": "dist.barrier()",
+        "DW218": "model.in_features)",
+        "DW101": "rank)",
+        "DW253": "model.require_backward_grad_sync = step % 2 == 1",
+    }
+
+
 BAD = {
     "does not parse": ([Edit(0, 0, "if (")], "not valid Python"),
     "changes nothing": ([Edit(0, 0, "# a comment\n")], "the finding would stay"),
@@ -68,7 +95,9 @@ def test_patch_that_fails_its_trial_is_not_offered(name: str, monkeypatch: pytes
         moved = [Edit(edit.start + shift, edit.end + shift, edit.text) for edit in edits]
         patch = Patch(id="x", safety="safe", edits=moved)
         return [
-            Violation(line=n.lineno, column=1, end_line=n.lineno, message="m", confidence=1.0, patch=lambda: patch)
+            Violation(
+                line=n.lineno, column_bytes=1, end_line=n.lineno, message="m", confidence=1.0, patch=lambda: patch
+            )
             for n in at
         ]
 

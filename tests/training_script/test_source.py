@@ -65,7 +65,8 @@ def test_positions_count_characters_not_bytes() -> None:
     for stmt in source.tree.body:
         assert isinstance(stmt, ast.Assign)
         assert source.code(stmt.targets[0]) in ("größe", "x", "y", "z")
-    assert source.column(source.tree.body[1]) == 12
+    assert source.column_characters(1, source.tree.body[1].col_offset + 1) == 12
+    assert source.column_characters(2, source.tree.body[-1].col_offset + 1) == 10
     assert source.line(1) == "größe = 1; x = größe"
 
 

@@ -28,7 +28,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(call, ast.Call):
             yield Violation(
                 line=call.lineno,
-                column=script.source.column(call),
+                column_bytes=call.col_offset + 1,
                 end_line=call.end_lineno or call.lineno,
                 message=f"`{function.name}` keeps its results by its arguments, which differ between ranks: a rank "
                 f"that has one leaves out {collective_name(made, script.names)} (line {made.lineno}), and others wait",

@@ -73,7 +73,7 @@ def _finding(script: Script, places: list[tuple[ast.expr, Rank]]) -> Violation:
     also = f" (also line {', '.join(map(str, lines[1:]))})" if lines[1:] else ""
     return Violation(
         line=first.lineno,
-        column=source.column(first),
+        column_bytes=first.col_offset + 1,
         end_line=first.end_lineno or first.lineno,
         message=f"`{ast.unparse(first)}` is the global rank and is used as the number of a GPU{also}",
         confidence=0.9,

@@ -101,7 +101,7 @@ def rule_of(found: Divergence) -> str:
 def _violation(script: Script, rule: str, found: Divergence, site: Site, deciding: DecidingBranch) -> Violation:
     return Violation(
         line=site.line,
-        column=site.column,
+        column_bytes=site.column,
         end_line=max([site.end_line, *(node.end_lineno or node.lineno for node in deciding.nodes())]),
         message=_message(script, found, site, deciding),
         confidence=CONFIDENCE[rule] - (0.1 if site != found.first.site else 0),

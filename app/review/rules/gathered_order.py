@@ -26,7 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if len(filled) == 1 and sum(each is data for _, each, _ in cut) == 1:  # several are in one order, if not this
             yield Violation(
                 line=node.lineno,
-                column=script.source.column(node),
+                column_bytes=node.col_offset + 1,
                 end_line=node.end_lineno or node.lineno,
                 message=f"DistributedSampler (line {dealt[data].site.line}) gives a rank every n-th sample: the parts "
                 "of the ranks one behind the other are not in the order of the dataset",

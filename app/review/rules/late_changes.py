@@ -82,7 +82,7 @@ def _frozen_late(script: Script, run: Run) -> Iterator[Violation]:
             ):
                 yield Violation(
                     line=loop.lineno,
-                    column=loop.col_offset + 1,
+                    column_bytes=loop.col_offset + 1,
                     end_line=loop.body[-1].end_lineno or loop.lineno,
                     message="these parameters are frozen after DDP wrapped the model (line "
                     f"{reach.fact.site.line}): it waits for their gradients as before, and raises an error in the next "

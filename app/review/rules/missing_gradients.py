@@ -31,7 +31,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if chosen is not None and len(drawn) == 1:
         yield Violation(
             line=drawn[0].site.line,
-            column=drawn[0].site.column,
+            column_bytes=drawn[0].site.column,
             end_line=drawn[0].site.end_line,
             message="each rank draws from numbers of its own, which choose a layer (line "
             f"{chosen.lineno}): the ranks reduce the gradients of different ones (line {tests[0].lineno})",
@@ -43,7 +43,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         assert chosen is not None
         yield Violation(
             line=test.lineno,
-            column=test.col_offset + 1,
+            column_bytes=test.col_offset + 1,
             end_line=(test.test if isinstance(test, ast.If) else test).end_lineno or test.lineno,
             message="ranks that used other layers in this step have other gradients (the data decide in line "
             f"{chosen.lineno}): they reduce different ones, or different numbers of them",

@@ -44,7 +44,7 @@ def _finding(script: Script, sampler: ast.Call, use: EpochLoop) -> Violation:
     loop = "loop" if counts_steps(script, use) else "epoch loop"
     return Violation(
         line=sampler.lineno,
-        column=script.source.column(sampler),
+        column_bytes=sampler.col_offset + 1,
         end_line=sampler.end_lineno or sampler.lineno,
         message=f"set_epoch of this sampler is not called in the {loop} at line {use.epochs.lineno}: "
         "every epoch has the same order",

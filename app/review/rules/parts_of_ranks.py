@@ -32,7 +32,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if part.op == "slice" and (found := _problem(_parts(part, held))):
             yield Violation(
                 line=node.lineno,
-                column=script.source.column(node),
+                column_bytes=node.col_offset + 1,
                 end_line=node.end_lineno or node.lineno,
                 message=f"of {SIZE} elements on {RANKS} ranks, {found}",
                 confidence=0.8,

@@ -36,7 +36,7 @@ def check(script: Script) -> list[Violation]:
                 found.append(
                     Violation(
                         line=call.lineno,
-                        column=script.source.column(call),
+                        column_bytes=call.col_offset + 1,
                         end_line=given.end_lineno or call.lineno,
                         message=f"`{ast.unparse(given)}` is the global rank, and `{function.name}` uses its parameter "
                         f"`{parameter}` as the number of a GPU: on a second node there is no such GPU",

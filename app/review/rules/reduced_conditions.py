@@ -39,7 +39,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if name and isinstance(found, ast.Call):
                 yield Violation(
                     line=node.lineno,
-                    column=node.col_offset + 1,
+                    column_bytes=node.col_offset + 1,
                     end_line=test.end_lineno or node.lineno,
                     message=f"`{name}` decides whether a rank comes to the collective that reduces it (line "
                     f"{found.lineno}): ranks with another value wait there alone",

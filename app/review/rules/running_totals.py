@@ -54,7 +54,7 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
             if of_total and ((summed == total and not kept) or any(_mentions(value, summed) for value in kept)):
                 yield Violation(
                     line=call.lineno,
-                    column=script.source.column(call),
+                    column_bytes=call.col_offset + 1,
                     end_line=call.end_lineno or call.lineno,
                     message=f"`{total}` has the sum of all ranks after one {'round' if is_local else 'call'}: "
                     "the next one sums it up again",

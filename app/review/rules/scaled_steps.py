@@ -70,7 +70,7 @@ def _hooks_that_sum(script: Script, run: Run) -> Iterator[Violation]:
             if len(sums) == 1 and not any(_may_scale(each, tensors) for each in walk(hook)):
                 yield Violation(
                     line=sums[0].lineno,
-                    column=script.source.column(sums[0]),
+                    column_bytes=sums[0].col_offset + 1,
                     end_line=sums[0].end_lineno or sums[0].lineno,
                     message="this hook of DDP sums up the gradients of all ranks and divides them by nothing: each "
                     "step is larger by the number of ranks",

@@ -27,7 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if _reads_own_data(script, site):
                 yield Violation(
                     line=site.line,
-                    column=site.column,
+                    column_bytes=site.column,
                     end_line=site.line,
                     message=f"a rank whose own data raise this error {LEAVES[how]}, while the others wait in "
                     + reach.fact.kind,

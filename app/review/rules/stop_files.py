@@ -38,7 +38,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if key is not None and _asks_for_file(key):
             yield Violation(
                 line=node.lineno,
-                column=node.col_offset + 1,
+                column_bytes=node.col_offset + 1,
                 end_line=node.test.end_lineno or node.lineno,
                 message="each rank looks for this file by itself: one that looks earlier, or behind the rank that "
                 "deletes the file, goes on with the next backward pass, and the others have left the loop",

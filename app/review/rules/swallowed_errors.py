@@ -41,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 seen.add(site)
                 yield Violation(
                     line=site.line,
-                    column=site.column,
+                    column_bytes=site.column,
                     end_line=site.line,
                     message="an error of one rank is passed over here: this rank goes on to "
                     f"{goes_on} while the others wait in {reach.fact.kind}",

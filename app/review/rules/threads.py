@@ -26,7 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if isinstance(inner, ast.Call) and others:
                 yield Violation(
                     line=node.lineno,
-                    column=script.source.column(node),
+                    column_bytes=node.col_offset + 1,
                     end_line=node.end_lineno or node.lineno,
                     message=f"this thread makes collectives (line {inner.lineno}) while the program makes others in "
                     "the same group: each rank begins them in an order of its own",

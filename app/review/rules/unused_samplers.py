@@ -17,7 +17,7 @@ def check(script: Script) -> list[Violation]:
     return [
         Violation(
             line=node.lineno,
-            column=script.source.column(node.value),
+            column_bytes=node.value.col_offset + 1,
             end_line=node.end_lineno or node.lineno,
             message=f"{problem}: every rank goes through all of the data",
             confidence=0.8,

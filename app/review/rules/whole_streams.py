@@ -102,7 +102,7 @@ def check_unused(script: Script) -> list[Violation]:
             found.append(
                 Violation(
                     line=place.lineno,
-                    column=place.col_offset + 1,
+                    column_bytes=place.col_offset + 1,
                     end_line=place.lineno,
                     message=f"{MESSAGE}, which it keeps as `{min(kept)}`",
                     confidence=0.8,

@@ -49,7 +49,7 @@ def _judge(script: Script, wrap: ast.Call) -> Violation | None:
 def _found(script: Script, wrap: ast.Call, message: str, place: Placement, patch: Patch) -> Violation:
     return Violation(
         line=wrap.lineno,
-        column=script.source.column(wrap),
+        column_bytes=wrap.col_offset + 1,
         end_line=wrap.end_lineno or wrap.lineno,
         message=message,
         confidence=0.95 if place == "cpu" else 0.7,

@@ -26,7 +26,7 @@ def check(script: Script) -> list[Violation]:
                 found.append(
                     Violation(
                         line=each.lineno,
-                        column=script.source.column(each),
+                        column_bytes=each.col_offset + 1,
                         end_line=each.end_lineno or each.lineno,
                         message=f"`{name}` is in this list of layers twice: the layer that is meant here is not "
                         "wrapped, and FSDP gathers its parameters with those of the module around it",

@@ -11,7 +11,7 @@ from .keys import BY_RANK, LOCAL, Key, parts
 
 
 class Site(NamedTuple):
-    """A place in a file. Lines and columns count from 1."""
+    """A place in a file. Lines and columns count from 1, and columns bytes, as in the syntax tree."""
 
     path: str
     line: int

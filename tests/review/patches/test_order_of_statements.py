@@ -25,7 +25,8 @@ class Lines(IterableDataset):
     def __iter__(self):
         {}
 """
-PART = "(one_each[self.rank] for one_each in zip(*[iter({})] * self.world_size))"
+STREAM_OF_RANK = STREAM.replace(", world_size", "").replace(", self.world_size", "")
+ROUNDS = "rounds = zip(*[iter(self.lines)] * self.world_size)\n        "
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,21 @@ PART = "(one_each[self.rank] for one_each in zip(*[iter({})] * self.world_size))
             "model = FSDP(model)\nprint(model)\ncheckpoint(model)",
             "checkpoint(model)\nmodel = FSDP(model)\nprint(model)",
         ),
-        ("DW244", STREAM, "yield from self.lines", f"yield from {PART.format('self.lines')}"),
+        ("DW244", STREAM, "yield from self.lines", f"{ROUNDS}yield from (one_each[self.rank] for one_each in rounds)"),
         (
             "DW244",
             STREAM,
             "for line in self.lines:\n            yield line.split()",
-            f"for line in {PART.format('self.lines')}:\n            yield line.split()",
+            f"{ROUNDS}for line in (one_each[self.rank] for one_each in rounds):\n            yield line.split()",
+        ),
+        (
+            "DW244",
+            STREAM_OF_RANK,
+            "yield from self.lines",
+            "own_rank = dist.get_rank() if dist.is_initialized() else 0\n"
+            "        world_size = dist.get_world_size() if dist.is_initialized() else 1\n"
+            "        rounds = zip(*[iter(self.lines)] * world_size)\n"
+            "        yield from (one_each[own_rank] for one_each in rounds)",
         ),
     ],
 )
