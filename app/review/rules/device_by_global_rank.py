@@ -68,7 +68,7 @@ def check(script: Script) -> list[Violation]:
 
 def _finding(script: Script, places: list[tuple[ast.expr, Rank]]) -> Violation:
     places = sorted(places, key=lambda item: (item[0].lineno, item[0].col_offset))
-    first, source = places[0][0], script.source
+    first = places[0][0]
     lines = sorted({place.lineno for place, _ in places})
     also = f" (also line {', '.join(map(str, lines[1:]))})" if lines[1:] else ""
     return Violation(

@@ -77,6 +77,11 @@ class Evaluated:
         self.count_steps = most_steps - self.budget.left
 
     @property
+    def tree(self) -> ast.Module:
+        """The syntax tree of the script."""
+        return self._module.parsed.tree
+
+    @property
     def modules(self) -> frozenset[Path]:
         """The files of the modules that the script and what it imports have asked for something."""
         return self._whole.program.paths

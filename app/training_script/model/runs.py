@@ -37,7 +37,7 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             if not run.reached:
                 continue
             alone = evaluated.is_single or (evaluated.starts_actors and root.function is None)
-            alone = alone or not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run)
+            alone = alone or not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run, evaluated.tree)
             found.append(run._replace(evidence=[]) if alone else run)
     except (OverBudget, RecursionError):
         pass

@@ -1,5 +1,10 @@
 """Signs that several ranks run a start of a program, or that one process does."""
 
+import ast
+from collections.abc import Collection
+
+from ..nodes import nodes_below, walk
+from ..syntax import FUNCTIONS, contains_line, last_name
 from ..torch_classes import DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
@@ -23,6 +28,7 @@ SET_UP = {
     *FABRIC,
     *WRAPS,
 }
+ASKS_FOR_GROUP = {"is_initialized"}
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
 
@@ -31,13 +37,39 @@ def is_set_up(run: Run) -> bool:
     return any(isinstance(each.fact, Noted) and each.name in SET_UP for each in run.reached)
 
 
-def has_no_group(run: Run) -> bool:
-    """Return whether a script makes no process group, and only helpers of other files communicate if there is one."""
-    return run.function is None and not is_set_up(run) and all(map(_is_of_helper, run.evidence))
+def has_no_group(run: Run, script: ast.Module) -> bool:
+    """Return whether a script makes no process group, and only helpers communicate if there is one.
+
+    These are functions of other files, and those of its own that ask for a group.
+    """
+    if run.function is not None or is_set_up(run):
+        return False
+    return all(_is_of_helper(each) or _asks_for_group(each, script) for each in run.evidence)
 
 
 def _is_of_helper(reach: Reach) -> bool:
     return isinstance(reach.fact, Event) and any(site.path != reach.fact.site.path for site in reach.calls[:1])
+
+
+def _asks_for_group(reach: Reach, script: ast.Module) -> bool:
+    """Return whether a function of the script that needs a group asks in a condition if there is one."""
+    functions = [node for node in nodes_below(script) if isinstance(node, FUNCTIONS)]
+    around = [each for each in functions if contains_line(each, reach.fact.site.line)]
+    if not (reach.calls and around):
+        return False
+    asking = {
+        each.name for each in functions if any(isinstance(stmt, ast.Return) and _asks(stmt) for stmt in each.body)
+    }
+    tests = (node.test for node in walk(around[-1]) if isinstance(node, ast.If | ast.IfExp))
+    return any(_asks(test) or _calls(test, asking) for test in tests)
+
+
+def _asks(node: ast.AST) -> bool:
+    return _calls(node, ASKS_FOR_GROUP)
+
+
+def _calls(node: ast.AST, names: Collection[str]) -> bool:
+    return any(isinstance(each, ast.Call) and last_name(each.func) in names for each in walk(node))
 
 
 def with_parent(facts: list[Reach]) -> list[Reach]:

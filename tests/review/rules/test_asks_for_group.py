@@ -10,7 +10,20 @@ WRITE = """
     with open("config.yaml", "w") as file:
         file.write(str(torch.rand(2)))
 """
+GATHERS = """
+    def is_distributed():
+        return dist.is_available() and dist.is_initialized()
+    def gathered(value):
+        {}
+        values = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values
+    print(gathered(1))
+"""
+ASKS = "if not is_distributed(): return [value]"
 MAKES_GROUP = {
+    "for a helper that asks for one": "    dist.init_process_group()" + GATHERS.format(ASKS),
+    "elsewhere, for a helper that needs one": GATHERS.format("pass"),
     "if there is none": """
     def setup():
         if not dist.is_initialized():
@@ -45,6 +58,7 @@ MAKES_GROUP = {
     """,
 }
 ONE_PROCESS = {
+    "a helper that gathers if there is a group": GATHERS.format(ASKS),
     "an error without a group": """
     if not dist.is_initialized():
         print("run this with torchrun")
