@@ -2,47 +2,37 @@
 
 import ast
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from ..nodes import child_nodes
 from ..syntax import last_name
-from .amounts import is_of_data
 from .budget import OverBudget
-from .choices import arms_of
-from .collective_effects import is_gathered
-from .followed import MOST_ELEMENTS, is_followed
-from .function_steps import Branch, Pause, Read, Rounds
-from .iterables import OF_TEXTS, UNORDERED_FACT, is_of_batches
-from .keys import BY_RANK, DIFFERS, LOCAL, Key, is_chosen_by, is_place, is_text
+from .compared_values import ComparisonEvaluator
+from .containers import facts_of_all
+from .function_steps import Branch, Pause, Read
+from .iterables import OF_TEXTS
+from .keys import BY_RANK, DIFFERS, Key, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API
-from .names import CARRIED, MOST_NESTED, POOLED, as_own
+from .names import CARRIED
 from .names_of_ranks import OfSome
-from .noted_calls import MEETING_POINT, NOTED_FUNCTIONS
-from .orders import OrderEvaluator
+from .noted_calls import NOTED_FUNCTIONS
 from .rank_values import GET_RANK
 from .values import (
-    NO_FACTS,
     Either,
     FunctionRef,
-    Generated,
     Instance,
     Library,
-    Mapped,
     Module,
     Record,
-    Table,
     Value,
     is_elements,
 )
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset", "vars"}
-LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
-HELD_BY_NAME = {"loader", "sampler"}  # what a comprehension makes and a program looks up
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
 
@@ -55,23 +45,13 @@ def is_mask(index: ast.expr) -> bool:
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
 
 
-def _leaves_out_none(test: ast.expr, target: ast.expr) -> bool:
-    """Return whether a test of a comprehension only leaves out the elements that are None."""
-    return ast.unparse(test) == f"{ast.unparse(target)} is not None"
-
-
-def _is_same_name(element: ast.expr, target: ast.expr) -> bool:
-    """Return whether the element of a comprehension is what its loop gets."""
-    return isinstance(element, ast.Name) and isinstance(target, ast.Name) and element.id == target.id
-
-
 def _has_ranks_as_factor(number: Key) -> bool:
     """Return whether a number is that of the ranks, or a product with it."""
     product = number.op == "binary" and number.args[0] == "Mult"
     return number.op == "world" or (product and any(map(_has_ranks_as_factor, number.args[1:])))
 
 
-class ExpressionEvaluator(OrderEvaluator):
+class ExpressionEvaluator(ComparisonEvaluator):
     """Evaluation of the expressions in one function."""
 
     def evaluate(self, node: ast.expr | None) -> Value:
@@ -181,58 +161,6 @@ class ExpressionEvaluator(OrderEvaluator):
         parts = [self.evaluate(part) for part in (node.lower, node.upper, node.step)]
         return Value(self.keys.make("slice", *(part.key for part in parts)))
 
-    def _Compare(self, node: ast.Compare) -> Value:
-        left = self.evaluate(node.left)
-        result: Key | None = None
-        for op, comparator in zip(node.ops, node.comparators, strict=True):
-            right = self.evaluate(comparator)
-            single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
-            if isinstance(op, (ast.In, ast.NotIn)) and left.key.is_constant and right.key.spread & LOCAL:
-                single = self.unknown(node).key  # data of one rank have the same names on every rank
-            elif isinstance(op, (ast.In, ast.NotIn)) and self._is_launch_variable(left, right):
-                single = self.keys.constant(isinstance(op, ast.In))
-            elif is_text(right.key) and left.key is self.keys.true:
-                single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
-            if isinstance(op, (ast.Eq, ast.NotEq)) and right.key.is_constant and left.key.spread & LOCAL:
-                single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
-            if isinstance(op, (ast.Eq, ast.NotEq)) and is_gathered(left.key) != is_gathered(right.key):
-                single = self.unknown(node).key  # on all ranks alike, some rank has the same as another or not
-            if right.key is self.keys.none:
-                single = self._none_test(single, left, op, node)
-            result = single if result is None else self.keys.make("and", result, single)
-            left = right
-        assert result is not None
-        return Value(result)
-
-    def _chosen_test(self, value: Key, number: Key, equal: bool) -> Key | None:
-        """Return the condition under which a branch has chosen a number instead of data; None for other values."""
-        if value.op != "if" or value.args[0].spread & LOCAL or number not in value.args[1:]:
-            return None
-        chosen = value.args[0] if value.args[1] is number else self.keys.make("not", value.args[0])
-        return chosen if equal else self.keys.make("not", chosen)
-
-    def _is_launch_variable(self, name: Value, owner: Value) -> bool:
-        """Return whether a variable of the environment is one that torchrun sets for every rank."""
-        return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
-
-    def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
-        if left.obj is not None and isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
-            none = self.is_none(left.key)
-            return self.keys.make("not", none) if isinstance(op, (ast.IsNot, ast.NotEq)) else none
-        if left.key.op == "next":
-            return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
-        by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
-        if left.key.spread & LOCAL and not test.is_constant and not by_branch:
-            return self.unknown(node).key  # a function returns None or not for the same reason on every rank
-        if left.key.spread & BY_RANK and not test.is_constant and self.keys.none not in arms_of(left.key):
-            return self.unknown(node).key  # no side of a branch by the rank is known to be None
-        return test
-
-    def _as_members(self, value: Value) -> Key:
-        if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):
-            return self.keys.constant(tuple(each.key.value for each in value.obj))
-        return value.key
-
     def _BoolOp(self, node: ast.BoolOp) -> Value:
         op = "and" if isinstance(node.op, ast.And) else "or"
         result = self.evaluate(node.values[0])
@@ -269,7 +197,7 @@ class ExpressionEvaluator(OrderEvaluator):
         if op == "Mod" and is_text(left.key):
             self._as_texts(right.obj if is_elements(right.obj) else (right,), node.right)
         facts = (
-            _facts_of_all([left, right])
+            facts_of_all([left, right])
             if op == "Add" and left.key.op == "sequence" and left.key.args
             else left.facts | right.facts
         )
@@ -301,56 +229,6 @@ class ExpressionEvaluator(OrderEvaluator):
         value = self.named(node.target.id, self.evaluate(node.value))
         self.env[node.target.id] = value
         return value
-
-    def _Tuple(self, node: ast.Tuple) -> Value:
-        return self._sequence(node, node.elts)
-
-    def _List(self, node: ast.List) -> Value:
-        return self._sequence(node, node.elts)
-
-    def _Set(self, node: ast.Set) -> Value:
-        value = self._sequence(node, node.elts)
-        # The hash of a text is another one in each process, and so is the order of several.
-        texts = value.key.op == "sequence" and len(node.elts) > 1 and all(map(is_text, value.key.args))
-        return replace(value, facts=value.facts | UNORDERED_FACT | OF_TEXTS, obj=None) if texts else value
-
-    def _Dict(self, node: ast.Dict) -> Value:
-        names = [self.evaluate(each) for each in node.keys]
-        values = [self.evaluate(each) for each in node.values]
-        if len(values) > MOST_ELEMENTS or None in node.keys or not all(each.key.is_constant for each in names):
-            table = (
-                Table(tuple(names), tuple(values)) if len(values) <= MOST_NESTED and is_followed(tuple(names)) else None
-            )
-            if table is None and None in node.keys and len(values) <= MOST_ELEMENTS:
-                return self._merged(names, values)
-            return replace(self.unknown(node, *names, *values), obj=table)
-        pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
-        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
-        fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
-        return Value(self.keys.make("mapping", *pairs), facts, Record(fields))
-
-    def _merged(self, names: list[Value], values: list[Value]) -> Value:
-        """Return a mapping with the entries of others: with each name, if all of them are known."""
-        merged: dict[Any, Value] | None = {}
-        for name, value in zip(names, values, strict=True):
-            own = {name.key.value: value} if name.key.is_constant and name.key is not self.keys.none else None
-            fields = value.obj.fields if name.key is self.keys.none and isinstance(value.obj, Record) else own
-            merged = None if merged is None or fields is None else {**merged, **fields}
-        if merged is not None:
-            return self.mapping(merged)
-        return Value(self.keys.make("merged", *(value.key for value in values)))
-
-    def _sequence(self, node: ast.expr, elements: Sequence[ast.expr]) -> Value:
-        values = [self.evaluate(each) for each in elements]
-        if any(isinstance(each, ast.Starred) for each in elements):
-            made = self.unknown(node, *values)
-            return replace(made, facts=_facts_of_all(values) & POOLED)
-        if len(values) > MOST_ELEMENTS:
-            spread = self.unknown(node, *values).key.spread
-            return Value(self.keys.make("elements", len(values), *self.place(node), spread=spread))
-        facts = _facts_of_all(values) & CARRIED - UNORDERED_FACT
-        key = self.keys.make("sequence", *(value.key for value in values))
-        return Value(key, facts, tuple(values))
 
     def _Starred(self, node: ast.Starred) -> Value:
         return self.evaluate(node.value)
@@ -404,72 +282,3 @@ class ExpressionEvaluator(OrderEvaluator):
         if found:
             function = FunctionRef(found[0].module, found[1], found[0].env, found[0])
             self.call_function(function, [value], {}, self.site(node))
-
-    def _over_elements(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
-        """Evaluate a comprehension: element by element over a few known ones, of which a test leaves out those None."""
-        clause, *more = node.generators
-        if not (more or clause.ifs or clause.is_async) and _is_same_name(node.elt, clause.target):
-            return self.evaluate(clause.iter)
-        held = self.evaluate(clause.iter) if isinstance(clause.iter, (ast.List, ast.Tuple)) else None
-        if held is None or more or not is_elements(held.obj) or len(held.obj) > MOST_NESTED:
-            return self._comprehension(node, [node.elt])
-        if any(not _leaves_out_none(test, clause.target) for test in clause.ifs):
-            return self._comprehension(node, [node.elt])
-        before, values = dict(self.env), list[Value]()
-        for each in held.obj:
-            if not clause.ifs or each.key is not self.keys.none:
-                self.bind(clause.target, each)
-                values.append(self.evaluate(node.elt))
-        self.env.clear()
-        self.env.update(before)
-        facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED
-        return Value(self.keys.make("sequence", *(value.key for value in values)), facts, tuple(values))
-
-    def _comprehension(self, node: Any, elements: Sequence[ast.expr]) -> Value:
-        before = dict(self.env)
-        iterables: list[Value] = []
-        by_rank = False
-        outside, self.items = self.items, []
-        for clause in node.generators:
-            iterable = self.evaluate(clause.iter)
-            iterables.append(iterable)
-            self.bind(clause.target, self.element(iterable, clause.iter))
-            chosen = [self.evaluate(test) for test in clause.ifs]
-            by_rank = by_rank or any(test.key.spread & BY_RANK for test in chosen)
-            iterables += chosen
-        values = [self.evaluate(each) for each in elements]
-        if by_rank:
-            values = [as_own(each) for each in values]
-        body, self.items = self.items, outside
-        if body:
-            count = self.count(iterables[0], node)
-            self.items.append(Rounds(count, self.site(node), body, [], free=False, test_led=False))
-        self.env.clear()
-        self.env.update(before)
-        key = self.keys.make("built", len(iterables), *(value.key for value in (*iterables, *values)))
-        held = Mapped if isinstance(node, ast.DictComp) else Generated
-        known = isinstance(values[-1].obj, Instance) or values[-1].facts & HELD_BY_NAME
-        obj = held(values[-1]) if known else None
-        return Value(key, frozenset[str]().union(*(value.facts for value in values)) & CARRIED, obj)
-
-    def _ListComp(self, node: ast.ListComp) -> Value:
-        return self._over_elements(node)
-
-    def _SetComp(self, node: ast.SetComp) -> Value:
-        made = self._comprehension(node, [node.elt])
-        if is_of_data(made.key.args[-1] if made.key.op == "built" else made.key):
-            return Value(self.distinct(node), UNORDERED_FACT)
-        texts = OF_TEXTS if made.key.op == "built" and is_text(made.key.args[-1]) else NO_FACTS
-        return self.unknown(node, made, facts=UNORDERED_FACT | texts)
-
-    def _GeneratorExp(self, node: ast.GeneratorExp) -> Value:
-        return self._over_elements(node)
-
-    def _DictComp(self, node: ast.DictComp) -> Value:
-        return self._comprehension(node, [node.key, node.value])
-
-
-def _facts_of_all(values: Sequence[Value]) -> frozenset[str]:
-    """Return the facts of what is put together; it begins with the first of the values."""
-    facts = frozenset[str]().union(*(value.facts for value in values))
-    return facts - POOLED if values and "pooled" not in values[0].facts else facts
