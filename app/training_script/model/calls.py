@@ -7,12 +7,13 @@ from msgspec.structs import replace
 from ..nodes import CompletedCall
 from ..syntax import last_name
 from .arguments import ArgumentEvaluator
+from .evaluator_state import Named, Values
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
 from .handed_on import hands_on
 from .keys import BY_RANK, Key, is_text
 from .library_calls import CALLING_METHODS, CALLS_GIVEN, HOOKS, METHODS
-from .names import GRADIENT, Named, Values
+from .names import GRADIENT
 from .noted_calls import (
     DESTROY,
     INIT,

@@ -8,11 +8,12 @@ from ..syntax import last_name
 from .amounts import DISTINCT
 from .buffers import has_buffers
 from .effects import Effect
+from .evaluator_state import Named, Values
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key, parts
 from .lengths import is_same_data, number
 from .library_calls import FILLED_NAMES, FORWARD, LISTED
 from .members import PAIR
-from .names import CARRIED, POOLED, UNWRAPPED, Named, Values
+from .names import CARRIED, POOLED, UNWRAPPED
 from .rank_values import RankEvaluator
 from .sequences import Event
 from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Value

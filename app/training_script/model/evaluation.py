@@ -16,9 +16,9 @@ from ..syntax import FUNCTIONS
 from .argument_kinds import flags_of, kind
 from .budget import Budget, OverBudget
 from .definitions import is_harmless, is_static
+from .evaluator_state import OUTSIDE, Within
 from .function_steps import Item, Summary
 from .functions import FunctionEvaluator
-from .names import OUTSIDE, Within
 from .objects import SharedFunctions
 from .program import Program
 from .values import ClassRef, FunctionRef, Instance, Module, Value

@@ -14,9 +14,9 @@ from ..syntax import FUNCTIONS, Function
 from .budget import Budget, OverBudget
 from .definitions import is_static
 from .evaluation import Evaluation
+from .evaluator_state import Named, Values
 from .functions import FunctionEvaluator
 from .keys import BY_RANK, TOUCHED, Key, Rank
-from .names import Named, Values
 from .parsed_modules import ParsedModule
 from .program import Program
 from .values import Bound, ClassRef, FunctionRef, Instance, Module, Value

@@ -10,10 +10,11 @@ from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one
 from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS
 from .definitions import gives_loss_to_trainer, is_abstract, is_static
+from .evaluator_state import Named, Values
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
 from .keys import BY_RANK, DIFFERS, Key, rank_in
-from .names import CARRIED, Named, Values
+from .names import CARRIED
 from .objects import ObjectEvaluator
 from .sequences import Site
 from .values import NO_FACTS, TURNS, Context, FunctionRef, Generated, Library, Module, Record, Value

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from .. import rank_names
 from .amounts import holds_data, lengthwise
 from .collective_effects import SAME
+from .evaluator_state import Named, Values
 from .followed import is_followed
 from .iterables import MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
@@ -34,7 +35,7 @@ from .library_calls import (
 )
 from .library_collectives import METRIC, METRICS
 from .members import PAIR
-from .names import CARRIED, POOLED, Named, Values
+from .names import CARRIED, POOLED
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of

@@ -1,29 +1,19 @@
 """Values of names and attributes: the one assigned in the program, else the one that the name suggests."""
 
 import ast
-import re
-from collections.abc import Sequence
-from functools import cached_property
 
 from msgspec.structs import replace
 
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
-from ..nodes import CompletedCall
 from ..syntax import last_name
 from .amounts import is_of_data, is_of_parts, rows_of
-from .budget import Budget
+from .evaluator_state import EvaluatorState
 from .followed import is_followed
-from .function_steps import Item
-from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key, Keys
+from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key
 from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, INDEX, RANK_ATTRIBUTES, SELECTED
-from .names_of_ranks import NamesOfRanks
-from .program import Program
-from .seeding_calls import OF_MODULES, seeding_calls
-from .sequences import Site
 from .values import (
     NO_FACTS,
-    Attribute,
     Bound,
     ClassRef,
     Either,
@@ -41,7 +31,6 @@ from .values import (
     is_elements,
 )
 
-NORMALISES = re.compile(r"batch_?norm|sync_?bn|bn_", re.IGNORECASE)
 CARRIED = frozenset(
     {"graph", "gathered", "unordered", "pooled", "across", "divided", "reduced", "unreduced", "world", "checkpoint"}
 )
@@ -69,152 +58,10 @@ OWNERS |= {
     "settings",
     "hvd",
 }
-PLACED = (ast.expr, ast.stmt)
-Within = tuple[bool, bool]  # whether a call is in a context of ``no_sync``, and in one of ``join``
-OUTSIDE: Within = False, False
-Values = list[Value]
-Named = dict[str, Value]
 
 
-class Shared:
-    """State of the evaluators of all functions of a program.
-
-    ``seeded``: the script sets seeds of random numbers. ``values``: of each expression, over all calls of its function.
-    """
-
-    def __init__(self, program: Program, text: str, budget: Budget) -> None:
-        self.program, self.budget = program, budget
-        seeding = seeding_calls(text)
-        self.seeded, self.seeds_several, self._text = bool(seeding), not seeding <= OF_MODULES, text
-        self.keys = Keys()
-        self.values: dict[ast.expr, Key] = {}
-        self.suggested: dict[str, Value | None] = {}  # by names of variables
-        self.suggested_of_calls: dict[str, Value | None] = {}  # by names of functions
-        self.constants: dict[Key, Value] = {}
-        self.libraries: dict[str, Value] = {}
-        self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
-        self.seeded_alike: set[str] = set()  # modules of which all ranks have the same random numbers
-        self.arms: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
-        self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
-        self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
-        self.defined: list[ClassRef] = []
-        self.scopes: list[dict[str, Value]] = []  # of functions with functions or classes inside
-        self.names_of_scopes: dict[int, dict[str, Value]] = {}  # of the functions that the scopes are of
-        self.options: dict[str, Value] = {}  # of the command line, with their defaults
-        self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
-        self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made
-        self.has_group = False  # the process group has been made
-        self.completed: list[CompletedCall] = []  # that are noted
-        self.contents: dict[Key, Key] = {}  # paths of what is read from files, by what is read
-        self.queued: dict[Key, Value | None] = {}  # what queues hold, None for a rank's own data
-        self.files: set[Key] = set()  # that the program has opened to write
-        self.is_single = False  # the program makes itself a job of one rank
-        self.is_one_rank = False  # the program makes itself a rank with a number of its own
-        self.ranks: dict[str, Value] = {}  # that attributes of objects were set to last
-        self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
-        self.count_stores = 0  # of values in attributes and global names that had others
-        self.of_some = NamesOfRanks()
-
-    @cached_property
-    def normalises(self) -> bool:
-        """True if the script mentions the normalisation of batches."""
-        return bool(NORMALISES.search(self._text))
-
-
-class NameEvaluator:
-    """Names, attributes and places in one function."""
-
-    def __init__(self, shared: Shared, module: Module, env: dict[str, Value], outer: dict[str, Value]) -> None:
-        self.shared, self.module = shared, module
-        self.keys, self.program, self.budget = shared.keys, shared.program, shared.budget
-        self.env, self.outer = env, outer
-        self.items: list[Item] = []
-        self.no_sync = False
-        self.no_grad = False
-        self.free = False  # in a context in which ranks may run different numbers of rounds
-        self.on_demand = False  # where something is made that is kept then
-        self.quick = False  # the first evaluation of a loop
-        self.again = False  # a second evaluation of the loop may give something else
-        self.seen: list[tuple[ast.expr, Value]] = []  # the values of expressions in the first evaluation of a loop
-        self.path: list[Key] = [shared.keys.true]  # the conditions around the statement, each with those before it
-        self.returned: list[tuple[Key, Value]] = []  # with the condition under which each is reached
-        self.loops: list[Value] = []  # what the loops around the statement go over
-        self.yielded: list[tuple[tuple[Key, ...], Value]] = []  # what decides how many times, and the element
-        self.skipped: list[Key] = []  # under what rounds of the loops around have gone on to the next
-        self.left_rounds: list[dict[str, Value]] = []  # the names where break and continue leave a round
-        self.globals: set[str] = set()
-        self.nonlocals: set[str] = set()
-        self.left_with: list[tuple[Key, dict[str, Value]]] = []  # these names where the function returns
-        self.rebound: dict[tuple[int, str], Value] = {}  # names of the functions around, by the scope of these
-        self.parameters: list[str] = []
-        self.stored: dict[str, Value] = {}  # attributes that a constructor has set
-        self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
-        self.sets: set[str] = set()  # the names of attributes that the function or one that it calls sets
-        self.set_here: dict[str, Attribute] = {}  # by their names in ``env``: what statements of the function have set
-        self.first_set: set[str] = set()  # of these, those that nothing had set before
-        self.filled: set[int] = set()  # places of parameters that a collective fills
-        self.unknown_calls = 0
-        self.known: dict[ast.expr, Value] | None = None  # the values of one call, where they are asked for
-        self.function: FunctionRef | None = None
-
-    # ---- provided by the classes of expressions, statements and functions
-
-    def call_function(
-        self, function: FunctionRef, values: Values, named: Named, site: Site, arguments: Sequence[ast.expr] = ()
-    ) -> Value:
-        raise NotImplementedError
-
-    def handed_on(self, function: FunctionRef, node: ast.Call, values: Values, named: Named) -> Value | None:
-        raise NotImplementedError
-
-    def instantiate(self, cls: ClassRef, values: Values, named: Named, site: Site) -> Value:
-        raise NotImplementedError
-
-    def ordered(self, held: Value, node: ast.Call, named: Named) -> Value:
-        raise NotImplementedError
-
-    def length_of(self, held: Value, node: ast.AST) -> Value:
-        raise NotImplementedError
-
-    def attribute_of_instance(self, instance: Instance, name: str) -> Value | None:
-        raise NotImplementedError
-
-    def method_of(self, cls: ClassRef, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> FunctionRef:
-        raise NotImplementedError
-
-    def as_text(self, value: Value, node: ast.expr) -> None:
-        raise NotImplementedError
-
-    def _invoked(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
-        raise NotImplementedError
-
-    def exit_program(self, call: ast.Call) -> None:
-        raise NotImplementedError
-
-    def evaluate(self, node: ast.expr | None) -> Value:
-        raise NotImplementedError
-
-    def bind(self, target: ast.expr, value: Value) -> None:
-        raise NotImplementedError
-
-    def module_value(self, module: Module, name: str) -> Value | None:
-        raise NotImplementedError
-
-    # ---- values
-
-    def site(self, node: ast.AST) -> Site:
-        if isinstance(node, PLACED):
-            return Site(self.module.path, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
-        line = getattr(node, "lineno", 1)
-        return Site(
-            self.module.path, line, getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", line) or line
-        )
-
-    def place(self, node: ast.AST) -> tuple[str, int, int]:
-        """Return the path, the line and the column of a node."""
-        if isinstance(node, ast.expr):
-            return self.module.path, node.lineno, node.col_offset + 1
-        return self.module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+class NameEvaluator(EvaluatorState):
+    """Names and attributes in one function."""
 
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
@@ -228,20 +75,6 @@ class NameEvaluator:
             if part.facts:
                 facts |= part.facts & CARRIED
         return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
-
-    def constant(self, value: object) -> Value:
-        key = self.keys.constant(value)
-        known = self.shared.constants.get(key)
-        if known is None:
-            known = self.shared.constants[key] = Value(key)
-        return known
-
-    def library(self, name: str) -> Value:
-        """Return something of a library by its qualified name."""
-        known = self.shared.libraries.get(name)
-        if known is None:
-            known = self.shared.libraries[name] = Value(self.keys.make("library", name), obj=Library(name))
-        return known
 
     def by_name(self, name: str, called: bool = False) -> Value | None:
         """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
@@ -292,9 +125,6 @@ class NameEvaluator:
         if value.key is self.keys.none and name in module.parsed.rebound and self.env is not module.env:
             return self.by_name(name) or Value(self.keys.make("name", module.path, name))
         return value
-
-    def qualified(self, value: Value) -> str:
-        return value.obj.name if isinstance(value.obj, Library) else ""
 
     def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
         obj = owner.obj

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ..syntax import dotted_name
 from .amounts import DISTINCT
 from .collective_effects import is_received
+from .evaluator_state import Named, Values
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, LOCAL, TOUCHED, Key
@@ -26,7 +27,7 @@ from .library_calls import (
 )
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .members import PAIR
-from .names import CARRIED, POOLED, Named, Values
+from .names import CARRIED, POOLED
 from .noted_calls import OTHER_FORWARD
 from .tensor_kinds import CAST, CASTS, MADE, PLACES, names_type
 from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Record, Table, Value

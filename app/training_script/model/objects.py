@@ -9,13 +9,14 @@ from ..syntax import last_name
 from .branches import BranchEvaluator
 from .budget import Budget
 from .definitions import is_harmless, is_static
+from .evaluator_state import OUTSIDE, Within
 from .function_steps import Called, Summary
 from .keys import DIFFERS, LOCAL
 from .lengths import number
 from .members import PAIR
-from .names import OUTSIDE, Shared, Within
 from .program import Program
 from .sequences import Site
+from .shared_state import Shared
 from .values import Bound, ClassRef, FunctionRef, Instance, Module, Value
 
 

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from .amounts import SHUFFLED
 from .calls import CallEvaluator
+from .evaluator_state import Named
 from .followed import known_functions
 from .keys import DIFFERS, LOCAL, Key
-from .names import MOST_NESTED, Named
+from .names import MOST_NESTED
 from .values import Either, Value, is_elements
 
 ORDER = "the order of this rank"

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from .. import rank_names
 from ..syntax import dotted_name, last_name
 from .attributes import AttributeEvaluator
+from .evaluator_state import Named, Values
 from .function_steps import Called
 from .keys import LOCAL, Key
-from .names import Named, Values
 from .values import Bound, FunctionRef, Value, is_elements
 
 GET_RANK = ("torch.distributed.get_rank", "horovod.torch.rank", "mpi4py.MPI.COMM_WORLD.Get_rank")
