@@ -164,7 +164,7 @@ MOVING = ("job.progressing", "job.straggler")  # the findings of a running job t
 NOT_HUNG = (STARTING, *MOVING, "job.all-ranks-moved")  # of a job that may be healthy
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 OTHER_PROGRAM = "text:other-program"  # of the output of programs that train nothing
-OTHER_SUBJECT = "text:other-subject"  # of a text that the text model finds to be about something else
+OTHER_SUBJECT = "text:other-subject"  # of a description that is about something else
 
 
 SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks

@@ -22,7 +22,8 @@ Safety = Literal["safe", "unsafe", "display"]
 Severity = Literal["error", "warning", "info"]
 Intrusiveness = Literal["given", "reads", "connects", "allocates", "perturbs"]
 Role = Literal["root", "symptom", "confirmation"]
-TrainingWords = Literal["sure", "likely"]  # one is enough, or two of them
+# Of a training job: one is enough, or two of them. Names of programs that train nothing, and what outweighs these.
+TrainingWords = Literal["sure", "likely", "others", "unless"]
 
 
 class StrictStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -247,7 +248,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, str]
     notices: list[str] = []  # sentences that libraries print in healthy runs
     multi_rank_words: list[str]  # patterns by which a text mentions several ranks
-    training_words: dict[TrainingWords, list[str]] = {}  # patterns of what the output of a training job has
+    training_words: dict[TrainingWords, list[str]] = {}  # patterns of what a training job has, or another program
     glossary: dict[str, str]  # terms in other languages, with their English words
     version: str
     terms: dict[str, Term] = {}

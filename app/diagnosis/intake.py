@@ -18,6 +18,7 @@ from ..evidence import (
 )
 from ..logs.analyse import Progress, analyse_logs
 from ..logs.free_text import match_free_text, mentions_multiple_ranks, quoted_causes
+from ..logs.programs import other_program_in
 from ..logs.read import LogInput
 from ..logs.script_error import script_error_findings
 from ..logs.types import LogAnalysis, Timeline
@@ -66,6 +67,7 @@ def read_sources(
         described.append(Evidence(OTHER_PROGRAM, "log", what, where=sources[0].origin))
         evidence = [*analysis.evidence, *described]
         return IntakeResult(evidence, analysis.timeline, False, dict(analysis.prose), _errors(sources, analysis))
+    described += _about_other_programs(analysis.prose, knowledge)
     if quoted:
         described = [item for item in described if item.id != OTHER_SUBJECT]
     several = (
@@ -86,6 +88,13 @@ def read_sources(
         dict(analysis.prose),
         _errors(sources, analysis),
     )
+
+
+def _about_other_programs(prose: Iterable[tuple[str, str]], knowledge: Knowledge) -> list[Evidence]:
+    """Return the evidence of descriptions that name a program that trains nothing, without a word of training."""
+    named = [(origin, name) for origin, text in prose if (name := other_program_in(text, knowledge))]
+    what = "it names “{}”, and has no word of a training job"
+    return [Evidence(OTHER_SUBJECT, "description", what.format(name), where=origin) for origin, name in named]
 
 
 def _matches_entry_of_team(evidence: Iterable[Evidence], knowledge: Knowledge) -> bool:

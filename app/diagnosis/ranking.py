@@ -2,11 +2,12 @@
 
 Each cause starts at a prior, larger if it is frequent in descriptions and one supports it, and gains or loses the nats
 that the knowledge base assigns to an observation; "none of these" starts at 0. Observations from one text are not
-independent: of one sentence only the strongest counts, and each further one counts less. Once a job or its log shows
-what is wrong, the state of the machine, descriptions and the symptom count for a cause at most as much as what is
-shown of it: they support it, they do not replace it; the symptom also if a hung job was inspected and shows no cause.
-How a running job runs (on one node, without a GPU) excludes the causes that need more. A softmax over both turns the
-sums into probabilities, at a temperature fitted on labelled cases for what the first cause rests on.
+independent: of one sentence, and of clues and typical words, only the strongest counts, and each further one counts
+less. Once a job or its log shows what is wrong, the state of the machine, descriptions and the symptom count for a
+cause at most as much as what is shown of it: they support it, they do not replace it; the symptom also if a hung job
+was inspected and shows no cause. How a running job runs (on one node, without a GPU) excludes the causes that need
+more. A softmax over both turns the sums into probabilities, at a temperature fitted on labelled cases for what the
+first cause rests on.
 """
 
 import math
@@ -51,6 +52,7 @@ ONE_PROCESS_NATS = 11.0
 ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
 DOCUMENTED_TEMPERATURE = 0.65  # where none is fitted
 TEXT_SOURCES = ("log", "description")
+READINGS = ("clue:", "words:")  # of a whole description: a sentence for one may be among the words of the other
 SUPPORT_OF_SOURCE: Mapping[Source, Support] = {
     "log": "log",
     "description": "words",
@@ -81,6 +83,7 @@ def rank_causes(
     """
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
     around: dict[str, list[ReasonLine]] = defaultdict(list)
+    readings: dict[str, list[ReasonLine]] = defaultdict(list)
     items = _of_training(_once(evidence))
     measured = calibration or built_in_calibration()
     unrelated = _unrelated_nats(knowledge, items, measured)
@@ -95,7 +98,11 @@ def rank_causes(
             if _is_circumstance(item):
                 nats = EXCLUDED_NATS if nats <= NATS["against"] else min(0.0, nats)
             if nats:
-                kept[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+                is_reading = nats > 0 and item.source == "description" and item.id.startswith(READINGS)
+                counted = readings if is_reading else kept
+                counted[cause].append(ReasonLine(item.source, item.what, item.where, nats * item.strength))
+    for id_, read in readings.items():
+        (around if is_shown else lines)[id_].append(max(read, key=lambda line: line.weight))
     for id_ in _without_their_signs(knowledge, inspected):
         lines[id_].append(ReasonLine("job", "the running job shows none of its signs", "", UNSEEN_NATS))
     reasons = {

@@ -13,6 +13,7 @@ from .passages import PassageIndex
 from .prose import ERROR, prose_of, without_expectations, without_options
 
 WORD = re.compile(r"[a-z][a-z0-9]+")
+PUNCTUATION = str.maketrans("，。、；：！？（）", ",.,;:!?()")  # of Chinese, and what ends the same clauses in English
 HAN = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+"
 ANSWER_STRENGTH = 0.6  # an answer inferred from a text may be wrong
 MOST_LABELS = 10  # that the text model may name
@@ -54,9 +55,10 @@ def match_free_text(text: str, origin: str, knowledge: Knowledge) -> list[Eviden
 
 
 def translate_glossary(text: str, knowledge: Knowledge) -> str:
-    """Replace the terms of the glossary by their meaning; other Chinese characters are removed."""
+    """Replace the terms of the glossary by their meaning, and punctuation; other Chinese characters are removed."""
     if text.isascii():
         return text
+    text = text.translate(PUNCTUATION)
     for term in sorted(knowledge.glossary, key=len, reverse=True):
         text = text.replace(term, f" {knowledge.glossary[term]} ")
     return re.sub(HAN, " ", text)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from ...knowledge.schema import Knowledge
+from ...knowledge.schema import Knowledge, TrainingWords
 from .free_text import mentions_multiple_ranks
 from .lines import PrefixStyle, parse_prefix
-from .prose import FRAME, LEAST_WORDS, MACHINE, RECORD, count_words
+from .prose import ERROR, FRAME, LEAST_WORDS, MACHINE, RECORD, count_words
 from .types import UNKNOWN_WRITER
 
 LEAST_RECORDS = 2  # lines that a program has written, in its output
@@ -65,6 +65,19 @@ def is_line_of_other_program(line: str) -> bool:
     return bool(OTHER_TAG.match(line) or OTHER_KILLED.search(line))
 
 
+def other_program_in(text: str, knowledge: Knowledge) -> str:
+    """Return the name of a program that trains nothing in a description that has no word of a training job, or ""."""
+    described = "\n".join(line for line in text.split("\n") if not ERROR.match(line))
+    if _first_of("unless", described, knowledge):
+        return ""
+    return _first_of("others", described, knowledge)
+
+
+def _first_of(kind: TrainingWords, text: str, knowledge: Knowledge) -> str:
+    found = (re.search(pattern, text, re.IGNORECASE) for pattern in knowledge.training_words.get(kind, []))
+    return next((each[0] for each in found if each), "")
+
+
 def _is_output(text: str, knowledge: Knowledge) -> bool:
     """Return whether programs have written a text, apart from sentences about something else."""
     lines = [line for line in FRAME.sub("|\n|", text).split("\n") if line.strip()][:MOST_LINES]
@@ -86,7 +99,7 @@ def _is_record(line: str) -> bool:
 
 
 def _is_of_training(text: str, knowledge: Knowledge) -> bool:
-    words = knowledge.training_words
-    if any(re.search(pattern, text, re.IGNORECASE) for pattern in words["sure"]):
+    if _first_of("sure", text, knowledge):
         return True
-    return sum(bool(re.search(pattern, text, re.IGNORECASE)) for pattern in words["likely"]) >= LEAST_LIKELY
+    likely = knowledge.training_words.get("likely", [])
+    return sum(bool(re.search(pattern, text, re.IGNORECASE)) for pattern in likely) >= LEAST_LIKELY

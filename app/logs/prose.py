@@ -31,6 +31,8 @@ RAISED_AT = r"(?:\b(?:\w{1,80}\.){1,12})?(?:\b\w{1,80}(?:Error|Exception): )?(?:
 OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
 LEAST_AMONG_OUTPUT = 3  # words of a line of a person in a paragraph with lines of programs
 LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
+# The arguments of a call in a text.
+ARGUMENTS = re.compile(r"(?<=\w)\([^()\n]{1,400}\)")
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
 # An exception at the start of a line; that of an aborted C++ program.
 ERROR = re.compile(
@@ -99,7 +101,7 @@ RULED_OUT = re.compile(
     | {CLAUSE}{SUBJECT}(?:(?:is|are|was|were)\s+not|(?:is|are|was|were)n't)\s+
         {BLAMED}(?=\s*(?:[.,;:)!?]|$))
     | {CLAUSE}{THING}(?:(?:is|are|was|were|looks?|seems?)\s+(?:all\s+|perfectly\s+|quite\s+)?
-        (?:fine|okay|ok|healthy|in\s+order|as\s+(?:it|they)\s+should\s+be|as\s+expected|set\s+correctly
+        (?:fine|okay|ok|healthy|enough|sufficient|plentiful|in\s+order|as\s+(?:it|they)\s+should\s+be|as\s+expected|set\s+correctly
         |correctly\s+set)|pass(?:es|ed)?)\b(?:\s*\([^)\n]{{0,80}}\))?(?=\s*(?:[.,;:)!?]|$|and\b|but\b))
     | \b(?:it\s+|this\s+|that\s+)?(?:has|had|have)\s+nothing\s+to\s+do\s+with\s[^.,;:\n]{{1,100}}
     | \bneither\s[^.,;\n]{{1,80}}\snor\s[^.,;\n]{{1,60}}\s(?:is|are|was|were)\s
@@ -194,6 +196,10 @@ def _without_messages(text: str, knowledge: Knowledge) -> str:
 
 
 def without_options(text: str) -> str:
-    """Remove the options of shell commands (also continued with a backslash) from the text."""
+    """Remove the options of shell commands (also continued with a backslash) and the arguments of calls.
+
+    A command or a call with only a few of them names what the text is about.
+    """
+    text = ARGUMENTS.sub(lambda found: "()" if found[0].count("=") >= COMMAND_OPTIONS else found[0], text)
     lines = text.replace("\\\n", " ").split("\n")
     return "\n".join(OPTION.sub(" ", ln) if len(OPTION.findall(ln)) >= COMMAND_OPTIONS else ln for ln in lines)

@@ -18,6 +18,7 @@ from ddpwizard.app.evidence import (
     typical_words_id,
 )
 from ddpwizard.knowledge.calibration import Calibration
+from ddpwizard.knowledge.schema import NATS
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -272,10 +273,18 @@ def test_the_machine_supports_the_cause_that_the_log_shows():
 def test_one_sentence_counts_once_for_a_cause():
     cause = next(cause for cause in KNOWLEDGE.causes.values() if cause.clues)
 
-    def share(**places: str) -> float:
+    def nats(**places: str) -> float:
         items = [Evidence(id_, "description", "x", where=place) for id_, place in places.items()]
-        return next(c.confidence for c in rank_causes(KNOWLEDGE, WEIGHTS, items).causes if c.id == cause.id)
+        return sum(weights_of(items, cause.id))
 
     clue, words = f"clue:{cause.id}/0", f"words:{cause.id}"
-    alone = max(share(**{clue: "x:1"}), share(**{words: "x:1"}))
-    assert share(**{clue: "x:1", words: "x:1"}) == alone < share(**{clue: "x:1", words: "x:1:40"})
+    alone = max(nats(**{clue: "x:1"}), nats(**{words: "x:1"}))
+    assert nats(**{clue: "x:1", words: "x:1"}) == nats(**{clue: "x:1", words: "x:1:40"}) == alone
+    answer = next(
+        f"answer:{question}={answer}"
+        for question, weights in cause.questions.items()
+        for answer, weight in weights.items()
+        if 0 < NATS[weight] < NATS[cause.clues[0].weight]
+    )
+    alone = nats(**{clue: "x:1"})
+    assert nats(**{clue: "x:1", answer: "x:1"}) == alone < nats(**{clue: "x:1", answer: "x:1:40"})

@@ -47,7 +47,12 @@ MESSAGES_OF_SOURCES = {
         "ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device "
         "than the one you're training on.",
     ],
+    "env-contract-broken": [
+        "RuntimeError: the new group's world size should be less or equal to the world size set by init_process_group",
+        "$ export MASTER_ADDR=29501\n$ export MASTER_PORT=10.4.0.17\n$ python worker.py --gpus 2",
+    ],
     "wrong-nic": [
+        "node7:212:212 [0] NCCL WARN Bootstrap: no socket interface found",
         "bootstrap.cc:126 NCCL WARN Bootstrap : no socket interface found",
         "net_socket.cc:61 NCCL WARN NET/Socket : no interface found",
         "socket.cc:480 NCCL WARN socketStartConnect: Connect to 172.17.0.1<41233> failed : No route to host",
@@ -413,6 +418,14 @@ def test_examples_lead_to_their_cause():
 def test_a_script_leads_to_the_cause_that_leaves_no_log(script: str, cause: str):
     findings = review.review_text(script, "train.py", KNOWLEDGE)
     assert leads(ranked(review.evidence_of_findings(findings)), cause)
+
+
+@pytest.mark.parametrize(
+    "line", ["MASTER_PORT=29500", "MASTER_ADDR=10.0.0.2", "MASTER_ADDR=0xc0de.lan", "MASTER_PORT: 1234"]
+)
+def test_an_address_and_a_port_in_their_own_variables_decide_nothing(line: str):
+    found = read_sources([source_of_text(f"{line}\nrank 1 hangs in all_reduce", "x")], KNOWLEDGE).evidence
+    assert not [item for item in found if item.id.startswith("log:env-contract-broken")]
 
 
 # Words of a clue, used for something else.

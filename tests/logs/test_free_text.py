@@ -125,6 +125,8 @@ RULED_OUT = [
     ("The cables have been ruled out,", "cables"),
     ("A swap rules out the switch,", "switch"),
     ("The download was not the hold-up.", "download"),
+    ("Host memory is sufficient,", "memory"),
+    ("The disk space and the quota are enough.", "quota"),
 ]
 
 
@@ -152,6 +154,8 @@ def test_lines_of_numbers_and_of_an_aborted_program_are_not_prose() -> None:
         "The loss is not correct.",
         "It hangs on GPUs. Not on CPUs.",
         "It works with one GPU, not with 4 GPUs.",
+        "Host memory is not enough for both.",
+        "One card is enough for the model.",
     ],
 )
 def test_when_it_works_is_prose(phrase: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.evidence import Diagnosis
-from ddpwizard.app.logs.programs import is_line_of_other_program
+from ddpwizard.app.logs.programs import is_line_of_other_program, other_program_in
 from ddpwizard.app.logs.read import source_of_text
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -105,3 +105,29 @@ def test_an_answer_shows_a_training_job():
 )
 def test_lines_of_other_programs(line: str, is_other: bool):
     assert is_line_of_other_program(line) is is_other
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "One of our five MongoDB nodes does not come back, the others report that its heartbeat timed out.",
+        "gmx_mpi on two machines: GROMACS stops, fatal error in domain decomposition of rank-free groups.",
+        "ComfyUI, a picture of 2048 pixels:\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    ],
+)
+def test_a_description_that_names_a_program_that_trains_nothing_is_about_something_else(text: str):
+    found = diagnose(text)
+    assert found.causes[0].confidence < 0.2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun with the etcd rendezvous: one of our five nodes does not come back, its heartbeat timed out.",
+        "Rendezvous over etcd is closed when the second node joins.",
+        "Each of the 4 ranks reads its shard from Redis, rank 2 hangs.",
+        "The data loader of our training reads from Kafka and stalls on one of two machines.",
+    ],
+)
+def test_a_job_that_uses_another_program_is_a_training_job(text: str):
+    assert not other_program_in(text, built_in_knowledge())
