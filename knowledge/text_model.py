@@ -8,7 +8,9 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,11 +57,10 @@ class TextClassifier:
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self._columns: dict[str, tuple[float, int, int]] = {}  # of a term: idf, begin and end of its weights
-        begin = 0
-        for term, idf, count in zip(model.terms.split("\n"), model.idf, model.counts, strict=True):
-            self._columns[term] = (idf / IDF_STEPS, begin, begin + count)
-            begin += count
+        places = [0, *accumulate(model.counts)]
+        weights = zip(model.idf, places[:-1], places[1:], strict=True)
+        # of a term: its idf (in steps, as a text has length 1) and the begin and end of its weights
+        self._columns: dict[str, tuple[int, int, int]] = dict(zip(model.terms.split("\n"), weights, strict=True))
 
     @property
     def labels(self) -> set[str]:
@@ -81,22 +82,29 @@ class TextClassifier:
             return []
         values = {name: (1 + math.log(len(places))) * self._columns[name][0] for name, places in found.items()}
         length = math.sqrt(sum(value * value for value in values.values()))
+        values = {name: value / length for name, value in values.items()}
         model = self._model
+        columns, weights = model.columns, model.weights
         scores = list(model.bias)
-        parts: list[dict[str, float]] = [{} for _ in scores]
         for name, value in values.items():
             _, begin, end = self._columns[name]
+            part = value * model.scale
             for place in range(begin, end):
-                part = value / length * (model.weights[place] - 127) * model.scale
-                scores[model.columns[place]] += part
-                parts[model.columns[place]][name] = part
+                scores[columns[place]] += part * (weights[place] - 127)
         top = max(scores)
         exponentials = [math.exp(score - top) for score in scores]
         total = sum(exponentials)
         order = sorted(range(len(scores)), key=lambda at: -scores[at])[:most]
         return [
-            LabelShare(model.labels[at], exponentials[at] / total, _shown_words(text, parts[at], found)) for at in order
+            LabelShare(model.labels[at], exponentials[at] / total, _shown_words(text, self._parts(at, values), found))
+            for at in order
         ]
+
+    def _parts(self, label: int, values: Mapping[str, float]) -> dict[str, float]:
+        """Return what each term adds to the score of a label."""
+        columns, weights = self._model.columns, self._model.weights
+        places = ((name, columns.find(label, *self._columns[name][1:])) for name in values)
+        return {name: values[name] * (weights[place] - 127) for name, place in places if place >= 0}
 
 
 def _shown_words(text: str, parts: dict[str, float], found: dict[str, list[Term]]) -> list[str]:
