@@ -234,13 +234,17 @@ def _keeps_one_out(script: Script, found: Divergence) -> bool:
 def _is_lost_in_loop(script: Script, found: Divergence, deciding: DecidingBranch) -> bool:
     """Return whether data of one rank decide only by what loops of other functions change.
 
-    Of what comes of it there nothing more is known than that it went in.
+    Of what comes of it there nothing more is known than that it went in, unless the average of it decides.
     """
     branch = script.branches.get(found.decided)
     local = [each for each in parts(branch.test) if each.spread & LOCAL] if branch and found.by & LOCAL else []
     sources = [each for each in local if not any(isinstance(arg, Key) and arg.spread & LOCAL for arg in each.args)]
+    divided = (each.args[1] for each in local if each.op == "binary" and each.args[0] == "Div")
+    averaged = {part for each in divided for part in parts(each)}
     return bool(sources) and all(
-        each.op == "altered" and not (each.args[1] == found.decided.path and each.args[2] in deciding.lines_of_function)
+        each.op == "altered"
+        and each not in averaged
+        and not (each.args[1] == found.decided.path and each.args[2] in deciding.lines_of_function)
         for each in sources
     )
 

@@ -223,7 +223,7 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
                 continue
             yield from violation_at(
                 script,
-                reach,
+                where_given(script, reach, fact),
                 "the scheduler steps by a value of this rank alone: the ranks lower their learning rates at "
                 "different times",
                 0.75,

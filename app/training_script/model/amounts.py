@@ -210,3 +210,25 @@ def is_made_of(key: Key, spread: int) -> bool:
 def is_number_range(key: Key) -> bool:
     """Return whether all bounds of a range, or all elements of a list, are numbers or the number of ranks."""
     return key.op in ("range", "sequence") and all(arg.op in ("constant", "world") for arg in key.args)
+
+
+def is_stepped_by_data(key: Key) -> bool:
+    """Return whether data of one rank decide when a number takes its next value, computed from the one before."""
+    tests = (part for part in parts(key) if part.op == "if" and part.args[0].spread & LOCAL)
+    return any(
+        arm.op != "held" and any(each.op == "held" for each in parts(arm)) for test in tests for arm in test.args[1:]
+    )
+
+
+def sized_by_data(key: Key) -> Key | None:
+    """Return the bound of the slice that a sequence or a data set is, if data of one rank step it."""
+    while True:
+        match key.op, key.args:
+            case "call", (str() as name, _, Key() as held, *_) if name.endswith("utils.data.Subset"):
+                key = held
+            case "loader", (_, _, _, Key() as held, *_):
+                key = held
+            case "item", (_, Key(op="slice", args=bounds)):
+                return next((each for each in bounds if is_stepped_by_data(each)), None)
+            case _:
+                return None

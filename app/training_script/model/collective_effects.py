@@ -5,7 +5,7 @@ import ast
 from msgspec.structs import replace
 
 from ..syntax import last_name
-from .amounts import DISTINCT
+from .amounts import DISTINCT, sized_by_data
 from .buffers import has_buffers
 from .effects import Effect
 from .evaluator_state import Named, Values
@@ -194,9 +194,8 @@ class EffectEvaluator(RankEvaluator):
     def _loader(self, node: ast.Call, values: Values, named: Named) -> Value:
         sampler = named.get("sampler") or named.get("batch_sampler")
         key = self.keys.make("loader", *self.place(node))
-        if not (sampler and "sampler" in sampler.facts) and (
-            dataset := named.get("dataset") or (values[0] if values else None)
-        ):
+        dataset = named.get("dataset") or (values[0] if values else None)
+        if dataset and not (sampler and "sampler" in sampler.facts):
             batch = named.get("batch_size") or (values[1] if len(values) > 1 else self.constant(1))
             own = isinstance(sampler.obj, Instance) if sampler else False
             held = self._held_by(sampler if sampler and own else dataset, node)
@@ -209,6 +208,8 @@ class EffectEvaluator(RankEvaluator):
             in_order = sampler is None and "**" not in named and shuffle.key is self.keys.false
             if in_order and is_same_data(held):
                 return Value(key, frozenset({"loader", "whole"}))
+        elif dataset and sized_by_data(dataset.key):
+            key = self.keys.make("loader", *self.place(node), dataset.key)
         return Value(key, frozenset({"loader"}))
 
     def _held_by(self, dataset: Value, node: ast.AST) -> Key:

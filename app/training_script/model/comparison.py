@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from .amounts import is_as_long, is_certain, is_made_of, is_number_range
+from .amounts import is_as_long, is_certain, is_made_of, is_number_range, is_stepped_by_data
 from .assumptions import Assumptions
 from .budget import Budget, OverBudget
 from .divergence import Divergence
@@ -219,7 +219,8 @@ class Comparison:
         by_rank = by_rank or is_different(a.count, number)
         differ = count_a is not count_b and is_certain(count_a) and is_certain(count_b) and by_rank
         differ = differ and not is_as_long(count_a, count_b) and not is_even(a.count)
-        if reached and not (a.free or is_left_together(a)) and (differ or is_made_of(count_a, LOCAL)):
+        by_data = is_made_of(count_a, LOCAL) or is_stepped_by_data(count_a)
+        if reached and not (a.free or is_left_together(a)) and (differ or by_data):
             self._add_reached(reached, a.site, BY_RANK if count_a is not count_b else LOCAL, calls, rounds="count")
             return set()
         outside, self._endless = (

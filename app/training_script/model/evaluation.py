@@ -113,8 +113,9 @@ class Evaluation(SharedFunctions):
             tuple(map(kind, values)),
             tuple([(name, kind(value)) for name, value in named.items()]),
         )
-        if signature in self.summaries:
-            return self.summaries[signature]
+        known = self.summaries.get(signature)
+        if known and (self.held_reads.are_as_read(known.held) or not known.complete):
+            return known
         flags = node, flags_of(values), tuple(named), flags_of(named.values())
         many = self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS
         if many and not any(type(value.obj) is FunctionRef and value.obj.decorated for value in values):
@@ -128,6 +129,7 @@ class Evaluation(SharedFunctions):
         if self.depth >= MOST_DEPTH or function.node in self.unfinished:
             return made
         self.depth += 1
+        self.held_reads.begin()
         self.evaluated[function.node] = function
         try:
             begins_abroad = not self.abroad and self.script is not None and function.module is not self.script
@@ -144,6 +146,7 @@ class Evaluation(SharedFunctions):
                 self.alike[flags] = self.alike[node] = made
         finally:
             self.depth -= 1
+            made.held = self.held_reads.end()
         return made
 
     @contextmanager

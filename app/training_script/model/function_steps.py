@@ -4,6 +4,7 @@ import ast
 from typing import NamedTuple
 
 from .caught_errors import may_take
+from .held_reads import Held
 from .keys import Key
 from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
 from .values import Value
@@ -105,6 +106,7 @@ class Summary:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.complete = False
+        self.held: frozenset[Held] = frozenset()  # attributes that it has read while their values were not known
         self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self.stored: dict[str, Value] = {}  # attributes of its object that it has set

@@ -15,6 +15,7 @@ from .amounts import (
     is_shared_out,
     lengthwise,
     rows_of,
+    sized_by_data,
 )
 from .collective_effects import EffectEvaluator
 from .function_steps import Noted
@@ -47,6 +48,8 @@ class IterableEvaluator(EffectEvaluator):
             return self.keys.make("length", limit)
         if (key.spread & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
             return counted
+        if key.spread & LOCAL and (size := sized_by_data(key)):
+            return self.keys.make("length", size)
         if path := self.file_of(key):
             return self.keys.make("elements of a file", path)
         if key.spread & BY_RANK and may_differ(key, length):

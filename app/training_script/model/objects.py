@@ -79,6 +79,11 @@ class ObjectEvaluator(BranchEvaluator):
             stored = {name: self.named(name, value) for name, value in given if name in cls.fields}
             for name, value in stored.items():
                 self._store(instance, name, value)
+            if finish := cls.find("__post_init__"):
+                summary = self.whole.summary(FunctionRef(finish[0].module, finish[1], finish[0].env, cls), [instance], {})
+                self.take_attributes(summary, None)
+                self.items.append(Called(summary, site))
+                stored |= summary.stored
         if sized := cls.find("__len__"):
             keys = (each.key for each in (*values, *named.values()))
             instance = replace(instance, key=self.keys.make("instance", id(cls), *map(id, keys)))
@@ -139,6 +144,7 @@ class ObjectEvaluator(BranchEvaluator):
                 held = Value(self.keys.make("held", id(cls), name))
                 if of_some:
                     return replace(held, facts=value.facts, obj=value.obj)
+                self.shared.held_reads.read(cls, name)
                 return (None if value.key is self.keys.none else self.by_name(name)) or held
         return self._made_by_factory(cls, name)
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from ..nodes import CompletedCall
 from .budget import Budget
+from .held_reads import HeldReads
 from .keys import Key, Keys
 from .names_of_ranks import NamesOfRanks
 from .program import Program
@@ -57,6 +58,7 @@ class Shared:
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
         self.count_stores = 0  # of values in attributes and global names that had others
         self.of_some = NamesOfRanks()
+        self.held_reads = HeldReads()
 
     @cached_property
     def normalises(self) -> bool:

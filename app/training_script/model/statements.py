@@ -292,6 +292,8 @@ class StatementEvaluator(OuterNameEvaluator):
             before = cls.attributes.get(name)
             self.shared.count_stores += before is None or before.key is not value.key
             cls.attributes[name] = value
+            if value.key.spread & LOCAL and not (before and before.key.spread & LOCAL):
+                self.shared.held_reads.becomes_local(cls, name)
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..project_imports import read_module
+from .branch_sides import leaves
 from .divergence import Divergence
 from .divergences import Divergences, divergences
 from .evaluated import MOST_STEPS as MOST_STEPS_OF_SCRIPT
 from .evaluated import Evaluated
-from .function_steps import Branch, Called, Item, Rounds
+from .function_steps import Branch, Called, Item, Noted, Rounds
 from .keys import BY_RANK
 from .libraries_in_use import kept_imports, libraries_in_use
 from .parsed_modules import PARSED_MODULES, Version, version_of
@@ -112,21 +113,23 @@ def forget_user(evaluated: Evaluated) -> None:
 
 def _may_part_ranks(items: list[Item], calls: int) -> bool:
     """Return whether steps depend on the rank, or something decides whether or how often all ranks are waited for."""
-    pending = [(items, calls, False)]
+    pending = [(items, calls, False, False)]
     while pending:
-        inside, calls, is_decided = pending.pop()
+        inside, calls, is_decided, may_leave = pending.pop()
         for item in inside:
             match item:
                 case Event() if is_decided:
                     return True
+                case Noted(name=".backward") if may_leave:
+                    return True  # the script that uses it may pass a model in DDP
                 case Branch(test=test, then=first, other=second):
                     if test.spread & BY_RANK:
                         return True
-                    pending += [(first, calls, True), (second, calls, True)]
+                    pending += [(first, calls, True, may_leave), (second, calls, True, may_leave)]
                 case Rounds(body=body):
-                    pending.append((body, calls, True))
+                    pending.append((body, calls, True, may_leave or leaves(body)))
                 case Called(summary=summary) if calls:
-                    pending.append((summary.items, calls - 1, is_decided))
+                    pending.append((summary.items, calls - 1, is_decided, may_leave))
                 case _:
                     pass
     return False
