@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, parts
-from ...training_script.model.reach import Run, argument
+from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Library
+from ...training_script.nodes import node_at
 from ...training_script.syntax import last_name
 from ..origins import origins_at
 from ..rule_context import Script, Violation
@@ -14,7 +15,9 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 from .unequal_parts import PREFIX, divides_by_ranks, sent
 
-CURVED = {"exp", "sqrt", "rsqrt", "std", "median", "quantile"}  # the mean of these is not that of all data
+CURVED = {"exp", "sqrt", "rsqrt", "std", "var", "median", "quantile"}  # the mean of these is not that of all data
+SQUARES = {"pow", "pow_", "square", "square_"}
+JOINS = {"stack", "cat", "concat"}
 LARGEST = {"max", "amax", "min", "amin"}
 AS_TENSOR = {"tensor", "as_tensor", "FloatTensor"}
 KEEPING = {"detach", "clone", "to", "float", "double", "cpu", "cuda", "item", "reshape", "view", "unsqueeze", "squeeze"}
@@ -29,9 +32,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith(SUMS))
         if node is None or not summed or not script.is_here(reach):
             continue
-        made = list(_made(script, node))
+        made = list(_made(script, reach, node))
         divided = divides_by_ranks(script, fact)
-        curved = next((each for each in made if divided and last_name(each.func) in CURVED), None)
+        curved = next((each for each in made if divided and _is_curved(script, each)), None)
         largest = next((each for each in made if not divided and _is_largest(each)), None)
         found = curved or largest
         if found is not None and _is_of_own_data(script, found):
@@ -50,9 +53,53 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _made(script: Script, node: ast.expr) -> Iterator[ast.Call]:
+def _is_curved(script: Script, call: ast.Call) -> bool:
+    """Return whether the mean of what a call gives is not that of all data.
+
+    To the mean of variances, that of the squared differences of the means is to be added.
+    """
+    name = last_name(call.func)
+    return name in CURVED and not (name == "var" and _squares_difference(script, call))
+
+
+def _squares_difference(script: Script, call: ast.Call) -> bool:
+    around: ast.AST = call
+    while (outer := script.source.parents.get(around)) is not None and not isinstance(outer, ast.Module):
+        around = outer
+    for node in ast.walk(around):
+        match node:
+            case ast.BinOp(left=squared, op=ast.Pow()):
+                pass
+            case ast.Call(func=ast.Attribute(value=squared, attr=name)) if name in SQUARES:
+                pass
+            case _:
+                continue
+        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Sub) for each in ast.walk(squared)):
+            return True
+    return False
+
+
+def _given(script: Script, reach: Reach, node: ast.expr) -> list[ast.AST]:
+    """Return what a tensor comes from; what the call of the function passes for it, if it is a parameter of that."""
+    found = [node, *origins_at(script, node)]
+    function = script.names.enclosing_function(node) if reach.calls else None
+    if not isinstance(function, ast.FunctionDef):
+        return found
+    names = [each.arg for each in function.args.args]
+    call = node_at(script.source.tree, reach.calls[-1].line, reach.calls[-1].column, ast.Call)
+    read = {each.id for made in found for each in ast.walk(made) if isinstance(each, ast.Name)}
+    places = [names.index(name) for name in read if name in names]
+    if call is not None and reach.calls[-1].path == script.source.path and len(places) == 1:
+        method = bool(names) and names[0] in ("self", "cls")
+        place = places[0] - int(method)
+        passed = call.args[place] if 0 <= place < len(call.args) else None
+        found += [passed, *origins_at(script, passed)] if passed is not None else []
+    return found
+
+
+def _made(script: Script, reach: Reach, node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls that a tensor finally comes from, conversions left out."""
-    pending: list[ast.AST] = [node, *origins_at(script, node)]
+    pending = _given(script, reach, node)
     seen: set[ast.AST] = set()
     while pending:
         each = pending.pop()
@@ -64,6 +111,8 @@ def _made(script: Script, node: ast.expr) -> Iterator[ast.Call]:
                 pending += [inner, *origins_at(script, inner)]
             case ast.Call(args=[ast.List(elts=[inner]) | inner, *_]) if last_name(each.func) in AS_TENSOR:
                 pending += [inner, *origins_at(script, inner)]
+            case ast.Call(args=[ast.List(elts=joined) | ast.Tuple(elts=joined), *_]) if last_name(each.func) in JOINS:
+                pending += [made for inner in joined for made in (inner, *origins_at(script, inner))]
             case ast.Call():
                 yield each
             case _:

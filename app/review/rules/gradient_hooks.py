@@ -15,6 +15,7 @@ from ..violations import violation_at_node
 REGISTERS, AFTER_GRADIENT = "register_comm_hook", "register_post_accumulate_grad_hook"
 SCALES = {"div", "div_", "mul", "mul_", "true_divide", "true_divide_", "mean", "AVG", "PREMUL_SUM", "lerp", "addcdiv_"}
 SUMS = {"torch.distributed.all_reduce", "torch.distributed.distributed_c10d.all_reduce"}
+COUNTS = {"numel", "nelement", "element_size", "itemsize", "nbytes", "size", "len"}
 MOST_CALLS = 3  # of functions in each other
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -122,9 +123,18 @@ def _is_sum(script: Script, call: ast.Call) -> bool:
 
 def _scales(node: ast.AST) -> bool:
     """Return whether an expression divides or multiplies."""
-    if isinstance(node, ast.BinOp | ast.AugAssign):
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Div | ast.Mult | ast.FloorDiv) and not (
+            _counts(node.left) and _counts(node.right)
+        )
+    if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Div | ast.Mult | ast.FloorDiv)
     return isinstance(node, ast.Attribute) and node.attr in SCALES
+
+
+def _counts(node: ast.expr) -> bool:
+    """Return whether an expression counts elements or bytes, or is a number."""
+    return isinstance(node, ast.Constant) or last_name(node.func if isinstance(node, ast.Call) else node) in COUNTS
 
 
 def _step(script: Script, hook: Function) -> ast.expr | None:

@@ -31,10 +31,11 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     below = nodes_below(script.source.tree)
     functions = [node for node in below if isinstance(node, FUNCTIONS)]
     takers = {each.name for each in functions if _takes_part(each, set())}
+    measurers = {each.name for each in functions if _gives_norm(each, takers)}
     for each in functions:
         if COMBINES.search(ast.unparse(each)) or not _takes_part(each, takers) or not _reads_gradients(each):
             continue
-        measured = _measures(each)
+        measured = _measures(each, MEASURES | measurers)
         scaled = next((node for node in ast.walk(each) if _scales(node, set(measured))), None)
         if scaled is not None and measured:
             first = min(measured.values(), key=lambda node: node.lineno)
@@ -60,7 +61,19 @@ def _reads_gradients(function: ast.AST) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(function))
 
 
-def _measures(function: ast.AST) -> dict[str, ast.Assign]:
+def _gives_norm(function: ast.FunctionDef | ast.AsyncFunctionDef, takers: set[str]) -> bool:
+    """Return whether a function returns a norm of the local parts of gradients, or a sum of their squares."""
+    if COMBINES.search(ast.unparse(function)) or not _takes_part(function, takers) or not _reads_gradients(function):
+        return False
+    measured = _measures(function, MEASURES)
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+    inside = [node for value in returned for node in ast.walk(value)]
+    return any(isinstance(node, ast.Name) and node.id in measured for node in inside) or any(
+        isinstance(node, ast.Call) and last_name(node.func) in MEASURES for node in inside
+    )
+
+
+def _measures(function: ast.AST, measures: set[str]) -> dict[str, ast.Assign]:
     """Return the names of what follows from a norm or a sum of squares, each with the first such statement."""
     found: dict[str, ast.Assign] = {}
     for node in sorted(
@@ -68,7 +81,7 @@ def _measures(function: ast.AST) -> dict[str, ast.Assign]:
     ):
         names = [each.id for each in node.targets if isinstance(each, ast.Name)]
         inside = list(ast.walk(node.value))
-        if any(isinstance(each, ast.Call) and last_name(each.func) in MEASURES for each in inside) or any(
+        if any(isinstance(each, ast.Call) and last_name(each.func) in measures for each in inside) or any(
             isinstance(each, ast.Name) and each.id in found for each in inside
         ):
             found |= {name: node for name in names if name not in found}

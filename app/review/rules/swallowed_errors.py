@@ -9,13 +9,15 @@ from ...training_script.model.function_steps import Branch, Called, Item, Leave,
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
-from ...training_script.nodes import try_with_handler
-from ...training_script.syntax import dotted_name
+from ...training_script.nodes import node_at, try_with_handler
+from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
+from ..epoch_loops import loop_around
 from ..patches.agree_on_error import BY_HAND, FIX, agree_on_error
 from ..rule_context import Patch, Script, Violation, no_patch
+from ..types import RelatedPlace
 from . import skipped_rounds
 
-FORWARD = "the forward pass"
+FORWARD, NEXT_ROUND = "the forward pass", "the next round"
 # Calls before a collective that raise on all ranks or on none.
 WITHOUT_ERRORS = ("dist.", "torch.distributed.", "print", "log", "time.", "len", "range", "enumerate", "torch.cuda.")
 
@@ -37,7 +39,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 continue  # no rank goes on behind it, or in time for the others
             goes_on = _reaches_more(each, run.reached[at + 1 :])
             made_up = goes_on.startswith(BACKWARD) and goes_on in kinds(each.attempt.body)
-            if goes_on and not made_up and _may_raise_before(script, reach, site, waits):
+            raises = _may_raise_before(script, reach, site, waits) or (
+                goes_on == NEXT_ROUND and _may_raise_in_function(script, reach, site, waits)
+            )
+            if goes_on and not made_up and raises:
                 seen.add(site)
                 yield Violation(
                     line=site.line,
@@ -46,8 +51,19 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     message="an error of one rank is passed over here: this rank goes on to "
                     f"{goes_on} while the others wait in {reach.fact.kind}",
                     confidence=0.6,
+                    related=_places(reach),
                     patch=partial(_patch, script, reach, site),
                 )
+
+
+def _places(reach: Reach) -> list[RelatedPlace]:
+    """Return where the other ranks wait, and the last call that leads there."""
+    kind = reach.fact.kind if isinstance(reach.fact, Event) else ""
+    calls = [(site, f"one rank calls the function that leads to {kind}") for site in reach.calls[-1:]]
+    return [
+        RelatedPlace(path=site.path, line=site.line, message=message)
+        for site, message in (*calls, (reach.fact.site, f"the others wait in {kind}"))
+    ]
 
 
 def _patch(script: Script, reach: Reach, handler: Site) -> Patch:
@@ -69,7 +85,7 @@ def _reaches_more(each: Attempted, later: list[Reach]) -> str:
     """Return what a rank reaches next after the handler, or an empty string."""
     leaves_loop = _last_leave(each.attempt.handler) == "break"
     if each.loops and not leaves_loop:
-        return "the next round"
+        return NEXT_ROUND
     behind = (fact for fact in later if all(other.attempt is not each.attempt for other in fact.attempts))
     events = (fact.fact.kind for fact in behind if isinstance(fact.fact, Event))
     return next((kind for kind in events if not kind.startswith(FORWARD)), "")
@@ -122,8 +138,50 @@ def _may_raise_before(script: Script, reach: Reach, handler: Site, waits: set[Si
     place = next((site for site in _way(script, reach) if site.line in tried), None)
     if place is None:
         return False
-    calls = (node for stmt in attempt.body for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    return _may_raise(attempt.body, (place.line, place.column), waits)
+
+
+def _may_raise_in_function(script: Script, reach: Reach, handler: Site, waits: set[Site]) -> bool:
+    """Return whether something may raise on one rank in a function that is tried, before the others wait for it there.
+
+    In a loop that may be after the collective of the round before.
+    """
+    attempt = try_with_handler(script.source.tree, handler.line)
+    tried = range(attempt.lineno, handler.line) if attempt else range(0)
+    decorators = _functions_around(script, attempt) if attempt else set[str]()
+    is_inside = False
+    for site in _way(script, reach):
+        call = node_at(script.source.tree, site.line, site.column, ast.Call)
+        around = script.names.enclosing_function(call) if call else None
+        decorated = isinstance(around, FUNCTIONS) and any(
+            last_name(each) in decorators for each in around.decorator_list
+        )
+        if site.line in tried or not (is_inside or decorated):
+            is_inside = is_inside or site.line in tried
+            continue
+        is_inside = True
+        if call is None or not isinstance(around, FUNCTIONS):
+            continue
+        loop = loop_around(script, call)
+        last = loop.end_lineno or site.line if loop else site.line
+        if _may_raise(around.body, (last, site.column), waits):
+            return True
+    return False
+
+
+def _functions_around(script: Script, node: ast.AST) -> set[str]:
+    """Return the names of the functions around a node, of which one may be a decorator."""
+    found, around = set[str](), script.names.enclosing_function(node)
+    while around is not None:
+        found |= {around.name} if isinstance(around, FUNCTIONS) else set()
+        around = script.names.enclosing_function(around)
+    return found
+
+
+def _may_raise(body: list[ast.stmt], place: tuple[int, int], waits: set[Site]) -> bool:
+    """Return whether statements call something before a place that may raise on one rank alone."""
+    calls = (node for stmt in body for node in ast.walk(stmt) if isinstance(node, ast.Call))
     together = {(site.line, site.column) for site in waits}
     begins = [(call, (call.lineno, call.col_offset + 1)) for call in calls]
-    before = [call for call, at in begins if at < (place.line, place.column) and at not in together]
+    before = [call for call, at in begins if at < place and at not in together]
     return any(not dotted_name(call.func).startswith(WITHOUT_ERRORS) for call in before)

@@ -80,7 +80,8 @@ class ObjectEvaluator(BranchEvaluator):
             for name, value in stored.items():
                 self._store(instance, name, value)
             if finish := cls.find("__post_init__"):
-                summary = self.whole.summary(FunctionRef(finish[0].module, finish[1], finish[0].env, cls), [instance], {})
+                function = FunctionRef(finish[0].module, finish[1], finish[0].env, cls)
+                summary = self.whole.summary(function, [instance], {})
                 self.take_attributes(summary, None)
                 self.items.append(Called(summary, site))
                 stored |= summary.stored
