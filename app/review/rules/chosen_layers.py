@@ -71,17 +71,21 @@ def _chosen_layers(script: Script, cls: ClassRef) -> str:
 def _left_out_by_chance(cls: ClassRef) -> ast.If | None:
     """Return the condition on a random number under which a forward pass goes on to the next layer of a loop."""
     forward = cls.methods.get("forward")
-    for loop in walk(forward) if forward else ():
+    return next((test for test in left_out(forward) if _draws(test.test)), None) if forward else None
+
+
+def left_out(forward: ast.AST) -> Iterator[ast.If]:
+    """Yield the conditions under which a forward pass goes on to the next layer of a loop without this one."""
+    for loop in walk(forward):
         if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
             continue
         layer = loop.target.id
         for test in loop.body:
-            if isinstance(test, ast.If) and _draws(test.test):
+            if isinstance(test, ast.If):
                 skips = any(isinstance(each, ast.Continue) for each in test.body)
                 called = {dotted_name(each.func) for each in walk(test) if isinstance(each, ast.Call)}
                 if skips or (layer in called and not test.orelse):
-                    return test
-    return None
+                    yield test
 
 
 def _draws(test: ast.expr) -> bool:

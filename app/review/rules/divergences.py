@@ -29,6 +29,7 @@ OF_ENGINE = re.compile(r"distributed_type|deepspeed|fsdp", re.IGNORECASE)
 KEEPING = ("cache", "lru_cache")
 # A script that counts the ranks itself: those that leave before it makes the group are not in it.
 SETS_SIZE = re.compile(r"""environ\[['"]WORLD_SIZE['"]\]\s*=[^=]""")
+LENGTH_AND_STEP, LARGE = 3, 8  # arguments of a range; elements of a batch
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 OF_ACCELERATE = ("accelerator.save_state", "accelerator.get_state_dict")
 OF_MESH = ("full_tensor", "distribute_tensor")  # among the ranks that share the tensor, which a condition may pick out
@@ -204,11 +205,23 @@ def _is_rest_by_ranks(script: Script, node: ast.AST) -> bool:
 def _is_share_of_stream(script: Script, loop: Site) -> bool:
     """Return whether a loop goes over every n-th element that loops in loops yield, of which the number is not known.
 
-    Batches of files of one size may be as many for each rank.
+    Batches of files of one size may be as many for each rank. So are those of shares of which one may be longer by an
+    element, for most lengths.
     """
     node = node_at(script.source.tree, loop.line, loop.column, ast.For)
     key = script.evaluated.value(node.iter) if node else None
-    return key is not None and any(map(_is_of_nested_loops, parts(key)))
+    return key is not None and (any(map(_is_of_nested_loops, parts(key))) or _is_batched(key))
+
+
+def _is_batched(key: Key) -> bool:
+    """Return whether a range counts off batches of the rank's share of a sequence whose length is not known."""
+    if key.op != "range" or len(key.args) != LENGTH_AND_STEP:
+        return False
+    _, stop, step = key.args
+    share = stop.args[0] if stop.op == "length" else None
+    large = step.is_constant and isinstance(step.value, int) and step.value >= LARGE
+    dealt = share is not None and share.op == "item" and share.args[1].op == "slice" and is_dealt_out(share.args[1])
+    return bool(large and share and dealt and length(share, PAIR[0]) is None)
 
 
 def _is_of_nested_loops(key: Key) -> bool:

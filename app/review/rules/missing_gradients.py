@@ -10,6 +10,7 @@ from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
+from .chosen_layers import left_out
 
 FORMS = {"flatten", "view", "reshape", "ravel", "contiguous", "detach", "clone", "float", "to"}
 TOGETHER = {"cat", "concat", "_flatten_dense_tensors", "parameters_to_vector", "all_reduce_coalesced"}
@@ -128,6 +129,9 @@ def _chosen_layer(script: Script) -> ast.expr | None:
         forward = next(
             (each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name == "forward"), None
         )
+        for skip in left_out(forward) if forward else ():
+            if (key := script.evaluated.value(skip.test)) is not None and key.spread & DIFFERS:
+                return skip.test
         for node in walk(forward) if forward else ():
             match node:
                 case ast.Subscript(value=ast.Attribute(attr=name), slice=ast.expr() as index) if name in held:

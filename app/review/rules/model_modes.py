@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK
-from ...training_script.model.reach import ALL, Run, argument
+from ...training_script.model.keys import BY_RANK, parts
+from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.model.values import ClassRef, Instance
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name, last_name
@@ -99,12 +99,21 @@ def _layers_in(arm: ast.expr | list[ast.stmt]) -> set[str]:
     return {dotted_name(node) for node in nodes if isinstance(node, ast.Attribute)}
 
 
+def _is_reduced_by_hand(run: Run, reach: Reach) -> bool:
+    """Return whether all ranks reduce the gradients of a model without a wrapper in the loop around a fact."""
+    return any(
+        any(part.op == "attribute" and part.args[1] == "grad" for part in parts(given.key))
+        for each, fact in run.of("torch.distributed.all_reduce")
+        if each.ranks == ALL and reach.loops and reach.loops[0] in each.loops and (given := argument(fact, 0, "tensor"))
+    )
+
+
 def check_mode(script: Script, run: Run) -> Iterator[Violation]:
     """DW238: yield the changes to the evaluation mode that some ranks make and nothing takes back."""
     back = [reach for reach, fact in run.of(".train") if not fact.values or fact.values[0].key is not run.keys.false]
     for reach, fact in run.of(".eval"):
-        shared = fact.owner is not None and bool(fact.owner.facts & {"ddp", "unwrapped"})
-        if not shared or reach.ranks == ALL or reach.unsure or not reach.loops:
+        shared = fact.owner is not None and (fact.owner.facts & {"ddp", "unwrapped"} or _is_reduced_by_hand(run, reach))
+        if not shared or reach.ranks == ALL or not reach.ranks or not reach.loops:
             continue
         loop = reach.loops[0]
         trained = any("backward" in each.name and loop in each.loops for each in run.reached)
