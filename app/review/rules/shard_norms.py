@@ -31,11 +31,12 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     below = nodes_below(script.source.tree)
     functions = [node for node in below if isinstance(node, FUNCTIONS)]
     takers = {each.name for each in functions if _takes_part(each, set())}
-    measurers = {each.name for each in functions if _gives_norm(each, takers)}
+    combining = {each.name for each in functions if COMBINES.search(ast.unparse(each))}
+    measures = (MEASURES - combining) | {each.name for each in functions if _gives_norm(each, takers)}
     for each in functions:
         if COMBINES.search(ast.unparse(each)) or not _takes_part(each, takers) or not _reads_gradients(each):
             continue
-        measured = _measures(each, MEASURES | measurers)
+        measured = _measures(each, measures)
         scaled = next((node for node in ast.walk(each) if _scales(node, set(measured))), None)
         if scaled is not None and measured:
             first = min(measured.values(), key=lambda node: node.lineno)
