@@ -49,6 +49,7 @@ def _in_method(
     for node, attribute, names in folds:
         if (
             attribute in buffers
+            and isinstance(node, ast.expr | ast.stmt)
             and names & own
             and not names & reduced
             and all(attribute != each for _, each in shared)

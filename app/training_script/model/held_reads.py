@@ -11,7 +11,7 @@ class Held(NamedTuple):
 
 
 class HeldReads:
-    """What the functions under evaluation have read while only other methods said what it is."""
+    """Reads of attributes by the functions under evaluation, while their values were not known."""
 
     def __init__(self) -> None:
         self._reading: list[set[Held]] = [set()]
