@@ -1,4 +1,4 @@
-"""Facts that reach a call through objects, decorators, helpers and loops, and programs that look alike and are right."""
+"""Facts that reach a call through objects, decorators, helpers and loops, and programs that look alike but run."""
 
 import pytest
 from helpers.review_snippets import found, lines
@@ -283,14 +283,20 @@ def skipped(seed: str, skip: str) -> str:
 GOES_ON = "if random.random() < 0.5:\n                continue\n            x = layer(x)"
 TAKES = "if random.random() < 0.5:\n                x = layer(x)"
 SUBSET = "DataLoader(Subset(range(99), list(range(99))[:schedule.rounds()]), 2, sampler=None)"
-COPY, RECEIVED = "expected = counts.clone()", "expected = torch.empty_like(counts)\n    dist.all_to_all_single(expected, counts)"
+COPY, RECEIVED = (
+    "expected = counts.clone()",
+    "expected = torch.empty_like(counts)\n    dist.all_to_all_single(expected, counts)",
+)
 IN_PLACE = "self.counts.mul_(0.9).add_(counts)\n        self.sums.mul_(0.9).add_(sums)"
 ASSIGNED = "self.counts = self.counts * 0.9 + counts\n        self.sums = self.sums * 0.9 + sums"
 REDUCES_ALL = "dist.all_reduce(counts)\n        dist.all_reduce(sums)"
 
 FOUND = {
     "a number that the losses of a rank step": ("DW405", stepped()),
-    "a number that goes back by them": ("DW405", stepped("self.size = self.size - 1 if value > 0.5 else self.size + 1")),
+    "a number that goes back by them": (
+        "DW405",
+        stepped("self.size = self.size - 1 if value > 0.5 else self.size + 1"),
+    ),
     "a part of the data as long as that number": ("DW405", stepped(loop="list(range(99))[:schedule.rounds()]")),
     "a data set as long as that": ("DW405", stepped(loop=SUBSET)),
     "a mean of losses that stops the epochs": ("DW405", filled(STOPS, SHARE="pass")),
