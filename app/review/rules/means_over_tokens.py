@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.keys import BY_RANK, LOCAL
+from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.reach import Run
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import dotted_name, last_name
@@ -70,6 +70,7 @@ def _of_masks(script: Script, run: Run) -> Iterator[Violation]:
         if loss and "graph" in loss.facts and reach.several and is_divided_by_count(script, loss.key):
             path, line, column = loss.key.args[2].args[:3] if loss.key.args[2].op == "at" else ("", 0, 0)
             made = node_at(script.source.tree, line, column, ast.Call) if path == script.source.path else None
+            divided = _division(script, loss.key)
             yield from violation_at(
                 script,
                 at_node(script, reach, made),
@@ -77,7 +78,16 @@ def _of_masks(script: Script, run: Run) -> Iterator[Violation]:
                 "token counts more on a rank with few of them",
                 0.7,
                 severity="warning",
+                related=[RelatedPlace(path=script.source.path, line=divided.lineno, message="divided here")]
+                if divided
+                else None,
             )
+
+
+def _division(script: Script, loss: Key) -> ast.BinOp | None:
+    """Return the division in this script that gives a loss."""
+    divisions = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp))
+    return next((each for each in divisions if script.evaluated.value(each) is loss), None)
 
 
 def _filled(script: Script, ignored: ast.expr) -> ast.expr | ast.stmt | None:

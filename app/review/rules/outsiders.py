@@ -10,7 +10,7 @@ from ...training_script.model.keys import RANKS, Key, Keys, Rank
 from ...training_script.model.lengths import number, numbers
 from ...training_script.model.members import Member
 from ...training_script.model.noted_calls import RANK_IN_GROUP
-from ...training_script.model.reach import Run, argument
+from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
@@ -31,10 +31,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     made = {each.fact.site[:3]: each.fact for each in run.reached if isinstance(each.fact, Event) and each.fact.of}
     for reach, fact in run.of(*GROUPS):
         group = argument(fact, *GROUPS[fact.name])
-        new = made.get(group.key.args[-3:]) if group and group.key.op == "shared" else None
-        if new is None or new.of is None or reach.unsure:
+        chosen = [key for key in alternatives(group.key) if key.op == "shared"] if group else []
+        new = made.get(chosen[0].args[-3:]) if len(chosen) == 1 else None
+        if group is None or new is None or new.of is None:
             continue
-        missing = [_outside(new.of, run.keys, size, reach.ranks) for size in SIZES]
+        members = _by_default(run.keys, new.of)
+        of_all = not reach.unsure and group.key.op == "shared"
+        missing = [_outside(members, run.keys, size, reach.ranks) for size in SIZES] if of_all else [[]]
         root = _root(run, fact)
         if fact.name == RANK_IN_GROUP and not _is_place(script, fact):
             continue
@@ -45,7 +48,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 why = f"of 4 ranks, {who} are not in the group: their number in it is -1, which takes the last place"
             if fact.name in DDP_CLASSES:
                 why = f"of 4 ranks, {who} reach this and are not in the group: DDP raises an error there"
-        elif root is not None and all(root in _outside(new.of, run.keys, size, 1 << root) for size in SIZES):
+        elif root is not None and all(
+            root in _outside(members, run.keys, size, 1 << root) for size in SIZES
+        ):
             why = f"rank {root} is the root here, and no member of the group"
         else:
             continue
@@ -56,6 +61,15 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             0.8,
             related=[RelatedPlace(path=new.site.path, line=new.site.line, message="the group is made here")],
         )
+
+
+def _by_default(keys: Keys, key: Key) -> Key:
+    """Return a value with the default of each option of the command line."""
+    if key.op == "attribute" and key.args[0].op == "options" and len(key.args) > 2 and key.args[2].is_constant:
+        return key.args[2]
+    if key.op not in ("range", "sequence", "binary"):
+        return key
+    return keys.make(key.op, *(_by_default(keys, arg) if isinstance(arg, Key) else arg for arg in key.args))
 
 
 def _is_place(script: Script, fact: Noted) -> bool:

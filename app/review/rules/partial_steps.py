@@ -30,16 +30,16 @@ CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip
 def check_some(script: Script, run: Run) -> Iterator[Violation]:
     """DW229: yield the steps of an optimizer, a scheduler or a sampler of all ranks that only some ranks make."""
     yield from check_own(script, run)
-    made = {
-        fact.result.key: fact.name
-        for reach, fact in _noted(run)
-        if (fact.name.startswith(OPTIMIZERS) or fact.name in SAMPLER_CLASSES) and reach.ranks == ALL and reach.several
-    }
-    for reach, fact in run.of(".step", ".set_epoch") if made and run.distributed else ():
-        owner = next((key for key in alternatives(fact.owner.key) if key in made), None) if fact.owner else None
-        if owner is None or reach.ranks == ALL or reach.unsure or _learns_in_group(run, reach):
+    made: dict[Key, tuple[Reach, str]] = {}
+    for reach, fact in _noted(run) if run.distributed else ():
+        if fact.name.startswith(OPTIMIZERS) or fact.name in SAMPLER_CLASSES:
+            made[fact.result.key] = reach, fact.name  # a function makes it anew in each of its calls
+        if fact.name not in (".step", ".set_epoch") or not fact.owner or reach.ranks == ALL or reach.unsure:
             continue
-        name = made[owner]
+        owner = next((key for key in alternatives(fact.owner.key) if key in made), None)
+        if owner is None or not _is_of_all(made[owner][0]) or _learns_in_group(run, reach):
+            continue
+        name = made[owner][1]
         if name.startswith(SCHEDULERS) and _shares_rate(script, run):
             continue
         what = "scheduler" if name.startswith(SCHEDULERS) else "sampler" if name in SAMPLER_CLASSES else "optimizer"
@@ -49,6 +49,10 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
             "optimizer": "the models of the ranks differ from then on",
         }[what]
         yield from violation_at(script, reach, f"only some ranks step this {what}: {effect}", 0.9)
+
+
+def _is_of_all(made: Reach) -> bool:
+    return made.several and made.ranks == ALL
 
 
 def _shares_rate(script: Script, run: Run) -> bool:

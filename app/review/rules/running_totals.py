@@ -38,7 +38,7 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
         if emptied or (is_local and round_ is None):
             continue
         for call in nodes:
-            if not isinstance(call, ast.Call) or call.lineno < node.lineno or not _is_sum(script, call):
+            if not isinstance(call, ast.Call) or call.lineno < node.lineno or not is_sum(script, call):
                 continue
             summed, repeated = dotted_name(call.args[0]), loop_around(script, call)
             if not summed or repeated not in _loops_around(script, node) or (is_local and repeated is None):
@@ -49,9 +49,9 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
             made = next(
                 (value for (name, line), value in set_at.items() if name == summed and line < call.lineno), None
             )
-            of_total = summed == total or (made is not None and _mentions(made, total))
+            of_total = summed == total or (made is not None and mentions(made, total))
             kept = [value for (name, line), value in set_at.items() if name == total and line >= call.lineno]
-            if of_total and ((summed == total and not kept) or any(_mentions(value, summed) for value in kept)):
+            if of_total and ((summed == total and not kept) or any(mentions(value, summed) for value in kept)):
                 yield Violation(
                     line=call.lineno,
                     column_bytes=call.col_offset + 1,
@@ -94,12 +94,12 @@ def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield (target.value if isinstance(target, ast.Starred) else target), value
 
 
-def _is_sum(script: Script, call: ast.Call) -> bool:
+def is_sum(script: Script, call: ast.Call) -> bool:
     """Return whether a call sums up its first argument over the ranks."""
     op = next((dotted_name(each.value) for each in call.keywords if each.arg == "op"), "SUM")
     op = dotted_name(call.args[1]) if len(call.args) > 1 else op
     return bool(call.args) and collective_name(call, script.names) == SUM and op.endswith("SUM")
 
 
-def _mentions(node: ast.AST, name: str) -> bool:
+def mentions(node: ast.AST, name: str) -> bool:
     return any(isinstance(each, ast.Name | ast.Attribute) and dotted_name(each) == name for each in ast.walk(node))

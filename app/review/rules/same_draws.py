@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import BY_RANK, Key
+from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_calls import GENERATORS, RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
-from ...training_script.nodes import node_at
+from ...training_script.nodes import node_at, nodes_below
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import seed_of_rank
 from ..rule_context import Script, Violation
+from ..types import RelatedPlace
 from ..violations import in_function_of, violation_at
 from .replicas import SEED, where_given
 
@@ -58,8 +59,19 @@ def _of_generators(script: Script, run: Run) -> Iterator[Violation]:
                 "all ranks make this generator with one seed, and what it gives goes into the model "
                 f"(line {fact.site.line}): each computes the same as the others",
                 0.75,
+                related=_seeds(script, made[0][1]),
             )
             return
+
+
+def _seeds(script: Script, made: Noted) -> list[RelatedPlace]:
+    """Return the places in this script where the seed of a generator is computed, that of the generator last."""
+    given = (each for value in (*made.values, *made.named.values()) for each in parts(value.key) if not each.is_constant)
+    computed = {each for each in given if each.op == "binary"}
+    nodes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp) and computed)
+    lines = dict.fromkeys(node.lineno for node in nodes if script.evaluated.value(node) in computed)
+    places = [RelatedPlace(path=script.source.path, line=line, message="the seed") for line in lines]
+    return [*places, RelatedPlace(path=made.site.path, line=made.site.line, message="the generator is made here")]
 
 
 def _is_of_all(reach: Reach, seed: Noted) -> bool:

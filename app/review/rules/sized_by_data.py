@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.collective_effects import SAME
-from ...training_script.model.keys import BY_RANK, LOCAL, parts
+from ...training_script.model.keys import BY_RANK, DIFFERS, LOCAL, Key, parts
 from ...training_script.model.reach import Run
 from ...training_script.syntax import last_name
 from ..origins import origins_at
@@ -15,6 +15,7 @@ from .unequal_parts import PREFIX, SENT, sent
 
 # Functions whose result is as large as the largest value or the longest element, with the argument that gives a size.
 BY_VALUES = {"bincount": "minlength", "one_hot": "num_classes", "pad_sequence": "", "pack_sequence": ""}
+COUNTS = {"bincount", "one_hot"}
 ENCODES = {"encode", "dumps"}  # texts and objects as so many bytes
 FILLS_UP = {"ljust", "rjust", "center", "zfill", "pad", "format"}  # to a length of its own
 KEEPS = {"float", "long", "int", "to", "sum", "mean", "clone", "contiguous", "cuda", "cpu", "flatten", "double", "list"}
@@ -23,7 +24,7 @@ TENSORS = {"tensor", "as_tensor", "ByteTensor", "frombuffer", "bytearray", "list
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives with tensors of which the size follows from the values that a rank has."""
-    for reach, fact, _ in sent(run, *SENT):
+    for reach, fact, tensor in sent(run, *SENT):
         place, word, _ = SENT[fact.name.removeprefix(PREFIX)]
         given = [*fact.node.args[place : place + 1], *(each.value for each in fact.node.keywords if each.arg == word)]
         made = next((each for node in given for each in _made(script, node)), None) if script.is_here(reach) else None
@@ -36,6 +37,32 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
                 related=[RelatedPlace(path=script.source.path, line=made.lineno, message="sized here")],
             )
+
+
+        elif _is_as_large_as_values(tensor.key):
+            yield from violation_at(
+                script,
+                reach,
+                f"the tensors that {fact.name.removeprefix(PREFIX)} gets from the ranks differ in size: they count "
+                "values without a number of classes, and are as large as the largest value of each rank",
+                0.8,
+            )
+
+
+def _is_as_large_as_values(tensor: Key) -> bool:
+    """Return whether a tensor has an element for each number up to the largest one that this rank has."""
+    pending = [tensor]
+    for key in pending:  # which grows meanwhile
+        name = str(key.args[0]).rpartition(".")[2] if key.op == "call" else ""
+        given = [arg for arg in key.args if isinstance(arg, Key)]
+        if name in COUNTS:
+            if len(given) == 1 and given[0].spread & DIFFERS and not any(part.op in SAME for part in parts(given[0])):
+                return True
+        elif key.op in ("one of", "binary") or name in KEEPS:
+            pending += given
+        elif key.op == "if":
+            pending += given[1:]
+    return False
 
 
 def _made(script: Script, node: ast.expr) -> Iterator[ast.Call]:

@@ -1,6 +1,7 @@
 """Attributes of objects as the statements of one function set them, apart from what all objects of a class hold."""
 
 from .function_steps import Summary
+from .keys import DIFFERS
 from .names import NameEvaluator
 from .values import Attribute, Instance, Value
 
@@ -28,8 +29,23 @@ class AttributeEvaluator(NameEvaluator):
                 self.set_here[place] = Attribute(owner.obj, name, before)
             self.env[place] = value
 
+    def set_any_attribute(self, owner: Value, given: Value) -> None:
+        """Take for each plain attribute of an object that a value of some ranks may replace it, under its name."""
+        path = self.path[-1]
+        if not isinstance(owner.obj, Instance) or not (given.key.spread | path.spread) & DIFFERS:
+            return
+        for each in owner.obj.cls.ancestry():
+            for name, held in each.attributes.items():
+                if held.obj is None and not held.facts:
+                    new = self.keys.make("item", given.key, self.keys.constant(name))
+                    each.attributes[name] = Value(self.keys.either(path, new, held.key))
+                    self.sets.add(name)
+        self.shared.count_stores += 1
+
     def take_attributes(self, called: Summary, owner: Value | None) -> None:
         """Take for attributes that a call has set what it leaves in its object, else what all of a class hold."""
+        for read, spread in called.reads.items():
+            self.reads.setdefault(read, spread)
         if not called.sets:
             return
         self.sets |= called.sets

@@ -119,7 +119,7 @@ class EffectEvaluator(RankEvaluator):
         everyone = (
             ranks is None
             or ranks.key is self.keys.none
-            or (ranks.key.op == "range" and ranks.key.args[-1].op == "world")
+            or _is_all_ranks(ranks.key)
         )
         return NO_FACTS if everyone else frozenset({"members"})
 
@@ -260,6 +260,12 @@ def is_agreed(key: Key) -> bool:
 def is_gathered(key: Key) -> bool:
     """Return whether a value is each of what a collective gave to all ranks in turn."""
     return key.op == "element" and any(part.op in SAME for part in parts(key))
+
+
+def _is_all_ranks(ranks: Key) -> bool:
+    """Return whether the members of a new group are the numbers from 0 to the number of ranks."""
+    *first, last = ranks.args or (None,)
+    return ranks.op == "range" and last.op == "world" and all(each.is_constant and each.value == 0 for each in first)
 
 
 def _made_by(effect: Effect, values: Values, named: Named) -> list[str]:

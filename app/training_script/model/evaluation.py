@@ -41,6 +41,7 @@ class Evaluation(SharedFunctions):
         self.contexts: Counter[Any] = Counter()
         self.alike: dict[tuple[Any, ...], Summary] = {}  # of a function with such flags, or of a function
         self.summaries: dict[tuple[Any, ...], Summary] = {}
+        self.renewed: set[tuple[Any, ...]] = set()  # the summaries that were made a second time
         self._names: dict[ast.AST, list[str]] = {}  # that a function inside of another one reads
 
     def run_script(self, module: Module) -> list[Item]:
@@ -114,9 +115,13 @@ class Evaluation(SharedFunctions):
             tuple([(name, kind(value)) for name, value in named.items()]),
         )
         known = self.summaries.get(signature)
-        if known and (self.held_reads.are_as_read(known.held) or not known.complete):
+        if known is not None and (signature in self.renewed or not (known.complete and known.is_outdated)):
             return known
         flags = node, flags_of(values), tuple(named), flags_of(named.values())
+        if known is not None:
+            self.renewed.add(signature)
+            self.contexts[flags] -= 1
+            self.contexts[node] -= 1
         many = self.contexts[flags] >= MOST_CONTEXTS or self.contexts[node] >= MOST_CONTEXTS * MOST_FLAGS
         if many and not any(type(value.obj) is FunctionRef and value.obj.decorated for value in values):
             alike = self.alike.get(flags) or self.alike.get(node)
@@ -129,7 +134,6 @@ class Evaluation(SharedFunctions):
         if self.depth >= MOST_DEPTH or function.node in self.unfinished:
             return made
         self.depth += 1
-        self.held_reads.begin()
         self.evaluated[function.node] = function
         try:
             begins_abroad = not self.abroad and self.script is not None and function.module is not self.script
@@ -139,14 +143,13 @@ class Evaluation(SharedFunctions):
                 made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
                 made.stored, made.sets, made.settled = evaluator.stored, evaluator.sets, evaluator.settled
-                made.rebound = evaluator.rebound
+                made.rebound, made.reads = evaluator.rebound, evaluator.reads
                 made.complete = True
                 decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
                 made.wrapped = any(not is_harmless(each) for each in decorators)
                 self.alike[flags] = self.alike[node] = made
         finally:
             self.depth -= 1
-            made.held = self.held_reads.end()
         return made
 
     @contextmanager

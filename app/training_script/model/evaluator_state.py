@@ -53,6 +53,7 @@ class EvaluatorState:
         self.stored: dict[str, Value] = {}  # attributes that a constructor has set
         self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
         self.sets: set[str] = set()  # the names of attributes that the function or one that it calls sets
+        self.reads: dict[tuple[ClassRef, str], int] = {}  # attributes of the program's classes, see ``Summary``
         self.set_here: dict[str, Attribute] = {}  # by their names in ``env``: what statements of the function have set
         self.first_set: set[str] = set()  # of these, those that nothing had set before
         self.filled: set[int] = set()  # places of parameters that a collective fills

@@ -32,7 +32,7 @@ from .values import (
 )
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
-BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset", "vars"}
+BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset", "vars", "setattr", "slice"}
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
 

@@ -4,10 +4,9 @@ import ast
 from typing import NamedTuple
 
 from .caught_errors import may_take
-from .held_reads import Held
-from .keys import Key
+from .keys import DIFFERS, Key
 from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
-from .values import Value
+from .values import ClassRef, Value
 
 MOST_INLINED = 3  # depth of calls whose errors are followed to a handler
 
@@ -106,13 +105,13 @@ class Summary:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.complete = False
-        self.held: frozenset[Held] = frozenset()  # attributes that it has read while their values were not known
         self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self.stored: dict[str, Value] = {}  # attributes of its object that it has set
         self.settled: dict[str, Value] = {}  # what attributes of its object hold where it ends
         self.sets: set[str] = set()  # the names of attributes that it or a function that it calls sets
         self.rebound: dict[tuple[int, str], Value] = {}  # names of functions around that it has assigned
+        self.reads: dict[tuple[ClassRef, str], int] = {}  # attributes, with how they differed between ranks
         self.returned: list[Value] = []  # by each of its return statements
         self._node: Node | None = None
         self._kinds: frozenset[str] | None = None
@@ -124,7 +123,14 @@ class Summary:
         self.stored.clear()
         self.settled.clear()
         self.rebound.clear()
+        self.reads.clear()
         self._node = None
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if an attribute that it has read differs between ranks, and did not do so then."""
+        held = ((cls.attributes.get(name), before) for (cls, name), before in self.reads.items())
+        return any(value is not None and value.key.spread & DIFFERS & ~before for value, before in held)
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -23,6 +23,16 @@ REPLACES: dict[str, tuple[int, str]] = {
     "dllogger.JSONStreamBackend": (1, "filename"),
     **dict.fromkeys(("omegaconf.OmegaConf.save", "omegaconf.omegaconf.OmegaConf.save"), (1, "f")),
 }
+# What opens a file for parts that are written one by one, with the place of the mode, which is called so.
+OPENED: dict[str, tuple[int, str, int]] = {
+    "numpy.memmap": (0, "filename", 2),
+    "numpy.lib.format.open_memmap": (0, "filename", 1),
+    "h5py.File": (0, "name", 1),
+    **dict.fromkeys(("zarr.open", "zarr.open_group", "zarr.open_array"), (0, "store", 1)),
+    "netCDF4.Dataset": (0, "filename", 1),
+    "zipfile.ZipFile": (0, "file", 1),
+    "tarfile.open": (0, "name", 1),
+}
 LOG_FILES = ("dllogger.JSONStreamBackend",)  # of these: what is logged is not among the arguments
 # What fails, or doubles, where another rank has done it before: links, and what moves away or deletes a path.
 LINKS = {"os.symlink": (1, "dst"), "os.link": (1, "dst"), ".symlink_to": (-1, "")}
@@ -51,12 +61,13 @@ EXPERIMENTS = {
     "aim.Run": "Aim",
 }
 UPLOADS = ("huggingface_hub.upload_folder", "huggingface_hub.upload_file", ".upload_folder", ".push_to_hub")
-NAMES = (*REPLACES, *LINKS, *MOVES, *DELETES, *DOWNLOADS, *WRITERS, *EXPERIMENTS, *UPLOADS)
+NAMES = (*REPLACES, *OPENED, *LINKS, *MOVES, *DELETES, *DOWNLOADS, *WRITERS, *EXPERIMENTS, *UPLOADS)
 FUNCTIONS = frozenset(name for name in NAMES if not name.startswith("."))
 METHODS = frozenset(name[1:] for name in NAMES if name.startswith("."))
 # Texts of calls in helpers that are followed for the sake of these effects.
 MENTIONED = (
     *("torch.save", "wandb.", "makedirs", "mkdir(", "rmtree", "os.remove(", ".write_text(", ".to_csv(", ".to_json("),
+    *("memmap(", "h5py.File(", "zarr.open"),
     *(".to_parquet(", ".save_to_disk(", "SummaryWriter(", "symlink", "os.rename(", "shutil.move(", ".push_to_hub("),
     *("JSONStreamBackend(", "torch_geometric.datasets", "PropPredDataset("),
     *("urlretrieve(", "gdown.", '"w")', "'w')", '"wb")', "'wb')"),

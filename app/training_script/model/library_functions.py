@@ -34,6 +34,7 @@ from .library_calls import (
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
+from .log_levels import GET_LOGGER, SETS_ROOT
 from .members import PAIR
 from .names import CARRIED, POOLED
 from .noted_calls import MEETING_POINT
@@ -166,6 +167,21 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             and isinstance(values[1].key.value if values[1].key.is_constant else None, str)
         ):
             return self.attribute(values[0], values[1].key.args[0], node)
+        if name == "slice" and 0 < len(values) < 4:
+            bounds = [None, values[0]] if len(values) == 1 else values
+            keys = [each.key if each else self.keys.none for each in (*bounds, None)]
+            return Value(self.keys.make("slice", *keys[:3]))
+        if name == GET_LOGGER:
+            return Value(self.shared.log_levels.logger(values[0].key if values else self.keys.none))
+        if name == SETS_ROOT and (level := named.get("level")):
+            self.shared.log_levels.store(None, level.key, self.path[-1])
+        if name == "setattr" and len(values) == 3 and len(node.args) == 3:
+            named_by = values[1].key
+            if named_by.is_constant and isinstance(named_by.value, str):
+                self.bind(ast.copy_location(ast.Attribute(node.args[0], named_by.value, ast.Store()), node), values[2])
+            else:
+                self.set_any_attribute(values[0], values[2])
+            return self.constant(None)
         if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
             return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
         if name == "isinstance" and len(values) > 1:

@@ -23,6 +23,7 @@ GRAD_SCALERS = {
     "torch.cuda.amp.GradScaler": 4,
     "torch.cuda.amp.grad_scaler.GradScaler": 4,
 }
+FINITE = ("torch.isfinite", "torch.isnan", "torch.isinf", ".isfinite", ".isnan", ".isinf")  # test each element
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
     *("numpy.load", "safetensors.torch.load_file"),
@@ -33,6 +34,7 @@ NOTED_FUNCTIONS = {
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
+    *FINITE,
     "torch.optim.swa_utils.update_bn",
     *(name for name in CALLS if not name.startswith((".", STORE))),
     *(f"torch.distributed.checkpoint.{name}" for name in ("save", "load", "async_save")),
@@ -99,6 +101,7 @@ NOTED_METHODS = {
         "zero_grad",
         "no_sync",
     ),
+    *(name.removeprefix(".") for name in FINITE if name.startswith(".")),
     *("wait", "consolidate_state_dict", "register_comm_hook", "to_local"),
     *("gather", "gather_for_metrics", "unscale_", "scale", "step", "backward", "clip_grad_norm_"),
     *(

@@ -26,6 +26,7 @@ from .library_calls import (
     TURN,
 )
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
+from .log_levels import LOGGER
 from .members import PAIR
 from .names import CARRIED, POOLED
 from .noted_calls import OTHER_FORWARD
@@ -132,6 +133,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name == "get" and values and owner.key.op == "mapping":
             default = values[1].key if len(values) > 1 else self.keys.none
             return Value(self.keys.make("item", owner.key, values[0].key, default))
+        if name == "update" and values and isinstance(node.func, ast.Attribute) and (of := _all_of(node.func.value)):
+            self.set_any_attribute(self.evaluate(of), values[0])
+            return self.constant(None)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
             target = node.func.value if isinstance(node.func, ast.Attribute) else None
             if name == "update" and target is not None and len(values) == 1 and is_received(values[0].key):
@@ -154,6 +158,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(owner.key, owner.facts & CARRIED)  # the rows of a tensor
         if not values and not named and name != "rank" and (known := self.by_name(name, called=True)):
             return known
+        if owner.key.op == LOGGER and (known := self._of_logger(owner.key, name, values)):
+            return known
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
         given = [each.key for each in (*values, *named.values())]
@@ -164,6 +170,15 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         made = self._opaque(owner, node, values, named)
         path = owner.key if name in READS_PATH else None if name in OF_MAPPING else self.file_of(owner.key)
         return self.content(made, path) if path else made
+
+    def _of_logger(self, logger: Key, name: str, values: Values) -> Value | None:
+        """Return what a method of a logger gives that asks for its level, or sets it."""
+        levels, level = self.shared.log_levels, values[0].key if values else self.keys.none
+        if name == "setLevel":
+            levels.store(logger, level, self.path[-1])
+            return self.constant(None)
+        asked = {"isEnabledFor": levels.is_enabled(logger, level), "getEffectiveLevel": levels.of(logger)}.get(name)
+        return asked and Value(asked)
 
     def _put(self, queue: Key, value: Value) -> None:
         """Keep what a queue gives: one of what was put there, unless a rank's own data go through it."""
@@ -215,6 +230,15 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
             after = replace(after, obj=Either(self.path[-1], after, before))
         self.bind(target, after)
+
+
+def _all_of(held: ast.expr) -> ast.expr | None:
+    """Return the object of which an expression is the mapping of all attributes."""
+    match held:
+        case ast.Attribute(value=owner, attr="__dict__") | ast.Call(func=ast.Name(id="vars"), args=[owner]):
+            return owner
+        case _:
+            return None
 
 
 def option_names(values: Values, named: Named) -> list[str]:

@@ -138,6 +138,7 @@ class ObjectEvaluator(BranchEvaluator):
         for each in cls.ancestry():
             if name in each.attributes:
                 value = each.attributes[name]
+                self.reads.setdefault((each, name), value.key.spread)
                 of_some = bool(value.key.spread & LOCAL) and cls.is_made_often  # another object may have got it
                 is_open = value.key.is_constant or of_some
                 if not is_open or not any(base.is_set_later(name) for base in cls.ancestry()):
@@ -145,7 +146,6 @@ class ObjectEvaluator(BranchEvaluator):
                 held = Value(self.keys.make("held", id(cls), name))
                 if of_some:
                     return replace(held, facts=value.facts, obj=value.obj)
-                self.shared.held_reads.read(cls, name)
                 return (None if value.key is self.keys.none else self.by_name(name)) or held
         return self._made_by_factory(cls, name)
 

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from ..nodes import CompletedCall
 from .budget import Budget
-from .held_reads import HeldReads
 from .keys import Key, Keys
+from .log_levels import LogLevels
 from .names_of_ranks import NamesOfRanks
 from .program import Program
 from .seeding_calls import OF_MODULES, seeding_calls
@@ -58,7 +58,7 @@ class Shared:
         self.of_first: dict[str, Value] = {}  # conditions about ranks that attributes of objects were set to last
         self.count_stores = 0  # of values in attributes and global names that had others
         self.of_some = NamesOfRanks()
-        self.held_reads = HeldReads()
+        self.log_levels = LogLevels(self.keys)
 
     @cached_property
     def normalises(self) -> bool:

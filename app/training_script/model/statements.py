@@ -234,7 +234,9 @@ class StatementEvaluator(OuterNameEvaluator):
                 if self.keep_under(owner, held, at):
                     return
                 by_some = self.path[-1].spread & BY_RANK and not value.key.is_constant
-                if isinstance(owner, ast.Name) and owner.id in self.env and (value.key.spread & DIFFERS or by_some):
+                if isinstance(owner, ast.Name) and by_some and (replaced := _with_element(held, at, value.key)):
+                    self.env[owner.id] = Value(self.keys.make("sequence", *replaced), held.facts | value.facts & CARRIED)
+                elif isinstance(owner, ast.Name) and owner.id in self.env and (value.key.spread & DIFFERS or by_some):
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
                 elif is_place(at) and held.key.spread & DIFFERS and not value.key.spread & DIFFERS:
@@ -292,8 +294,6 @@ class StatementEvaluator(OuterNameEvaluator):
             before = cls.attributes.get(name)
             self.shared.count_stores += before is None or before.key is not value.key
             cls.attributes[name] = value
-            if value.key.spread & LOCAL and not (before and before.key.spread & LOCAL):
-                self.shared.held_reads.becomes_local(cls, name)
         else:
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":
@@ -331,6 +331,16 @@ class StatementEvaluator(OuterNameEvaluator):
         self.left_rounds.append(dict(self.env))
         self.items.append(Leave("next", self.site(stmt)))
         return True
+
+
+def _with_element(held: Value, at: Key, value: Key) -> list[Key] | None:
+    """Return the elements of a sequence of None with one of them replaced, None if it is another one."""
+    elements = list(held.key.args) if held.key.op == "sequence" else []
+    known = at.is_constant and type(at.value) is int and -len(elements) <= at.value < len(elements)
+    if not known or not all(each.is_constant and each.value is None for each in elements):
+        return None
+    elements[at.value] = value
+    return elements
 
 
 def _begins_with_own(at: Key, value: Key) -> bool:
