@@ -10,7 +10,7 @@ from .repeated_files import RACE, elsewhere
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the calls by which each rank begins one file anew."""
+    """Yield the calls by which each rank empties one file."""
     if not run.distributed:
         return
     for reach, fact in run.of(*OPENED):
@@ -21,7 +21,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 reach,
-                f"every rank begins this file anew{elsewhere(script, reach)}: what one has written there is lost when "
+                f"every rank empties this file{elsewhere(script, reach)}: what one has written there is lost when "
                 "the next one opens it",
                 0.75,
                 cause=RACE,

@@ -32,8 +32,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     if read is not None:
                         yield violation_at_node(
                             read,
-                            f"`{tensor}` is read before `{handle}` is waited for: {collective_name(call, script.names)} "
-                            f"(line {call.lineno}) may still work on it, and what is there is of this rank",
+                            f"`{tensor}` is read before `{handle}` is waited for: "
+                            f"{collective_name(call, script.names)} (line {call.lineno}) may still work on it",
                             0.85,
                             related=[RelatedPlace(path=script.source.path, line=call.lineno, message="begun here")],
                         )

@@ -32,14 +32,18 @@ def _of_own_tests(script: Script, run: Run) -> Iterator[Violation]:
     for reach in run.reached if reduces else ():
         if reach.name == ".backward":
             tested = averaged = None
-        elif reach.name in FINITE and averaged is None and isinstance(reach.fact, Noted) and _is_of_gradient(reach.fact):
+        elif (
+            reach.name in FINITE and averaged is None and isinstance(reach.fact, Noted) and _is_of_gradient(reach.fact)
+        ):
             tested = reach if reach.several else None
         elif tested and any(reach is each for each in reduces):
             averaged = reach
         elif isinstance(reach.fact, Noted) and reach.name.removeprefix(PREFIX) in GROUP_PLACE:
             tested = None  # the ranks may agree on what each has found
         elif tested and averaged and reach.name == ".step" and reach.loops == tested.loops[: len(reach.loops)]:
-            new = [each for each in reach.conditions if each not in averaged.conditions and not _is_of_rounds(each.test)]
+            new = [
+                each for each in reach.conditions if each not in averaged.conditions and not _is_of_rounds(each.test)
+            ]
             if new and reach.loops:
                 line = averaged.fact.site.line
                 yield from violation_at(

@@ -48,9 +48,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 why = f"of 4 ranks, {who} are not in the group: their number in it is -1, which takes the last place"
             if fact.name in DDP_CLASSES:
                 why = f"of 4 ranks, {who} reach this and are not in the group: DDP raises an error there"
-        elif root is not None and all(
-            root in _outside(members, run.keys, size, 1 << root) for size in SIZES
-        ):
+        elif root is not None and all(root in _outside(members, run.keys, size, 1 << root) for size in SIZES):
             why = f"rank {root} is the root here, and no member of the group"
         else:
             continue

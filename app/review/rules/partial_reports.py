@@ -34,7 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         loop.site[:2] for each in run.reached if "backward" in each.name or each.name == ".step" for loop in each.loops
     }
     for reach, fact in reports:
-        given = (part for value in (*fact.values, *fact.named.values()) for part in parts(value.key))
+        given = (part for value in (*fact.values, *fact.named.values()) for part in _reported(value.key))
         for part in given:
             if part.grown is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
@@ -50,6 +50,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="reported here")],
                 )
                 break
+
+
+def _reported(key: Key) -> Iterator[Key]:
+    """Yield a value and the values in it, without those that a loss or a layer was computed of: the loss is shown."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each not in seen:
+            seen.add(each)
+            yield each
+            of_model = each.op == "call" and str(each.args[0]).startswith("torch.nn.")
+            pending += [arg for arg in each.args if isinstance(arg, Key) and not of_model]
 
 
 def _behind(script: Script, summed: Key) -> ast.expr | None:

@@ -33,7 +33,7 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
     made: dict[Key, tuple[Reach, str]] = {}
     for reach, fact in _noted(run) if run.distributed else ():
         if fact.name.startswith(OPTIMIZERS) or fact.name in SAMPLER_CLASSES:
-            made[fact.result.key] = reach, fact.name  # a function makes it anew in each of its calls
+            made[fact.result.key] = reach, fact.name  # each call of a function makes another one
         if fact.name not in (".step", ".set_epoch") or not fact.owner or reach.ranks == ALL or reach.unsure:
             continue
         owner = next((key for key in alternatives(fact.owner.key) if key in made), None)

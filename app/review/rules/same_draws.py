@@ -66,7 +66,9 @@ def _of_generators(script: Script, run: Run) -> Iterator[Violation]:
 
 def _seeds(script: Script, made: Noted) -> list[RelatedPlace]:
     """Return the places in this script where the seed of a generator is computed, that of the generator last."""
-    given = (each for value in (*made.values, *made.named.values()) for each in parts(value.key) if not each.is_constant)
+    given = (
+        each for value in (*made.values, *made.named.values()) for each in parts(value.key) if not each.is_constant
+    )
     computed = {each for each in given if each.op == "binary"}
     nodes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp) and computed)
     lines = dict.fromkeys(node.lineno for node in nodes if script.evaluated.value(node) in computed)

@@ -38,7 +38,6 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 related=[RelatedPlace(path=script.source.path, line=made.lineno, message="sized here")],
             )
 
-
         elif _is_as_large_as_values(tensor.key):
             yield from violation_at(
                 script,

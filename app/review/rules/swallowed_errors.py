@@ -10,16 +10,15 @@ from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.reach import Attempted, Reach, Run
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, try_with_handler
-from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
+from ...training_script.syntax import FUNCTIONS, last_name
 from ..epoch_loops import loop_around
 from ..patches.agree_on_error import BY_HAND, FIX, agree_on_error
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from . import skipped_rounds
+from .raising_calls import are_of_data, may_raise, taken_by
 
 FORWARD, NEXT_ROUND = "the forward pass", "the next round"
-# Calls before a collective that raise on all ranks or on none.
-WITHOUT_ERRORS = ("dist.", "torch.distributed.", "print", "log", "time.", "len", "range", "enumerate", "torch.cuda.")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -129,16 +128,17 @@ def _may_raise_before(script: Script, reach: Reach, handler: Site, waits: set[Si
 
     ``waits``: the calls in which ranks wait for each other, and raise together.
     """
-    if isinstance(reach.fact, Event) and reach.fact.kind.startswith(BACKWARD):
-        return True
     attempt = try_with_handler(script.source.tree, handler.line)
+    taken = taken_by(attempt, handler) if attempt else None
+    if isinstance(reach.fact, Event) and reach.fact.kind.startswith(BACKWARD) and not are_of_data(taken):
+        return True
     if attempt is None:
         return False
     tried = range(attempt.lineno, handler.line)
     place = next((site for site in _way(script, reach) if site.line in tried), None)
     if place is None:
         return False
-    return _may_raise(attempt.body, (place.line, place.column), waits)
+    return may_raise(script, attempt.body, (place.line, place.column), waits, taken)
 
 
 def _may_raise_in_function(script: Script, reach: Reach, handler: Site, waits: set[Site]) -> bool:
@@ -147,6 +147,7 @@ def _may_raise_in_function(script: Script, reach: Reach, handler: Site, waits: s
     In a loop that may be after the collective of the round before.
     """
     attempt = try_with_handler(script.source.tree, handler.line)
+    taken = taken_by(attempt, handler) if attempt else None
     tried = range(attempt.lineno, handler.line) if attempt else range(0)
     decorators = _functions_around(script, attempt) if attempt else set[str]()
     is_inside = False
@@ -164,7 +165,7 @@ def _may_raise_in_function(script: Script, reach: Reach, handler: Site, waits: s
             continue
         loop = loop_around(script, call)
         last = loop.end_lineno or site.line if loop else site.line
-        if _may_raise(around.body, (last, site.column), waits):
+        if may_raise(script, around.body, (last, site.column), waits, taken):
             return True
     return False
 
@@ -176,12 +177,3 @@ def _functions_around(script: Script, node: ast.AST) -> set[str]:
         found |= {around.name} if isinstance(around, FUNCTIONS) else set()
         around = script.names.enclosing_function(around)
     return found
-
-
-def _may_raise(body: list[ast.stmt], place: tuple[int, int], waits: set[Site]) -> bool:
-    """Return whether statements call something before a place that may raise on one rank alone."""
-    calls = (node for stmt in body for node in ast.walk(stmt) if isinstance(node, ast.Call))
-    together = {(site.line, site.column) for site in waits}
-    begins = [(call, (call.lineno, call.col_offset + 1)) for call in calls]
-    before = [call for call, at in begins if at < place and at not in together]
-    return any(not dotted_name(call.func).startswith(WITHOUT_ERRORS) for call in before)

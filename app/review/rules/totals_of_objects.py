@@ -48,8 +48,8 @@ def _of_objects(script: Script) -> Iterator[Violation]:
             reported.add(total.summed)
             yield violation_at_node(
                 total.summed,
-                f"`{total.name}` holds the total of all ranks from here on, and each of them goes on adding to it (line "
-                f"{total.added.lineno}): the next round of the loop (line {loop.lineno}) sums it up again",
+                f"`{total.name}` holds the total of all ranks from here on, and each of them goes on adding to it "
+                f"(line {total.added.lineno}): the next round of the loop (line {loop.lineno}) sums it up again",
                 0.8,
                 related=[
                     RelatedPlace(path=script.source.path, line=total.added.lineno, message="it is added to here"),
@@ -103,9 +103,10 @@ def _loops(script: Script, total: Total, functions: list[Function]) -> Iterator[
     """Yield the loops that add to a total and sum it up in each round."""
     adds, sums = (_with_callers(each, functions) for each in (total.adds, total.sums))
     for loop in nodes_below(script.source.tree):
-        if isinstance(loop, ast.For | ast.While) and any(_calls_of(loop, adds)):
-            if any(not _ends_loop(script, call) for call in _calls_of(loop, sums)):
-                yield loop
+        if not isinstance(loop, ast.For | ast.While) or not any(_calls_of(loop, adds)):
+            continue
+        if any(not _ends_loop(script, call) for call in _calls_of(loop, sums)):
+            yield loop
 
 
 def _with_callers(function: Function, functions: list[Function]) -> set[str]:

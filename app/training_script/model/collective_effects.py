@@ -116,11 +116,7 @@ class EffectEvaluator(RankEvaluator):
         if "group" not in effect.result:
             return NO_FACTS
         ranks = named.get("ranks") or (values[0] if values else None)
-        everyone = (
-            ranks is None
-            or ranks.key is self.keys.none
-            or _is_all_ranks(ranks.key)
-        )
+        everyone = ranks is None or ranks.key is self.keys.none or _is_all_ranks(ranks.key)
         return NO_FACTS if everyone else frozenset({"members"})
 
     def _in_all_ranks(self, effect: Effect, values: Values, named: Named) -> bool:
@@ -264,8 +260,10 @@ def is_gathered(key: Key) -> bool:
 
 def _is_all_ranks(ranks: Key) -> bool:
     """Return whether the members of a new group are the numbers from 0 to the number of ranks."""
-    *first, last = ranks.args or (None,)
-    return ranks.op == "range" and last.op == "world" and all(each.is_constant and each.value == 0 for each in first)
+    if ranks.op != "range":
+        return False
+    *first, last = ranks.args
+    return last.op == "world" and all(each.is_constant and each.value == 0 for each in first)
 
 
 def _made_by(effect: Effect, values: Values, named: Named) -> list[str]:

@@ -235,7 +235,9 @@ class StatementEvaluator(OuterNameEvaluator):
                     return
                 by_some = self.path[-1].spread & BY_RANK and not value.key.is_constant
                 if isinstance(owner, ast.Name) and by_some and (replaced := _with_element(held, at, value.key)):
-                    self.env[owner.id] = Value(self.keys.make("sequence", *replaced), held.facts | value.facts & CARRIED)
+                    self.env[owner.id] = Value(
+                        self.keys.make("sequence", *replaced), held.facts | value.facts & CARRIED
+                    )
                 elif isinstance(owner, ast.Name) and owner.id in self.env and (value.key.spread & DIFFERS or by_some):
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
