@@ -115,7 +115,7 @@ class Evaluation(SharedFunctions):
             tuple([(name, kind(value)) for name, value in named.items()]),
         )
         known = self.summaries.get(signature)
-        if known is not None and (signature in self.renewed or not (known.complete and known.is_outdated)):
+        if known is not None and (signature in self.renewed or not known.is_outdated):
             return known
         flags = node, flags_of(values), tuple(named), flags_of(named.values())
         if known is not None:
@@ -134,6 +134,7 @@ class Evaluation(SharedFunctions):
         if self.depth >= MOST_DEPTH or function.node in self.unfinished:
             return made
         self.depth += 1
+        had_group = self.has_group
         self.evaluated[function.node] = function
         try:
             begins_abroad = not self.abroad and self.script is not None and function.module is not self.script
@@ -144,7 +145,7 @@ class Evaluation(SharedFunctions):
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
                 made.stored, made.sets, made.settled = evaluator.stored, evaluator.sets, evaluator.settled
                 made.rebound, made.reads = evaluator.rebound, evaluator.reads
-                made.complete = True
+                made.complete, made.makes_group = True, self.has_group and not had_group
                 decorators = () if function.decorated else getattr(function.node, "decorator_list", ())
                 made.wrapped = any(not is_harmless(each) for each in decorators)
                 self.alike[flags] = self.alike[node] = made

@@ -105,6 +105,7 @@ class Summary:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.complete = False
+        self.makes_group = False  # the process group, which is there from then on
         self.wrapped = False  # by a decorator that may keep ranks out
         self.filled: set[int] = set()  # places of arguments that are the same on every rank afterwards
         self.stored: dict[str, Value] = {}  # attributes of its object that it has set
@@ -130,7 +131,8 @@ class Summary:
     def is_outdated(self) -> bool:
         """True if an attribute that it has read differs between ranks, and did not do so then."""
         held = ((cls.attributes.get(name), before) for (cls, name), before in self.reads.items())
-        return any(value is not None and value.key.spread & DIFFERS & ~before for value, before in held)
+        differs = any(value is not None and value.key.spread & DIFFERS & ~before for value, before in held)
+        return differs and self.complete and not self.makes_group
 
     @property
     def kinds(self) -> frozenset[str]:
