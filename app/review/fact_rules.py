@@ -122,6 +122,7 @@ from .rules import (
     whole_parts,
     whole_streams,
     wrapped_attributes,
+    wrappers_in_use,
 )
 
 FactCheck = Callable[[Script, Run], Iterator[Violation]]
@@ -156,7 +157,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW212": accumulation.check_missing,
     "DW213": accumulation.check_predicate,
     "DW216": replicas.check_unused,
-    "DW218": wrapped_attributes.check,
+    "DW218": _both(wrapped_attributes.check, wrappers_in_use.check),
     "DW219": state_dicts.check,
     "DW220": accumulation.check_share,
     "DW221": gradient_scaling.check,

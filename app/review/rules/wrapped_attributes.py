@@ -7,6 +7,8 @@ from ...training_script.model.function_steps import Noted, Read
 from ...training_script.model.keys import RANKS, Key, parts
 from ...training_script.model.library_functions import OF_TYPE
 from ...training_script.model.reach import Reach, Run, alternatives
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.use_inner_model import inner_model
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -18,7 +20,7 @@ ASKS = {"hasattr", "getattr", "isinstance", "is_parallel", "type"}
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reads of attributes that only the model inside DDP has."""
-    wraps = {fact.result.key: fact for _, fact in run.of(*DDP_CLASSES)}
+    wraps = {fact.result.key: fact for each in script.runs for _, fact in each.of(*DDP_CLASSES)}
     for reach in run.reached:
         read = reach.fact
         if not isinstance(read, Read) or reach.unsure or reach.attempted or not script.is_here(reach):
@@ -27,7 +29,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue  # in a method of the model, which is called by DDP
         if read.owner.facts >= {"prepared", "unwrapped"}:
             continue  # the ranks that read it may be those that have unwrapped it
-        if "prepared" in read.owner.facts and not _is_asked_for(script, read.node):
+        if "prepared" in read.owner.facts and not is_asked_for(script, read.node):
             yield from violation_at(
                 script,
                 reach,
@@ -39,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         held = _models(run, reach, read, wraps.keys())
         wrap = next((fact for key, fact in wraps.items() if key in held), None)
-        if wrap is None or _is_asked_for(script, read.node):
+        if wrap is None or is_asked_for(script, read.node) or _is_replaced(script, read.node.value, wrap, run):
             continue
         surely = held <= wraps.keys()
         message = f"DDP has no attribute `{read.name}`: its `.module` has it (wrapped in {_shown(script, wrap)})"
@@ -66,12 +68,25 @@ def _models(run: Run, reach: Reach, read: Read, wrapped: Set[Key]) -> set[Key]:
     return set() if by_type or any(each.op in ("one of", "changing") for each in found) else found
 
 
+def _is_replaced(script: Script, owner: ast.expr, wrap: Noted, run: Run) -> bool:
+    """Return whether another method may have put the model in the place of the wrapper that a constructor makes."""
+    if not isinstance(owner, ast.Attribute) or any(fact is wrap for _, fact in run.of(*DDP_CLASSES)):
+        return False
+    name = dotted_name(owner)
+    for node in nodes_below(script.source.tree):
+        if isinstance(node, ast.Assign) and name in map(dotted_name, node.targets):
+            opens = (isinstance(each, ast.Attribute) and each.attr == "module" for each in ast.walk(node.value))
+            if any(opens) or "unwrap" in last_name(node.value):
+                return True
+    return False
+
+
 def _shown(script: Script, fact: Noted) -> str:
     name = "line " if fact.site.path == script.source.path else f"{fact.site.path.rpartition('/')[2]}:"
     return f"{name}{fact.site.line}"
 
 
-def _is_asked_for(script: Script, node: ast.AST) -> bool:
+def is_asked_for(script: Script, node: ast.AST) -> bool:
     """Return whether a condition around a node asks what the model is or has."""
     at: ast.AST | None = node
     while at is not None:
