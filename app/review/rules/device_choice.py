@@ -39,9 +39,9 @@ def check_selection(script: Script, run: Run) -> Iterator[Violation]:
     ):
         return
     for reach, fact in made:
-        if reach.several and reach.ranks == ALL and _backend(fact) == "nccl":
+        if reach.several and reach.ranks == ALL and backend_of(fact) == "nccl":
             message = "no rank selects its GPU: all of them use GPU 0, where NCCL accepts one process only"
-            patch = (lambda fact=fact: _select(script, fact)) if script.is_here(reach) else None
+            patch = (lambda fact=fact: select_gpu(script, fact)) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.7, patch=patch)
 
 
@@ -76,7 +76,7 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
     groups = list(run.of(INIT))
     if script.mentions("CUDA_VISIBLE_DEVICES") or not run.distributed:
         return
-    if not any(_backend(fact) in ("nccl", None) for _, fact in groups):
+    if not any(backend_of(fact) in ("nccl", None) for _, fact in groups):
         return
     own_gpus = script.mentions("device_ids") or any(run.of(SET))
     for reach, fact in run.of(FIRST_GPU):
@@ -97,13 +97,13 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(script, reach, message, 0.7, severity="warning", patch=patch)
 
 
-def _backend(fact: Noted) -> object:
+def backend_of(fact: Noted) -> object:
     """Return the backend of a process group, None if its name is not in the text."""
     given = argument(fact, 0, "backend")
     return given.key.value if given and given.key.is_constant else None
 
 
-def _select(script: Script, fact: Noted) -> Patch:
+def select_gpu(script: Script, fact: Noted) -> Patch:
     source, torch = script.source, torch_module(script, fact.node)
     stmt = source.statement_of(fact.node)
     given = {each.arg for each in fact.node.keywords}

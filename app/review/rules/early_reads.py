@@ -69,7 +69,8 @@ def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
 def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the files that ranks write into a directory which another rank has just made or emptied."""
     changed: list[tuple[Reach, Key]] = []
-    for reach in run.reached if run.distributed else ():
+    of_caller = run.function is not None and not script.evaluated.is_single  # which gives it a rank
+    for reach in run.reached if run.distributed or of_caller else ():
         fact = reach.fact
         if isinstance(fact, Event) or waits_in_store(reach):
             changed = []

@@ -19,8 +19,8 @@ ASKS_FOR_NAME = re.compile(r"""["'](\w+)["'] (?:not )?in (?:locals|globals|vars|
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW437: yield the first read of each name that a rank comes to without having set it."""
-    if not run.distributed:
-        return
+    if not run.distributed and (run.function is None or script.evaluated.is_single):
+        return  # what a function of a module asks for is a rank that its callers give
     asked = set[str]()  # names that the script looks for before it reads them
     if script.mentions(ASKS):
         asked.update(ASKS_FOR_NAME.findall(script.source.text))

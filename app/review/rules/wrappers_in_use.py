@@ -26,7 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     wraps = {fact.result.key for each in script.runs for _, fact in each.of(*DDP_CLASSES)}
     for node in nodes_below(script.source.tree):
-        if isinstance(node, ast.Call) and (wraps or script.mentions(".prepare(")):
+        if isinstance(node, ast.Call):
             yield from _asked(script, node, wraps)
             yield from _given(script, node, wraps)
         elif isinstance(node, ast.If) and script.mentions(".module"):
@@ -41,6 +41,25 @@ def _is_wrapped(script: Script, node: ast.expr, wraps: set[Key]) -> bool:
     return bool(held) and all(each in wraps for each in held)
 
 
+def _is_wrapped_by_class(script: Script, node: ast.expr) -> bool:
+    """Return whether the constructor of the class around an attribute of ``self`` puts DDP there in the end."""
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.ClassDef):
+        at = script.source.parents.get(at)
+    name, function = dotted_name(node), script.names.enclosing_function(node)
+    if at is None or not name.startswith("self.") or getattr(function, "name", "__init__") == "__init__":
+        return False
+    sets = [
+        (script.names.enclosing_function(each), each)
+        for each in ast.walk(at)
+        if isinstance(each, ast.Assign) and name in map(dotted_name, each.targets)
+    ]
+    last = max(sets, key=lambda each: each[1].lineno, default=(None, None))[1]
+    if last is None or any(getattr(method, "name", "") != "__init__" for method, _ in sets):
+        return False
+    return isinstance(last.value, ast.Call) and script.names.qualified(last.value.func) in DDP_CLASSES
+
+
 def _asked(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violation]:
     """Yield the questions for an attribute of the model that DDP denies, where nothing asks its ``.module``."""
     match call:
@@ -49,12 +68,13 @@ def _asked(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violatio
         case _:
             return
     parent = script.source.parents.get(call)
-    if name in DDP_API or name.startswith("_") or not _is_wrapped(script, held, wraps):
+    wrapped = _is_wrapped(script, held, wraps) or _is_wrapped_by_class(script, held)
+    if name in DDP_API or name.startswith("_") or not wrapped:
         return
     if not isinstance(parent, ast.If) or parent.test is not call or parent.orelse or _opens(script, call):
         return
     yield violation_at_node(
-        call,
+        parent,
         f"DDP has no attribute `{name}`, so the answer is no though the model inside may have it: with several ranks "
         "nothing of this is run",
         0.7,

@@ -21,6 +21,9 @@ REPLACES: dict[str, tuple[int, str]] = {
     "soundfile.write": (0, "file"),
     "joblib.dump": (1, "filename"),
     "dllogger.JSONStreamBackend": (1, "filename"),
+    **dict.fromkeys(
+        ("monai.handlers.write_metrics_reports", "monai.handlers.utils.write_metrics_reports"), (0, "save_dir")
+    ),
     **dict.fromkeys(("omegaconf.OmegaConf.save", "omegaconf.omegaconf.OmegaConf.save"), (1, "f")),
 }
 # What opens a file for parts that are written one by one, with the place of the mode, which is called so.
@@ -44,6 +47,7 @@ DOWNLOADS = {
     "wget.download": (1, "out"),
     "gdown.download": (1, "output"),
     "shutil.unpack_archive": (1, "extract_dir"),
+    ".extractall": (0, "path"),
     "torchvision.datasets.utils.download_url": (1, "root"),
     "torchvision.datasets.utils.download_and_extract_archive": (1, "download_root"),
 }

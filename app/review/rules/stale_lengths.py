@@ -1,0 +1,56 @@
+"""DW496: lengths of loaders as they are before Accelerate shares out their batches."""
+
+import ast
+from collections.abc import Iterator, Set
+
+from ...training_script.model.reach import Run
+from ...training_script.syntax import dotted_name
+from ..patches.names_in_code import names_read, names_set
+from ..rule_context import Script, Violation
+from ..violations import violation_at_node
+
+OF_RANKS = {"num_processes", "world_size", "num_gpus", "n_gpus", "num_devices", "n_devices"}
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield what is computed of the length of a loader that prepare has returned under another name."""
+    for _, fact in run.of(".prepare"):
+        stmt = script.source.parents.get(fact.node)
+        of_accelerate = dotted_name(fact.node.func).endswith("accelerator.prepare")
+        if not isinstance(stmt, ast.Assign) or not (
+            of_accelerate or (fact.owner and "accelerator" in fact.owner.facts)
+        ):
+            continue
+        target = stmt.targets[0]
+        targets = [
+            dotted_name(each) for each in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])
+        ]
+        given = [dotted_name(each) for each in fact.node.args]
+        stale = {
+            name: prepared
+            for name, prepared in zip(given, targets, strict=False)
+            if prepared and "load" in name.rpartition(".")[2] and name not in targets
+        }
+        for call, name in _lengths(script, stmt, stale.keys()):
+            yield violation_at_node(
+                call,
+                f"`{name}` is the loader before prepare, and counts the batches of all ranks: each rank has as many as "
+                f"`{stale[name]}`",
+                0.75,
+            )
+
+
+def _lengths(script: Script, prepared: ast.Assign, names: Set[str]) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the lengths of some loaders that are computed with behind a statement, and nothing about the ranks."""
+    around = script.names.enclosing_function(prepared) or script.source.tree
+    later = [node for node in ast.walk(around) if getattr(node, "lineno", 0) > (prepared.end_lineno or prepared.lineno)]
+    bound = {name for node in later if isinstance(node, ast.Assign | ast.For | ast.With) for name in names_set(node)}
+    for node in later:
+        match node:
+            case ast.Call(func=ast.Name(id="len"), args=[given]) if dotted_name(given) in names - bound:
+                used = script.source.statement_of(node)
+                about = {name.rpartition(".")[2] for name in names_read(used)}
+                if isinstance(used, ast.Assign | ast.AugAssign) and not about & OF_RANKS:
+                    yield node, dotted_name(given)
+            case _:
+                pass

@@ -1,0 +1,166 @@
+"""DW497: means of each rank's own data that are summed over the ranks, and divided by nothing behind that."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run, argument
+from ...training_script.model.values import Library
+from ...training_script.syntax import called_function_name, dotted_name
+from ..origins import origins_at
+from ..rule_context import Script, Violation
+from ..side_effects import is_side_effect
+from ..types import RelatedPlace
+from ..violations import violation_at
+from .averages import MEANS
+from .curved_averages import KEEPING
+
+SCALES = (ast.Div, ast.Mult, ast.FloorDiv)
+WHOLE = {"reduction", "size_average", "reduce"}  # arguments by which a loss is a sum
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the sums over the ranks of a mean that is reported, or computed with, as it is then."""
+    for reach, fact in run.of("torch.distributed.all_reduce"):  # whichever ranks reach it
+        node, op = fact.node.args[0] if fact.node.args else None, argument(fact, 1, "op")
+        summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+        name = dotted_name(node) if node is not None else ""
+        if not name or not summed or not script.is_here(reach):
+            continue
+        around = script.names.enclosing_function(fact.node) or script.source.tree
+        mean = _mean(script, node, around) if node is not None else None
+        if mean is None or _is_scaled(script, around):
+            continue
+        used = _first_use(script, around, fact.node, name)
+        if used is not None:
+            yield from violation_at(
+                script,
+                reach,
+                f"`{name}` is a mean of this rank (line {mean.lineno}), and line {used.lineno} takes the sum over the "
+                "ranks for the mean: it is as many times larger as there are ranks",
+                0.75,
+                related=[RelatedPlace(path=script.source.path, line=used.lineno, message="read here")],
+            )
+
+
+def _mean(script: Script, node: ast.expr, around: ast.AST) -> ast.expr | None:
+    """Return the expression that makes a tensor a mean over the data of one rank, None if it may be something else."""
+    learned = set(_learned(around))
+    pending, seen = [node], set[ast.AST]()
+    while pending:
+        each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        match each:
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in KEEPING:
+                pending.append(inner)
+            case ast.Call(func=ast.Attribute(attr="mean")):
+                return each
+            case ast.Call() if script.names.qualified(each.func) in MEANS:
+                return None if WHOLE & {keyword.arg for keyword in each.keywords} else each
+            case ast.Name() | ast.Attribute():
+                if each is not node and dotted_name(each) in learned:
+                    return each
+                if divided := _divided(script, around, each):
+                    return divided
+                found = [origin for origin in origins_at(script, each) if isinstance(origin, ast.expr)]
+                pending += found if len(found) == 1 else []
+            case _:
+                pass
+    return None
+
+
+def _learned(around: ast.AST) -> Iterator[str]:
+    """Yield the names of the losses from which a function computes gradients."""
+    for node in ast.walk(around):
+        match node:
+            case ast.Call(func=ast.Attribute(value=loss, attr="backward")):
+                yield dotted_name(loss)
+            case _:
+                pass
+
+
+def _divided(script: Script, around: ast.AST, name: ast.expr) -> ast.expr | None:
+    """Return the division of a tensor in place by the size of a batch."""
+    for node in ast.walk(around):
+        match node:
+            case ast.Call(func=ast.Attribute(value=held, attr="div_"), args=[by]):
+                pass
+            case ast.AugAssign(target=held, op=ast.Div(), value=by):
+                pass
+            case _:
+                continue
+        if dotted_name(held) == dotted_name(name) and node.lineno < name.lineno and _is_size(script, by):
+            return by
+    return None
+
+
+def _is_size(script: Script, number: ast.expr) -> bool:
+    """Return whether a number is that of the rows of a tensor, or a length."""
+    each = number
+    if isinstance(number, ast.Name):
+        origins = origins_at(script, number)
+        each = origins[0] if len(origins) == 1 and isinstance(origins[0], ast.expr) else number
+    return isinstance(each, ast.Call) and called_function_name(each) in ("size", "len", "numel")
+
+
+def _is_scaled(script: Script, around: ast.AST) -> bool:
+    """Return whether anything in a function is divided by, or multiplied with, the number of ranks."""
+    for node in ast.walk(around):
+        match node:
+            case ast.BinOp(op=ast.Div() | ast.Mult() | ast.FloorDiv(), left=left, right=right):
+                numbers = [left, right]
+            case ast.AugAssign(op=ast.Div() | ast.Mult(), value=value):
+                numbers = [value]
+            case ast.Call(func=ast.Attribute(attr="div" | "div_" | "mul" | "mul_"), args=[value, *_]):
+                numbers = [value]
+            case _:
+                continue
+        if any(script.is_world_size(number) for number in numbers):
+            return True
+    return False
+
+
+def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) -> ast.expr | None:
+    """Return the first place behind a reduction that reports its result or computes with it, if none divides it."""
+    names, uses = {name}, list[ast.expr]()
+    after = script.source.statement_of(reduction)
+    later = [
+        node
+        for node in ast.walk(around)
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and node.lineno > (after.end_lineno or after.lineno)
+    ]
+    for node in sorted(later, key=lambda each: (each.lineno, each.col_offset)):
+        if dotted_name(node) not in names:
+            continue
+        held: ast.AST = node
+        parent = script.source.parents.get(held)
+        while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is held):
+            if isinstance(parent, ast.Attribute) and parent.attr not in KEEPING:
+                break
+            held, parent = parent, script.source.parents.get(parent)
+        match parent:
+            case ast.Assign(targets=[ast.Name(id=target)]):
+                names.add(target)
+            case ast.BinOp(op=op) if isinstance(op, SCALES):
+                return None
+            case ast.AugAssign(op=op) if isinstance(op, SCALES):
+                return None
+            case ast.Call() | ast.keyword() | ast.FormattedValue() | ast.Dict() if _is_reported(script, held):
+                uses.append(node)
+            case ast.Call() if script.names.qualified(parent.func).startswith("torch."):
+                uses.append(node)
+            case _:
+                pass
+    return uses[0] if uses else None
+
+
+def _is_reported(script: Script, node: ast.AST) -> bool:
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.stmt):
+        if isinstance(at, ast.Call) and (is_side_effect(at) or called_function_name(at) == "report"):
+            return True
+        at = script.source.parents.get(at)
+    return False

@@ -1,0 +1,77 @@
+"""DW494: attributes for a rank, a device or a GPU that no statement of their class sets."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import FUNCTIONS, last_name
+from ..rule_context import Script, Violation
+from ..violations import violation_at_node
+
+OF_RANK = re.compile(
+    r"(?:\w+_)?(?:rank|ranks|gpu|gpu_id|gpus|device|device_id|world_size|is_main|is_master|is_main_process)"
+)
+# Ways to set attributes that do not name them.
+BY_NAME = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__", "__slots__"}
+
+
+def check(script: Script) -> list[Violation]:
+    """Return the reads of ``self.rank`` and the like in classes where nothing sets it."""
+    if not script.has_ranks:
+        return []
+    return [
+        each for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef) for each in _of(script, node)
+    ]
+
+
+def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
+    if cls.decorator_list or cls.keywords or any(last_name(base) != "object" for base in cls.bases):
+        return
+    nodes = list(ast.walk(cls))
+    if any(_name(node) in BY_NAME for node in nodes):
+        return
+    known = {each.name for each in cls.body if isinstance(each, (*FUNCTIONS, ast.ClassDef))}
+    known |= {node.id for stmt in cls.body for node in ast.walk(stmt) if isinstance(node, ast.Name)}
+    known |= _set_anywhere(script)
+    missing = set[str]()
+    for node in nodes:
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Load()) if OF_RANK.fullmatch(name):
+                if name in known or name in missing or _is_tried(script, node):
+                    continue
+                missing.add(name)
+                yield violation_at_node(
+                    node,
+                    f"nothing sets `self.{name}`: every rank that comes here ends with an AttributeError",
+                    0.85,
+                )
+            case _:
+                pass
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, FUNCTIONS):
+        return node.name
+    return last_name(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+
+
+def _set_anywhere(script: Script) -> set[str]:
+    """Return the names of the attributes that the script sets on any object."""
+    return {
+        node.attr
+        for node in nodes_below(script.source.tree)
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    }
+
+
+def _is_tried(script: Script, node: ast.AST) -> bool:
+    """Return whether an error at a node is caught, or the script asks for the attribute before."""
+    at: ast.AST | None = node
+    while at is not None:
+        test = getattr(at, "test", None)
+        asks = test is not None and any(_name(each) in ("hasattr", "getattr") for each in ast.walk(test))
+        if asks or isinstance(at, ast.Try):
+            return True
+        at = script.source.parents.get(at)
+    return False
