@@ -15,6 +15,7 @@ from ...training_script.model.members import PAIR
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
+from ..agreed_on_way import is_agreed_on_way
 from ..deciding_branch import DecidingBranch
 from ..prepared_models import prepares_several
 from ..related_places import related_places
@@ -48,6 +49,8 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
         if each.first.kind in served or (each.second and each.second.kind in served):
             continue
         if each.rounds == "count" and each.by == BY_RANK and _refuses_rest(script):
+            continue
+        if is_agreed_on_way(script, each):
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site

@@ -28,6 +28,8 @@ def check(script: Script) -> list[Violation]:
 def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
     if cls.decorator_list or cls.keywords or any(last_name(base) != "object" for base in cls.bases):
         return
+    if not _is_made(script, cls):
+        return  # a class above it, or one that it is mixed into, may set the attribute
     nodes = list(ast.walk(cls))
     if any(_name(node) in BY_NAME for node in nodes):
         return
@@ -48,6 +50,16 @@ def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
                 )
             case _:
                 pass
+
+
+def _is_made(script: Script, cls: ast.ClassDef) -> bool:
+    """Return whether the script makes objects of a class with a constructor, and no other class inherits it."""
+    constructed = any(isinstance(each, FUNCTIONS) and each.name == "__init__" for each in cls.body)
+    made = inherited = False
+    for node in nodes_below(script.source.tree):
+        made = made or (isinstance(node, ast.Call) and last_name(node.func) == cls.name)
+        inherited = inherited or (isinstance(node, ast.ClassDef) and cls.name in map(last_name, node.bases))
+    return constructed and made and not inherited
 
 
 def _name(node: ast.AST) -> str:

@@ -1,6 +1,7 @@
 """DW218: questions about a wrapped model that the wrapper answers, and reads where the model is unwrapped elsewhere."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...training_script.model.keys import Key
@@ -9,6 +10,7 @@ from ...training_script.model.reach import Run, alternatives
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
+from ..origins import origins_at
 from ..patches.names_in_code import names_set
 from ..patches.use_inner_model import inner_model
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -16,6 +18,8 @@ from ..violations import violation_at_node
 from .wrapped_attributes import FIX, is_asked_for
 
 UNWRAPS = ("unwrap_model", "extract_model_from_parallel")
+# Conditions by which a wrapper is there or not.
+OF_WRAPPER = re.compile(r"distrib|ddp|parallel|gpus|world_size|num_processes", re.IGNORECASE)
 # Functions of libraries that read what only the model has.
 READS_MODEL = ("get_peft_model_state_dict", "set_peft_model_state_dict")
 
@@ -72,6 +76,8 @@ def _asked(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violatio
     if name in DDP_API or name.startswith("_") or not wrapped:
         return
     if not isinstance(parent, ast.If) or parent.test is not call or parent.orelse or _opens(script, call):
+        return
+    if any(OF_WRAPPER.search(ast.unparse(each.test)) for each in _arms(script, parent)):
         return
     yield violation_at_node(
         parent,
@@ -138,6 +144,8 @@ def _given(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violatio
     model = call.args[0]
     key = script.evaluated.value(model)
     prepared = key is not None and key.op == "prepared"
+    if any(_takes_inner(origin) for origin in (model, *origins_at(script, model))):
+        return
     if prepared or _is_wrapped(script, model, wraps):
         wrapper = "what prepare returns, with several processes DDP" if prepared else "DDP"
         yield violation_at_node(
@@ -147,6 +155,12 @@ def _given(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violatio
             severity="warning" if prepared else None,
             patch=None if prepared else lambda: _of_inner(script, model),
         )
+
+
+def _takes_inner(node: ast.AST) -> bool:
+    """Return whether an expression is the model inside a wrapper, by the name of what gives it."""
+    name = last_name(node) if isinstance(node, ast.expr) else ""
+    return name == "module" or "unwrap" in name
 
 
 def _of_inner(script: Script, model: ast.expr) -> Patch:
@@ -193,10 +207,11 @@ def _are_apart(script: Script, node: ast.expr, other: ast.expr) -> bool:
     return any(arms.get(choice, arm) != arm for choice, arm in _arms(script, node).items())
 
 
-def _arms(script: Script, node: ast.expr) -> dict[ast.AST, bool]:
-    """Return the conditions around an expression, with whether it is in their other arm."""
-    found: dict[ast.AST, bool] = {}
-    at, parent = node, script.source.parents.get(node)
+def _arms(script: Script, node: ast.expr | ast.stmt) -> dict[ast.If | ast.IfExp, bool]:
+    """Return the conditions around a node, with whether it is in their other arm."""
+    found: dict[ast.If | ast.IfExp, bool] = {}
+    at: ast.AST = node
+    parent = script.source.parents.get(node)
     while parent is not None and not isinstance(parent, FUNCTIONS):
         if isinstance(parent, ast.If):
             found[parent] = at in parent.orelse

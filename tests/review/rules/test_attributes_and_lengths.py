@@ -45,9 +45,19 @@ def test_an_attribute_that_something_sets_is_not(first: str, then: str) -> None:
     assert lines(RESUMED.replace("{}", "%s") % (first, then), "DW494") == []
 
 
-def test_an_attribute_of_a_base_is_not() -> None:
-    code = RESUMED.replace("class Trainer:", "class Trainer(Base):").replace("{}", "%s") % ("pass", "print(self.rank)")
-    assert lines(code, "DW494") == []
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("class Trainer:", "class Trainer(Base):"),
+        ("Trainer(torch", "print(torch"),
+        ("Trainer(torch", "class Other(Trainer):\n    rank = 0\n\nTrainer(torch"),
+        ("def __init__", "def set_up"),
+    ],
+)
+def test_an_attribute_that_another_class_may_set_is_not(old: str, new: str) -> None:
+    code = RESUMED.replace("{}", "%s") % ("pass", "print(self.rank)")
+    assert lines(code, "DW494")
+    assert lines(code.replace(old, new), "DW494") == []
 
 
 LOADERS = """

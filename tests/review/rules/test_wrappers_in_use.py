@@ -52,10 +52,15 @@ NOT_READ = {
     "both are asked": 'if hasattr(self.model, "a"):\n    self.model.a(x)\nelse:\n    self.model.module.a(x)',
     "both are asked in one condition": 'if hasattr(self.model, "a") or hasattr(self.model.module, "a"):\n'
     "    if self.count > 1:\n        self.model.module.a(x)\n    else:\n        self.model.a(x)",
+    "only without DDP": 'if not self.args.distributed:\n    if hasattr(self.model, "a"):\n        self.model.a(x)',
     "two models are asked": 'if hasattr(self.ema, "a") or hasattr(self.args, "a"):\n    self.ema.a(x)',
     "in the other arm": "if self.accelerator.num_processes > 1:\n"
     "    return self.accelerator.unwrap_model(self.other).parts\nreturn self.args.parts",
     "of one process": "return self.accelerator.unwrap_model(self.other).a if self.count > 1 else self.other.a",
+    "by a library from what was unwrapped": "model = self.accelerator.unwrap_model(self.adapted, False)\n"
+    "get_peft_model_state_dict(model)",
+    "by a library from what is unwrapped under the same name": "adapted = self.adapted\n"
+    "adapted = self.accelerator.unwrap_model(adapted)\nget_peft_model_state_dict(adapted)",
     "by a library from the model inside": "get_peft_model_state_dict(self.accelerator.unwrap_model(self.adapted))",
 }
 
