@@ -28,7 +28,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         around = script.names.enclosing_function(fact.node) or script.source.tree
         mean = _mean(script, node, around) if node is not None else None
-        if mean is None or _is_scaled(script, around):
+        if mean is None or is_scaled(script, around):
             continue
         used = _first_use(script, around, fact.node, name)
         if used is not None:
@@ -104,7 +104,7 @@ def _is_size(script: Script, number: ast.expr) -> bool:
     return isinstance(each, ast.Call) and called_function_name(each) in ("size", "len", "numel")
 
 
-def _is_scaled(script: Script, around: ast.AST) -> bool:
+def is_scaled(script: Script, around: ast.AST) -> bool:
     """Return whether anything in a function is divided by, or multiplied with, the number of ranks."""
     for node in ast.walk(around):
         match node:

@@ -1,4 +1,4 @@
-"""DW102 and DW494 to DW497: attributes that nothing sets, current GPUs, stale lengths and means that are summed."""
+"""DW102 and DW494 to DW498: attributes that nothing sets, current GPUs, stale lengths, and sums of all ranks."""
 
 import pytest
 from helpers.review_snippets import lines
@@ -212,3 +212,42 @@ def test_what_works_on_the_current_gpu_needs_one(use: str) -> None:
     assert lines(ON_GPUS.format(first=selected, use=use), "DW102") == []
     assert lines(ON_GPUS.format(first="import accelerate", use=use), "DW102") == []
     assert lines(ON_GPUS.format(first="", use="torch.cuda.synchronize(local_rank)"), "DW102") == []
+
+
+EVALUATION = """
+dist.init_process_group("gloo")
+
+def evaluate(model, loader, rank):
+    correct, total, seen = torch.zeros(1), 0, 0
+    for batch, labels in loader:
+        correct += (model(batch).argmax(1) == labels).sum()
+        total += labels.size(0)
+        seen += 1
+    {}
+"""
+OWN_COUNT = {
+    "the sum alone": "dist.all_reduce(correct)\n    return correct / total",
+    "as a number": "dist.all_reduce(correct, op=dist.ReduceOp.SUM)\n    return correct.item() / float(total)",
+    "guarded against 0": "dist.all_reduce(correct)\n    return correct / max(total, 1)",
+    "through a name": "dist.all_reduce(correct)\n    right = correct.item()\n    return right / total",
+}
+COUNT_OF_ALL = {
+    "both are summed": "total = torch.tensor(total)\n    dist.all_reduce(correct)\n    dist.all_reduce(total)\n"
+    "    return correct / total",
+    "by a helper": "dist.all_reduce(correct)\n    total = sum_of_ranks(total)\n    return correct / total",
+    "by the length of all data": "dist.all_reduce(correct)\n    return correct / len(loader.dataset)",
+    "times the ranks": "dist.all_reduce(correct)\n    return correct / (total * dist.get_world_size())",
+    "of this rank": "mine = correct / total\n    dist.all_reduce(correct)\n    return mine",
+    "averaged": "dist.all_reduce(correct, op=dist.ReduceOp.AVG)\n    return correct / total",
+    "rounds": "dist.all_reduce(correct)\n    return correct / seen",
+}
+
+
+@pytest.mark.parametrize("code", OWN_COUNT.values(), ids=OWN_COUNT.keys())
+def test_a_sum_of_all_by_the_count_of_one_is_found(code: str) -> None:
+    assert len(lines(EVALUATION.format(code), "DW498")) == 1
+
+
+@pytest.mark.parametrize("code", COUNT_OF_ALL.values(), ids=COUNT_OF_ALL.keys())
+def test_a_sum_by_the_count_of_all_is_not(code: str) -> None:
+    assert lines(EVALUATION.format(code), "DW498") == []

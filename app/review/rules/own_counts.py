@@ -1,0 +1,94 @@
+"""DW498: sums over all ranks that are divided by a number which each rank has counted for itself."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...training_script.model.reach import Run, argument
+from ...training_script.model.values import Library
+from ...training_script.syntax import called_function_name, dotted_name, last_name
+from ..origins import origins_at
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at_node
+from .curved_averages import KEEPING
+from .summed_means import is_scaled
+
+COUNTS = {"size", "len", "numel", "sum"}
+EXCHANGES = re.compile(r"\w*(?:reduce|gather|sync|broadcast)\w*", re.IGNORECASE)
+NUMBERS = {"float", "int", "max", "tensor", "as_tensor"}
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the quotients of a sum over the ranks and a count that only grows by the data of this rank."""
+    for reach, fact in run.of("torch.distributed.all_reduce"):
+        op = argument(fact, 1, "op")
+        summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+        name = dotted_name(fact.node.args[0]) if fact.node.args else ""
+        around = script.names.enclosing_function(fact.node)
+        if not name or not summed or around is None or not script.is_here(reach) or is_scaled(script, around):
+            continue
+        counted = _counted(around)
+        for node in ast.walk(around) if counted else ():
+            match node:
+                case ast.BinOp(left=left, op=ast.Div(), right=right) if node.lineno > fact.node.lineno:
+                    count = counted.get(_name_in(right))
+                    if count is None or name not in _names_of(script, left):
+                        continue
+                    yield violation_at_node(
+                        node,
+                        f"`{name}` is the sum of all ranks (line {fact.node.lineno}), and `{_name_in(right)}` counts "
+                        "the data of this rank only: sum it up over the ranks as well",
+                        0.8,
+                        related=[RelatedPlace(path=script.source.path, line=count.lineno, message="counted here")],
+                    )
+                case _:
+                    pass
+
+
+def _counted(around: ast.AST) -> dict[str, ast.AugAssign]:
+    """Return the names that a function only adds sizes to, and passes to no other rank."""
+    found: dict[str, ast.AugAssign] = {}
+    without, bound = set[str](), dict[str, int]()  # and the last line that gives a name another value
+    for node in ast.walk(around):
+        match node:
+            case ast.AugAssign(target=target, op=ast.Add(), value=value) if _is_count(value):
+                found.setdefault(dotted_name(target), node)
+            case ast.AugAssign(target=target):
+                without.add(dotted_name(target))
+            case ast.Assign(targets=targets):
+                names = {dotted_name(inner) for target in targets for inner in ast.walk(target)}
+                bound |= {name: max(node.lineno, bound.get(name, 0)) for name in names}
+            case ast.Call() if EXCHANGES.fullmatch(called_function_name(node)):
+                without |= {dotted_name(inner) for given in node.args for inner in ast.walk(given)}
+            case _:
+                pass
+    last = {name: node for name, node in found.items() if name and name not in without}
+    return {name: node for name, node in last.items() if bound.get(name, 0) < node.lineno}
+
+
+def _is_count(value: ast.expr) -> bool:
+    """Return whether a value is the size of something, and of nothing that was gathered."""
+    names = [last_name(each) for each in ast.walk(value) if isinstance(each, ast.Name | ast.Attribute)]
+    sized = any(isinstance(each, ast.Call) and last_name(each) in COUNTS for each in ast.walk(value))
+    shaped = any(isinstance(each, ast.Subscript) and last_name(each.value) == "shape" for each in ast.walk(value))
+    return (sized or shaped) and not any("gather" in name or name.startswith(("all_", "global_")) for name in names)
+
+
+def _name_in(node: ast.AST) -> str:
+    """Return the name of a tensor or a number, conversions left out."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in KEEPING:
+            return _name_in(inner)
+        case ast.Call(args=[inner, *_]) if last_name(node) in NUMBERS:
+            return _name_in(inner)
+        case ast.Subscript(value=inner):
+            return _name_in(inner)
+        case _:
+            return dotted_name(node)
+
+
+def _names_of(script: Script, node: ast.expr) -> set[str]:
+    """Return the names of what is divided, and of what it was made from."""
+    held = origins_at(script, node) if isinstance(node, ast.Name) else []
+    return {_name_in(node), *map(_name_in, held)}
