@@ -21,35 +21,52 @@ def is_agreed_on_way(script: Script, found: Divergence) -> bool:
             continue
         deciding = [each.test for each in reach.conditions if each.site == found.decided]
         known = known_tests(tuple(each for each in reach.conditions if each.site != found.decided))
-        if not deciding or any(_differs(script, test, known, set()) for test in deciding):
+        value = _Value(script, found.decided.line, known)
+        if not deciding or any(map(value.differs, deciding)):
             return False
         agreed = True
     return agreed
 
 
-def _differs(script: Script, key: Key, known: Mapping[Key, bool], seen: set[Key]) -> bool:
-    """Return whether data of one rank are in a value, where the truth of some conditions is known."""
-    if key in seen or key in known or not key.spread & (LOCAL | BY_RANK):
+class _Value:
+    """What is in a value where the truth of some conditions is known, and a decision in a line of the script."""
+
+    def __init__(self, script: Script, line: int, known: Mapping[Key, bool]) -> None:
+        self.script, self.line, self.known = script, line, known
+        self._seen: set[Key] = set()
+
+    def differs(self, key: Key) -> bool:
+        """Return whether data of one rank are in the value."""
+        if key in self._seen or key in self.known or not key.spread & (LOCAL | BY_RANK):
+            return False
+        self._seen.add(key)
+        if key.op == "altered":
+            return self._is_altered_apart(key)
+        inner = [arg for arg in key.args if isinstance(arg, Key)]
+        if key.op == "if" and inner[0] in self.known:
+            return self.differs(inner[1 if self.known[inner[0]] else 2])
+        own = not any(each.spread & (LOCAL | BY_RANK) for each in inner)
+        return own or any(map(self.differs, inner))
+
+    def _is_altered_apart(self, key: Key) -> bool:
+        """Return whether a loop may give a name data of one rank, other than where the decision has been taken."""
+        name, path, line, *_ = key.args
+        if path != self.script.source.path or not isinstance(line, int):
+            return True
+        sets = [
+            node
+            for node in nodes_below(self.script.source.tree)
+            if isinstance(node, ast.Assign) and node.lineno > line
+            if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+        ]
+        values = [self.script.evaluated.value(node.value) for node in sets if self._is_decided(node)]
+        return len(values) < len(sets) or not sets or any(value is None or self.differs(value) for value in values)
+
+    def _is_decided(self, node: ast.AST) -> bool:
+        """Return whether a statement is run as the decision says."""
+        at: ast.AST | None = node
+        while at is not None:
+            if isinstance(at, ast.If) and at.lineno == self.line:
+                return True
+            at = self.script.source.parents.get(at)
         return False
-    seen.add(key)
-    if key.op == "altered":
-        return _is_altered_apart(script, key, known, seen)
-    inner = [arg for arg in key.args if isinstance(arg, Key)]
-    if key.op == "if" and inner[0] in known:
-        return _differs(script, inner[1 if known[inner[0]] else 2], known, seen)
-    own = not any(each.spread & (LOCAL | BY_RANK) for each in inner)
-    return own or any(_differs(script, each, known, seen) for each in inner)
-
-
-def _is_altered_apart(script: Script, key: Key, known: Mapping[Key, bool], seen: set[Key]) -> bool:
-    """Return whether the rounds of a loop give a name data of one rank."""
-    name, path, line, *_ = key.args
-    if path != script.source.path:
-        return True
-    values = [
-        script.evaluated.value(node.value)
-        for node in nodes_below(script.source.tree)
-        if isinstance(node, ast.Assign) and node.lineno > (line if isinstance(line, int) else 0)
-        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-    ]
-    return not values or any(value is None or _differs(script, value, known, seen) for value in values)

@@ -16,6 +16,7 @@ CONSEQUENCES = {
     "DW461": ("DW419", "DW431"),  # a call that raises sends and receives no message
     "DW464": ("DW101", "DW201"),  # a model on the CPU has no number of a GPU
     "DW471": ("DW401",),  # the ranks that wait for their turn
+    "DW498": ("DW434",),  # a count that only one rank has, and reports
 }
 
 

@@ -47,6 +47,10 @@ PARTED = {
         "if args.sharded:\n                dist.barrier()",
     ),
     "not reduced": ("pass", "if args.sharded:\n                dist.barrier()"),
+    "a number that the data of a rank decide": (
+        "if args.sharded:\n        dist.all_reduce(total)",
+        "if args.sharded:\n                dist.barrier()\n        if model(epoch).item() > 3:\n            best = 0.5",
+    ),
     "the best is that of a rank": (
         "if args.sharded:\n        dist.all_reduce(total)",
         "if args.sharded:\n                dist.barrier()\n            best = model(loss).item()",
