@@ -31,7 +31,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     wraps = {fact.result.key for each in script.runs for _, fact in each.of(*DDP_CLASSES)}
     for node in nodes_below(script.source.tree):
         if isinstance(node, ast.Call):
-            yield from _asked(script, node, wraps)
+            yield from _asked(script, node)
             yield from _given(script, node, wraps)
         elif isinstance(node, ast.If) and script.mentions(".module"):
             yield from _either(script, node)
@@ -46,7 +46,7 @@ def _is_wrapped(script: Script, node: ast.expr, wraps: set[Key]) -> bool:
 
 
 def _is_wrapped_by_class(script: Script, node: ast.expr) -> bool:
-    """Return whether the constructor of the class around an attribute of ``self`` puts DDP there in the end."""
+    """Return whether the constructor of the class around an attribute of ``self`` in the end may put DDP there."""
     at: ast.AST | None = node
     while at is not None and not isinstance(at, ast.ClassDef):
         at = script.source.parents.get(at)
@@ -61,10 +61,12 @@ def _is_wrapped_by_class(script: Script, node: ast.expr) -> bool:
     last = max(sets, key=lambda each: each[1].lineno, default=(None, None))[1]
     if last is None or any(getattr(method, "name", "") != "__init__" for method, _ in sets):
         return False
+    if not isinstance(script.source.parents.get(last), ast.If):
+        return False  # always wrapped, so that the question is about DDP itself
     return isinstance(last.value, ast.Call) and script.names.qualified(last.value.func) in DDP_CLASSES
 
 
-def _asked(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violation]:
+def _asked(script: Script, call: ast.Call) -> Iterator[Violation]:
     """Yield the questions for an attribute of the model that DDP denies, where nothing asks its ``.module``."""
     match call:
         case ast.Call(func=ast.Name(id="hasattr"), args=[held, ast.Constant(value=str(name))]):
@@ -72,8 +74,7 @@ def _asked(script: Script, call: ast.Call, wraps: set[Key]) -> Iterator[Violatio
         case _:
             return
     parent = script.source.parents.get(call)
-    wrapped = _is_wrapped(script, held, wraps) or _is_wrapped_by_class(script, held)
-    if name in DDP_API or name.startswith("_") or not wrapped:
+    if name in DDP_API or name.startswith("_") or not _is_wrapped_by_class(script, held):
         return
     if not isinstance(parent, ast.If) or parent.test is not call or parent.orelse or _opens(script, call):
         return
