@@ -1,6 +1,7 @@
 """DW497: means of each rank's own data that are summed over the ranks, and divided by nothing behind that."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...training_script.model.reach import Run, argument
@@ -15,6 +16,7 @@ from .averages import MEANS
 from .curved_averages import KEEPING
 
 SCALES = (ast.Div, ast.Mult, ast.FloorDiv)
+IS_SUM = re.compile(r"(?:^|[_.])(?:total|sum|summed)(?:_|$)")  # what is meant to be one
 WHOLE = {"reduction", "size_average", "reduce"}  # arguments by which a loss is a sum
 
 
@@ -24,7 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         node, op = fact.node.args[0] if fact.node.args else None, argument(fact, 1, "op")
         summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
         name = dotted_name(node) if node is not None else ""
-        if not name or not summed or not script.is_here(reach):
+        if not name or not summed or IS_SUM.search(name) or not script.is_here(reach):
             continue
         around = script.names.enclosing_function(fact.node) or script.source.tree
         mean = _mean(script, node, around) if node is not None else None

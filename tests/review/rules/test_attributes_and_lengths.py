@@ -162,6 +162,7 @@ DIVIDED = {
     "a sum": "shown = (batch == labels).sum()\n    dist.all_reduce(shown)\n    print(shown)",
     "a loss that is a sum": "shown = F.cross_entropy(model(batch), labels, reduction='sum')\n"
     "    dist.all_reduce(shown)\n    print(shown)",
+    "shown as a sum": "total = loss.detach().clone()\n    dist.all_reduce(total)\n    print(total.item())",
     "only compared": SHOWN + "    if shown > 3:\n        print('large')",
 }
 
