@@ -29,7 +29,7 @@ def is_agreed_on_way(script: Script, found: Divergence) -> bool:
 
 
 class _Value:
-    """What is in a value where the truth of some conditions is known, and a decision in a line of the script."""
+    """A value where the truth of some conditions is known, at a decision in a line of the script."""
 
     def __init__(self, script: Script, line: int, known: Mapping[Key, bool]) -> None:
         self.script, self.line, self.known = script, line, known
