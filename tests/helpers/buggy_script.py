@@ -20,7 +20,7 @@ class Net(nn.Module):
 def validate(model, data, rank):
     with torch.no_grad():
         if rank == 0:
-            loss = model(data).mean()
+            loss = model(data).sum()
             dist.all_reduce(loss)
             print(f"loss {loss.item()}")
 

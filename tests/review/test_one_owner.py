@@ -40,6 +40,13 @@ OWNERS = {
         "DW232",
         "data = torch.ones(8, 2)\nfor x in DataLoader(data, sampler=DistributedSampler(data, 1, rank)):\n    print(x)",
     ),
+    "a sum of all ranks by the count of one": (
+        "DW498",
+        "loader = DataLoader(torch.ones(8, 2), sampler=DistributedSampler(torch.ones(8, 2)))\n"
+        "def evaluate(model):\n    total, right = 0, torch.zeros(1)\n    for batch in loader:\n"
+        "        right += (model(batch) > 0).sum()\n        total += batch.size(0)\n    dist.all_reduce(right)\n"
+        "    if rank == 0:\n        print(f'{right.item() / total} of {total}')\nevaluate(nn.Linear(2, 1))",
+    ),
     "groups in an order of each rank": (
         "DW450",
         "pairs = [(rank, (rank + 1) % world), ((rank - 1) % world, rank)]\n"

@@ -28,7 +28,7 @@ SET_UP = {
     *FABRIC,
     *WRAPS,
 }
-ASKS_FOR_GROUP = {"is_initialized"}
+ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
 
@@ -44,7 +44,8 @@ def has_no_group(run: Run, script: ast.Module) -> bool:
     """
     if run.function is not None or is_set_up(run):
         return False
-    return all(_is_of_helper(each) or _asks_for_group(each, script) for each in run.evidence)
+    own = [each for each in run.evidence if not _is_of_helper(each)]
+    return all(_asks_for_group(each, script) for each in own) and not (own and _calls(script, MAKES_GROUP))
 
 
 def _is_of_helper(reach: Reach) -> bool:

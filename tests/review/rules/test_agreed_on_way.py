@@ -36,7 +36,7 @@ AGREED = {
     ),
     "without an option": ("dist.all_reduce(total)", "dist.barrier()"),
 }
-PARTED = {
+DIVERGED = {
     "reduced by an option": ("if args.sharded:\n        dist.all_reduce(total)", "dist.barrier()"),
     "by another option": (
         "if args.sharded:\n        dist.all_reduce(total)",
@@ -63,6 +63,6 @@ def test_what_ranks_agree_on_where_they_meet_is_not_found(reduce: str, wait: str
     assert lines(PROGRAM.format(reduce=reduce, wait=wait), "DW406") == []
 
 
-@pytest.mark.parametrize(("reduce", "wait"), PARTED.values(), ids=PARTED.keys())
+@pytest.mark.parametrize(("reduce", "wait"), DIVERGED.values(), ids=DIVERGED.keys())
 def test_what_one_rank_decides_is_found(reduce: str, wait: str) -> None:
     assert len(lines(PROGRAM.format(reduce=reduce, wait=wait), "DW406")) == 1

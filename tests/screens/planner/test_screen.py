@@ -436,8 +436,8 @@ def test_slow_plan_does_not_block_the_screen(monkeypatch: pytest.MonkeyPatch) ->
             await pilot.press("down")
             assert screen.query_one(Choices).highlighted == 1
             gate.set()
+            await until(pilot, lambda: screen._rows[0].setting.train.seq_len == 2)
             await until(pilot, lambda: table(pilot) != before)
-            assert screen._rows[0].setting.train.seq_len == 2
 
     typed()
 
