@@ -33,13 +33,13 @@ test: install
 test-fast: install
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not jobs and not labs and not gpu and not calibration and not slow" $(ARGS)
 
-# Four tests at a time, as jobs wait half of the time; those that share a fixture of their file run on one worker. Tests
+# Three tests at a time, as jobs wait part of the time; those that share a fixture of their file run on one worker. Tests
 # that inspect all jobs of this machine are among them in namespaces of their own, or run last. ARGS may select none of
 # those (exit code 5).
-OWN_NAMESPACES := $(shell unshare --pid --fork --mount-proc --kill-child true 2>&1 || echo no)
+WITHOUT_NAMESPACES := $(shell unshare --pid --fork --mount-proc --kill-child true 2>&1 || echo no)
 test-jobs: install
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "jobs and not gpu and not calibration$(if $(OWN_NAMESPACES), and not alone)" $(ARGS)
-	$(if $(OWN_NAMESPACES),$(BIN)/python -m pytest -m "jobs and alone and not gpu and not calibration" $(ARGS) || [ $$? -eq 5 ])
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "jobs and not gpu and not calibration$(if $(WITHOUT_NAMESPACES), and not alone)" $(ARGS)
+	$(if $(WITHOUT_NAMESPACES),$(BIN)/python -m pytest -m "jobs and alone and not gpu and not calibration" $(ARGS) || [ $$? -eq 5 ])
 
 # Each lab fails for real, is diagnosed, and is repaired by the fix of its cause.
 test-labs: install

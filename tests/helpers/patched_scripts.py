@@ -206,6 +206,7 @@ world_size = int(os.environ["WORLD_SIZE"])
 wait = datetime.timedelta(seconds=int(os.environ.get("WAIT_S", "90")))
 dist.init_process_group("gloo", rank=local_rank, world_size=world_size, timeout=wait)
 print(f"rank {dist.get_rank()} of {world_size}\\n", end="")
+dist.barrier()  # a rank that ends at once closes the connections that the other is still making
 dist.destroy_process_group()
 """
 
