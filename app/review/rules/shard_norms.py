@@ -31,10 +31,13 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     below = nodes_below(script.source.tree)
     functions = [node for node in below if isinstance(node, FUNCTIONS)]
     takers = {each.name for each in functions if _takes_part(each, set())}
+    scaling = [each for each in functions if _reads_gradients(each) and _takes_part(each, takers)]
+    if not scaling:
+        return
     combining = {each.name for each in functions if COMBINES.search(ast.unparse(each))}
     measures = (MEASURES - combining) | {each.name for each in functions if _gives_norm(each, takers)}
-    for each in functions:
-        if COMBINES.search(ast.unparse(each)) or not _takes_part(each, takers) or not _reads_gradients(each):
+    for each in scaling:
+        if COMBINES.search(ast.unparse(each)):
             continue
         measured = _measures(each, measures)
         scaled = next((node for node in ast.walk(each) if _scales(node, set(measured))), None)
