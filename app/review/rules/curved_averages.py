@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, parts
 from ...training_script.model.reach import Reach, Run, argument
-from ...training_script.model.values import Library
+from ...training_script.model.values import reduces_by
 from ...training_script.nodes import node_at
 from ...training_script.syntax import last_name
 from ..origins import origins_at
@@ -21,7 +21,6 @@ JOINS = {"stack", "cat", "concat"}
 LARGEST = {"max", "amax", "min", "amin"}
 AS_TENSOR = {"tensor", "as_tensor", "FloatTensor"}
 KEEPING = {"detach", "clone", "to", "float", "double", "cpu", "cuda", "item", "reshape", "view", "unsqueeze", "squeeze"}
-SUMS = ("ReduceOp.SUM", "ReduceOp.AVG")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -29,7 +28,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact, _ in sent(run, "all_reduce", "reduce"):
         node = fact.node.args[0] if fact.node.args else None
         op = argument(fact, 2 if fact.name == f"{PREFIX}reduce" else 1, "op")
-        summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith(SUMS))
+        summed = reduces_by(op, "SUM", "AVG")
         if node is None or not summed or not script.is_here(reach):
             continue
         made = list(_made(script, reach, node))

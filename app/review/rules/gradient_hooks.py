@@ -123,12 +123,9 @@ def _is_sum(script: Script, call: ast.Call) -> bool:
 
 def _scales(node: ast.AST) -> bool:
     """Return whether an expression divides or multiplies."""
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Div | ast.Mult | ast.FloorDiv) and not (
-            _counts(node.left) and _counts(node.right)
-        )
-    if isinstance(node, ast.AugAssign):
-        return isinstance(node.op, ast.Div | ast.Mult | ast.FloorDiv)
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        counted = isinstance(node, ast.BinOp) and _counts(node.left) and _counts(node.right)
+        return isinstance(node.op, ast.Div | ast.Mult | ast.FloorDiv) and not counted
     return isinstance(node, ast.Attribute) and node.attr in SCALES
 
 

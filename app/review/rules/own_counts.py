@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.reach import Run, argument
-from ...training_script.model.values import Library
+from ...training_script.model.values import reduces_by
 from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
 from ..rule_context import Script, Violation
@@ -23,7 +23,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the quotients of a sum over the ranks and a count that only grows by the data of this rank."""
     for reach, fact in run.of("torch.distributed.all_reduce"):
         op = argument(fact, 1, "op")
-        summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+        summed = reduces_by(op, "SUM")
         name = dotted_name(fact.node.args[0]) if fact.node.args else ""
         around = script.names.enclosing_function(fact.node)
         if not name or not summed or around is None or not script.is_here(reach) or is_scaled(script, around):

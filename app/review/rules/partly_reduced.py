@@ -17,13 +17,15 @@ FOLDS = {"add_", "lerp_", "mul_", "copy_"}  # into what an object keeps
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield what a method folds into an attribute of this rank's batch, where it folds others in of all ranks."""
-    if run.function is not None or not run.distributed or not script.mentions("all_reduce"):
+    if run.function is not None or not run.distributed:
+        return
+    if not all(map(script.mentions, ("all_reduce", "register_buffer"))):
         return
     for cls in nodes_below(script.source.tree):
-        buffers = _buffers(cls) if isinstance(cls, ast.ClassDef) else set[str]()
-        for method in cls.body if isinstance(cls, ast.ClassDef) and buffers else ():
-            if isinstance(method, FUNCTIONS):
-                yield from _in_method(script, method, buffers)
+        if isinstance(cls, ast.ClassDef) and (buffers := _buffers(cls)):
+            for method in cls.body:
+                if isinstance(method, FUNCTIONS):
+                    yield from _in_method(script, method, buffers)
 
 
 def _buffers(cls: ast.ClassDef) -> set[str]:

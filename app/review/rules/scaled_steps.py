@@ -11,7 +11,7 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.sequences import Site
-from ...training_script.model.values import Library
+from ...training_script.model.values import Library, reduces_by
 from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, is_optimizer
@@ -123,7 +123,7 @@ def _is_scaled(loss: Key) -> bool:
 def _sums(run: Run, reach: Reach, fact: Noted, held: set[Key]) -> bool:
     """Return whether a reduction sums gradients or parameters of all ranks."""
     op, group = argument(fact, 1, "op"), argument(fact, 2, "group")
-    summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+    summed = reduces_by(op, "SUM")
     of_all = group is None or group.key is run.keys.none
     return reach.several and summed and of_all and _is_of_model(fact, held)
 

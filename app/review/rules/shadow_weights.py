@@ -26,14 +26,14 @@ class _Keeper(NamedTuple):
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the calls by which only some ranks change such weights, where all ranks take them later."""
-    if run.function is not None or not run.distributed:
+    if run.function is not None or not run.distributed or not script.mentions(OF_WEIGHTS):
         return
     nodes = [*nodes_below(script.source.tree)]
     keepers = [found for node in nodes if isinstance(node, ast.ClassDef) and (found := _keeper(node))]
     calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     for keeper in keepers:
         for call in calls:
-            held = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            held = _owner(call)
             if not held or last_name(call) not in keeper.changes or not _is_of_some(script, call):
                 continue
             same = (each for each in calls if last_name(each) in keeper.gives)

@@ -34,11 +34,10 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     scaling = [each for each in functions if _reads_gradients(each) and _takes_part(each, takers)]
     if not scaling:
         return
-    combining = {each.name for each in functions if COMBINES.search(ast.unparse(each))}
-    measures = (MEASURES - combining) | {each.name for each in functions if _gives_norm(each, takers)}
-    for each in scaling:
-        if COMBINES.search(ast.unparse(each)):
-            continue
+    combining = {each for each in functions if COMBINES.search(ast.unparse(each))}
+    own = [each for each in scaling if each not in combining]
+    measures = (MEASURES - {each.name for each in combining}) | {each.name for each in own if _gives_norm(each)}
+    for each in own:
         measured = _measures(each, measures)
         scaled = next((node for node in ast.walk(each) if _scales(node, set(measured))), None)
         if scaled is not None and measured:
@@ -65,10 +64,8 @@ def _reads_gradients(function: ast.AST) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(function))
 
 
-def _gives_norm(function: ast.FunctionDef | ast.AsyncFunctionDef, takers: set[str]) -> bool:
-    """Return whether a function returns a norm of the local parts of gradients, or a sum of their squares."""
-    if COMBINES.search(ast.unparse(function)) or not _takes_part(function, takers) or not _reads_gradients(function):
-        return False
+def _gives_norm(function: ast.AST) -> bool:
+    """Return whether a function that reads local parts of gradients returns their norm, or a sum of squares."""
     measured = _measures(function, MEASURES)
     returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
     inside = [node for value in returned for node in ast.walk(value)]

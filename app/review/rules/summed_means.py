@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.reach import Run, argument
-from ...training_script.model.values import Library
+from ...training_script.model.values import reduces_by
 from ...training_script.syntax import called_function_name, dotted_name
 from ..origins import origins_at
 from ..rule_context import Script, Violation
@@ -24,7 +24,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the sums over the ranks of a mean that is reported, or computed with, as it is then."""
     for reach, fact in run.of("torch.distributed.all_reduce"):  # whichever ranks reach it
         node, op = fact.node.args[0] if fact.node.args else None, argument(fact, 1, "op")
-        summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+        summed = reduces_by(op, "SUM")
         name = dotted_name(node) if node is not None else ""
         if not name or not summed or IS_SUM.search(name) or not script.is_here(reach):
             continue

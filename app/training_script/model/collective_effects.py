@@ -16,7 +16,7 @@ from .members import PAIR
 from .names import CARRIED, POOLED, UNWRAPPED
 from .rank_values import RankEvaluator
 from .sequences import Event
-from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Library, Value
+from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Value, reduces_by
 
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
@@ -271,5 +271,5 @@ def _made_by(effect: Effect, values: Values, named: Named) -> list[str]:
     if effect.event.startswith("broadcast"):
         return [SENT]
     op = named.get("op") or (values[1] if len(values) > 1 else None)
-    summed = op is None or (isinstance(op.obj, Library) and op.obj.name.endswith("ReduceOp.SUM"))
+    summed = reduces_by(op, "SUM")
     return [SUMMED] if effect.event == "all_reduce" and summed else []

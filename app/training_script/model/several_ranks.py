@@ -45,24 +45,27 @@ def has_no_group(run: Run, script: ast.Module) -> bool:
     if run.function is not None or is_set_up(run):
         return False
     own = [each for each in run.evidence if not _is_of_helper(each)]
-    return all(_asks_for_group(each, script) for each in own) and not (own and _calls(script, MAKES_GROUP))
+    return not own or (_ask_for_group(own, script) and not _calls(script, MAKES_GROUP))
 
 
 def _is_of_helper(reach: Reach) -> bool:
     return isinstance(reach.fact, Event) and any(site.path != reach.fact.site.path for site in reach.calls[:1])
 
 
-def _asks_for_group(reach: Reach, script: ast.Module) -> bool:
-    """Return whether a function of the script that needs a group asks in a condition if there is one."""
+def _ask_for_group(needing: list[Reach], script: ast.Module) -> bool:
+    """Return whether all functions of the script that need a group ask in a condition if there is one."""
     functions = [node for node in nodes_below(script) if isinstance(node, FUNCTIONS)]
-    around = [each for each in functions if contains_line(each, reach.fact.site.line)]
-    if not (reach.calls and around):
-        return False
     asking = {
         each.name for each in functions if any(isinstance(stmt, ast.Return) and _asks(stmt) for stmt in each.body)
     }
-    tests = (node.test for node in walk(around[-1]) if isinstance(node, ast.If | ast.IfExp))
-    return any(_asks(test) or _calls(test, asking) for test in tests)
+    for reach in needing:
+        around = [each for each in functions if contains_line(each, reach.fact.site.line)]
+        if not (reach.calls and around):
+            return False
+        tests = (node.test for node in walk(around[-1]) if isinstance(node, ast.If | ast.IfExp))
+        if not any(_asks(test) or _calls(test, asking) for test in tests):
+            return False
+    return True
 
 
 def _asks(node: ast.AST) -> bool:

@@ -254,3 +254,12 @@ class Record:
 def is_elements(obj: object) -> "TypeGuard[tuple[Value, ...]]":
     """Return whether a value is a sequence that is known element by element."""
     return type(obj) is tuple
+
+
+def reduces_by(operation: Value | None, *names: str) -> bool:
+    """Return whether a reduction uses one of these operations of ``ReduceOp``; without one it takes the sum."""
+    if operation is None:
+        return "SUM" in names
+    return isinstance(operation.obj, Library) and operation.obj.name.endswith(
+        tuple(f"ReduceOp.{each}" for each in names)
+    )
