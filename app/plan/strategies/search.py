@@ -31,6 +31,9 @@ from .evaluate import (
 from .explain import explain_tracked
 from .ranking import rank
 
+LONG_SEQUENCE = 8192  # tokens from which it is worth splitting a sequence
+MOST_TENSOR = 8  # ranks with NVLink between them on common servers
+
 
 def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
     """Return every layout worth trying; ``nvme_strategies`` are separate.
@@ -196,10 +199,6 @@ def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bo
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
     setting = choose_loading(setting, context)
     return PlanRow(evaluate(setting, context), setting)
-
-
-LONG_SEQUENCE = 8192  # tokens from which it is worth splitting a sequence
-MOST_TENSOR = 8  # ranks with NVLink between them on common servers
 
 
 def split_layouts(setting: TrainingSetup) -> list[Strategy]:

@@ -74,9 +74,11 @@ def _asked(script: Script, call: ast.Call) -> Iterator[Violation]:
         case _:
             return
     parent = script.source.parents.get(call)
-    if name in DDP_API or name.startswith("_") or not _is_wrapped_by_class(script, held):
+    if name in DDP_API or name.startswith("_"):
         return
     if not isinstance(parent, ast.If) or parent.test is not call or parent.orelse or _opens(script, call):
+        return
+    if not _is_wrapped_by_class(script, held):
         return
     if any(OF_WRAPPER.search(ast.unparse(each.test)) for each in _arms(script, parent)):
         return

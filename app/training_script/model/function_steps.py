@@ -130,9 +130,10 @@ class Summary:
     @property
     def is_outdated(self) -> bool:
         """True if an attribute that it has read differs between ranks, and did not do so then."""
+        if not self.complete or self.makes_group:
+            return False
         held = ((cls.attributes.get(name), before) for (cls, name), before in self.reads.items())
-        differs = any(value is not None and value.key.spread & DIFFERS & ~before for value, before in held)
-        return differs and self.complete and not self.makes_group
+        return any(value is not None and value.key.spread & DIFFERS & ~before for value, before in held)
 
     @property
     def kinds(self) -> frozenset[str]:
