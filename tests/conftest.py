@@ -4,6 +4,7 @@ Properties use the same examples in each run and have no deadline; ``make soak``
 ten times as many.
 """
 
+import collections
 import functools
 import gc
 import itertools
@@ -45,6 +46,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the tests that take longest first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Print the most frequent reasons of failures where an internal error makes pytest leave the summary out."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if exitstatus != pytest.ExitCode.INTERNAL_ERROR or terminal is None:
+        return
+    failures = [*terminal.stats.get("failed", ()), *terminal.stats.get("error", ())]
+    errors = [failure.longreprtext.rpartition("\nE  ")[2].partition("\n")[0] for failure in failures]
+    terminal.write_line("")
+    for reason, count in collections.Counter(errors).most_common(10):
+        terminal.write_line(f"{count} failures: {reason.strip()[:200]}")
 
 
 def pytest_collection_finish() -> None:
