@@ -159,7 +159,7 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        return _report_error(error.format_message(), "ddpwizard --help lists the commands", ExitCode.USAGE, wants_json)
+        return _report_error(error.format_message(), _help_line(error), ExitCode.USAGE, wants_json)
     except UserError as error:
         return _report_error(error.message, error.next_step, error.exit_code, wants_json)
     except (OutputClosed, BrokenPipeError):
@@ -176,6 +176,15 @@ def run(argv: list[str]) -> int:
         if problem := _unusable_directory(error):
             return _report_error(*problem, ExitCode.NOT_INSPECTED, wants_json)
         return _report_exception(error, wants_json)
+
+
+def _help_line(error: click.ClickException) -> str:
+    """Return which help lists what may be given instead: that of the command whose arguments are wrong."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return "ddpwizard --help lists the commands"
+    listed = "commands" if isinstance(context.command, click.Group) else "options and arguments"
+    return f"{context.command_path} --help lists the {listed}"
 
 
 def _open_screen(request: Any) -> int:

@@ -153,6 +153,23 @@ def test_traceback_is_written_to_the_log_file_only(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    ("words", "help_"),
+    [
+        (["plan", "x.py"], "ddpwizard plan --help lists the options and arguments"),
+        (["kb", "nothing-like-it"], "ddpwizard kb --help lists the commands"),
+        (["--nothing-like-it"], "ddpwizard --help lists the commands"),
+    ],
+)
+def test_wrong_argument_names_the_help_of_its_command(
+    words: list[str], help_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ddpwizard import cli
+
+    assert cli.run(words) == 2
+    assert help_ in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["kb", "list", "--json"], ["plan", "--model", "gpt2", "--gpus", "2"], ["--help"]])
 @pytest.mark.parametrize("output", [">/dev/full", ">&-"])
 def test_unwritable_output_is_one_line(words: list[str], output: str):

@@ -52,7 +52,9 @@ def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]
     if not question:
         return False
     spec = case.knowledge.questions[question]
-    known = "No log shows the cause yet." if diagnosis.cause_to_fix else "No cause is likely enough to show its fix."
+    known = (
+        "The evidence decides no cause yet." if diagnosis.cause_to_fix else "No cause is likely enough to show its fix."
+    )
     print_line(f"{known} An answer would narrow it down: {spec.ask}")
     print_line(Verbatim(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}"))
     print_line("  with one of these answers:")

@@ -254,7 +254,7 @@ def _print(
             _show_statistics(findings, knowledge)
         else:
             _show_findings(reviewed, knowledge, request.options.ascii)
-        _show_summary(findings, len(reviewed), len(skipped), rules)
+        _show_summary(findings, len(reviewed), len(skipped), rules, fixed=request.fix)
 
 
 def _show_findings(reviewed: Sequence[ReviewedFile], knowledge: Knowledge, ascii_only: bool) -> None:
@@ -273,17 +273,21 @@ def _show_statistics(findings: Sequence[ReviewFinding], knowledge: Knowledge) ->
         print_line(line)
 
 
-def _show_summary(findings: Sequence[ReviewFinding], files: int, skipped: int, rules: Sequence[str]) -> None:
+def _show_summary(
+    findings: Sequence[ReviewFinding], files: int, skipped: int, rules: Sequence[str], fixed: bool
+) -> None:
     where = f"{files:,} file{'s' if files != 1 else ''}"
     left_out = f"; {skipped:,} left out" if skipped else ""
     if not findings:
         ran = ", ".join(rules) if len(rules) <= MOST_RULES_SHOWN else f"{len(rules)}, listed by --rules"
-        print_line(f"Nothing found in {where}{left_out}. Rules: {ran or 'none'}.")
+        print_line(
+            f"{'No finding is left' if fixed else 'Nothing found'} in {where}{left_out}. Rules: {ran or 'none'}."
+        )
         return
     safeties = Counter(finding.fix.safety for finding in findings if finding.fix)
     patches = safeties["safe"] + safeties["unsafe"]
     unsafe = f"{patches} with a patch ({safeties['unsafe']} of them unsafe)"
-    print_line(f"{len(findings)} found in {where}; {unsafe}{left_out}")
+    print_line(f"{len(findings)} {'left' if fixed else 'found'} in {where}; {unsafe}{left_out}")
     if patches:
         unsafe = " --unsafe-fixes" if safeties["unsafe"] else ""
         print_line(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo reverts it")

@@ -64,7 +64,7 @@ def outcome_line(migration: Migration) -> str:
         return f"{path}: nothing to change for {migration.target}"
     if migration.target != "resume":
         return f"try it with: {_torchrun_line(migration)}"
-    saves = f"it saves every {STEPS_BETWEEN} optimizer steps (every= in the script)"
+    saves = f"it saves every {STEPS_BETWEEN} optimizer steps (every= in the script: lower it to try a short run)"
     if not any(name in migration.before for name in STARTS_RANKS):
         return f"{saves}; try it: start the script as before, end it when it has saved, and start it again"
     line = _torchrun_line(migration, "--max-restarts=3 ")

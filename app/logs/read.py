@@ -31,6 +31,7 @@ BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages 
 LATIN_SHARE = 0.7  # of the characters of a UTF-16 log without a byte order mark
 LOST_BYTES = 64  # NUL bytes in a row: a hole, left in a log by a lost write, as on NFS
 LOST_WRITE = re.compile(rb"\0{%d,}" % LOST_BYTES)
+OWN_LINE = re.compile(rb"^(?:\d{1,6}: ?)?ddpwizard: [^\n]*", re.MULTILINE)  # Slurm puts the number of the task first
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
 SHOWN_PATHS = 3
@@ -75,7 +76,9 @@ def source_of_text(text: str, origin: str) -> LogInput:
 
 
 def read_chunks(source: LogInput) -> Iterator[bytes]:
-    """Yield the bytes of a source in chunks, unpacked and without terminal sequences.
+    """Yield the bytes of a source in chunks, unpacked, without terminal sequences and without what ``run`` printed.
+
+    An earlier verdict in the log of a job is no evidence. Its lines are left empty, so that line numbers stay.
 
     Raises:
         UserError: The source is missing, unreadable or binary.
@@ -95,11 +98,11 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
         first = False
         total += len(chunk)
         chunk, kept = split_at_sequence(kept + _fill_holes(chunk, b"\n"))
-        yield strip_sequences_bytes(chunk)
+        yield OWN_LINE.sub(b"", strip_sequences_bytes(chunk))
         if total >= max(STREAM_LIMIT_BYTES, source.size_bytes):
             break
     if kept:
-        yield strip_sequences_bytes(kept)
+        yield OWN_LINE.sub(b"", strip_sequences_bytes(kept))
 
 
 def empty_input_error(paths: Sequence[str]) -> UserError:

@@ -83,7 +83,7 @@ def run_watchdog(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
     copier = ErrorCopier(private)
     try:
-        job = _Job(command, _started(command, environ, before), private, options, diagnosis, write)
+        job = _Job(command, _started(command, environ, taken, before), private, options, diagnosis, write)
         write(_start_text(options))
         return job.run(taken, copier)
     finally:
@@ -93,14 +93,21 @@ def run_watchdog(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _started(command: Sequence[str], environ: Mapping[str, str], mask: Iterable[int]) -> subprocess.Popen[bytes]:
+def _started(
+    command: Sequence[str], environ: Mapping[str, str], taken: Iterable[int], mask: Iterable[int]
+) -> subprocess.Popen[bytes]:
+    def prepare_child() -> None:
+        for number in taken:  # one that arrived since the fork ends the child like the command itself
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     try:
         # Inherited descriptors (process substitution, a job server) belong to the job; our own are close-on-exec.
         return subprocess.Popen(
             command,
             env=environ,
             close_fds=False,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+            preexec_fn=prepare_child,
         )
     except FileNotFoundError:
         raise _start_error(f"{command[0]}: no such command", 127) from None

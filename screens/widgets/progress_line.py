@@ -46,7 +46,7 @@ class ProgressLine(BaseWidget):
     def render(self) -> Content:
         if not self._what:
             return Content("")
-        elapsed = f"{time.monotonic() - self._since:6.1f} s / {self._limit_s:g} s"
+        elapsed = f"{time.monotonic() - self._since:6.1f} s / {self._limit_s:.0f} s"
         room = self.size.width - len(elapsed) - 2 - 3 * self._ascii_only
         what = safe_content(self._what).truncate(max(8, room), ellipsis=True)
         return Content.assemble(status_sign("running", self._ascii_only), " ", what, (elapsed, "$muted"))

@@ -170,7 +170,7 @@ class TestPatching:
     def test_fix_applies_safe_fixes_and_counts_remaining_findings(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--fix", cwd=script.parent)
         assert done.returncode == 1
-        assert "4 found in 1 file" in done.stdout
+        assert "4 left in 1 file" in done.stdout
         assert "applied move-before-wrap (DW201) to train.py" in done.stderr
         assert "\n+++ b/train.py\n" in done.stderr, "what is written is shown"
         assert script.read_text() == BUGGY_SCRIPT.replace("DDP(Net())\n    model.cuda()", "DDP(Net().cuda())")

@@ -24,6 +24,14 @@ def test_clean_text_removes_terminal_sequences_and_splits_progress_bars():
     assert clean_text(b"\x1b]0;title\x07plain") == "plain"
 
 
+def test_verdicts_of_run_in_the_log_are_left_empty(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(
+        b"step 1\nddpwizard: rank 1 died first: IndexError\n3: ddpwizard: Most likely: x\nsee ddpwizard: y\n"
+    )
+    assert texts(path)[0].split(b"\n") == [b"step 1", b"", b"", b"see ddpwizard: y", b""]
+
+
 def test_invalid_utf8_is_read(tmp_path: Path):
     path = tmp_path / "x.log"
     path.write_bytes(b"caf\xe9 NCCL\n")

@@ -1,8 +1,9 @@
 """Reports of the watchdog for a job that ended before its first sample."""
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from ddpwizard.app.system.run_directory import RankRecordFile
 from ddpwizard.app.watchdog.ended_ranks import EndedRank, first_failed
 from ddpwizard.app.watchdog.exit_events import ProcessExit
-from ddpwizard.app.watchdog.watchdog import Report, WatchdogOptions, run_watchdog
+from ddpwizard.app.watchdog.watchdog import Report, WatchdogOptions, _started, run_watchdog
 
 NOBODY = 2**22 - 1  # above every pid, like a rank that has ended
 WRITE_RECORDS = """\
@@ -51,6 +52,23 @@ def reported(folder: Path, records: Sequence[RankRecordFile]) -> list[str]:
     assert code == 1
     assert lines[0] == f"watching; diagnoses on kill -USR1 {os.getpid()}"
     return lines[1:]
+
+
+class InterruptedMask:
+    """The signals to block; whoever reads them is interrupted at that moment."""
+
+    def __iter__(self) -> Iterator[int]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return iter(())
+
+
+def test_interrupt_before_the_command_runs_ends_it_like_the_command() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        child = _started(["sleep", "60"], os.environ, [signal.SIGINT], InterruptedMask())
+        assert child.wait(30) == -signal.SIGINT
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @pytest.mark.parametrize("first", [0, 1])
