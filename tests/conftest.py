@@ -13,8 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -58,6 +59,23 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     terminal.write_line("")
     for reason, count in collections.Counter(errors).most_common(10):
         terminal.write_line(f"{count} failures: {reason.strip()[:200]}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates: xdist cannot send them, and one report with them ends the run of all workers."""
+    return escape_surrogates((yield))
+
+
+def escape_surrogates(value: Any) -> Any:
+    """Return the data of a report with texts that UTF-8 can encode."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {escape_surrogates(key): escape_surrogates(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(escape_surrogates, value))
+    return value
 
 
 def pytest_collection_finish() -> None:

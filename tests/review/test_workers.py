@@ -1,8 +1,9 @@
 """Work in several processes."""
 
 import os
-import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import psutil
@@ -33,19 +34,25 @@ def test_process_that_dies_costs_its_item_only() -> None:
     assert squares(work) == [f"killed at {item}" if item in lost else str(item) for item in range(50)]
 
 
+# In a process of its own: under the limit no thread of the test worker could open a file.
+FEW_DESCRIPTORS = """\
+import os, resource, sys
+from ddpwizard.app.review.workers import work_on
+
+lowest = os.open(os.devnull, os.O_RDONLY)
+os.close(lowest)
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+pids = work_on(range(10), lambda item: os.getpid(), lambda item: -1, lambda done: None, workers=2)
+print(len(pids), set(pids) == {os.getpid()})
+"""
+
+
 @pytest.mark.parametrize("free", [0, 3, 12])
 def test_work_goes_on_with_the_processes_that_can_be_started(free: int) -> None:
     """A process needs about six descriptors at its start, and keeps fewer."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, limits[1]))
-    try:
-        results = squares(lambda item: f"{os.getpid()}", items=10)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert len(results) == 10
-    assert (set(results) == {str(os.getpid())}) == (free < 6)
+    command = [sys.executable, "-c", FEW_DESCRIPTORS, str(free)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["10", str(free < 6)]
 
 
 def test_interrupt_kills_the_processes() -> None:

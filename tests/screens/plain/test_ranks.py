@@ -1,6 +1,7 @@
 """The ranks of a job in the plain wizard: grouped, and the page of one rank."""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,18 +10,31 @@ from ddpwizard.screens.plain.ranks import choose_job, show_job, show_rank
 from helpers.recorded_state import RecordedState, large, report, surrounded
 from msgspec.structs import replace
 
-
-def prompt(answers: str) -> Prompt:
-    """A prompt that reads these lines."""
-    read, write = os.pipe()
-    os.write(write, answers.encode())
-    os.close(write)
-    found = Prompt()
-    found._fd, found._ended = read, False
-    return found
+Prompts = Callable[[str], Prompt]
 
 
-def test_rank_table_lists_all_known_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def prompt() -> Iterator[Prompts]:
+    """Make prompts that read the given lines."""
+    opened: list[int] = []
+
+    def make(answers: str) -> Prompt:
+        read, write = os.pipe()
+        opened.append(read)
+        os.write(write, answers.encode())
+        os.close(write)
+        found = Prompt()
+        found._fd, found._ended = read, False
+        return found
+
+    yield make
+    for each in opened:
+        os.close(each)
+
+
+def test_rank_table_lists_all_known_columns(
+    prompt: Prompts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     show_job(prompt(""), surrounded(report(tmp_path)))
     rows = capsys.readouterr().out.splitlines()
     names = next(row for row in rows if row.startswith("  rank"))
@@ -31,7 +45,9 @@ def test_rank_table_lists_all_known_columns(tmp_path: Path, capsys: pytest.Captu
     assert next(row for row in rows if row.startswith("  1–3 ")).index("waiting") == names.index("state")
 
 
-def test_a_thousand_ranks_are_a_short_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_ranks_are_a_short_table(
+    prompt: Prompts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     show_job(prompt(""), large(tmp_path))
     printed = capsys.readouterr().out
     assert "… 261 more places" in printed
@@ -39,7 +55,7 @@ def test_a_thousand_ranks_are_a_short_table(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_list_of_jobs_has_their_states_and_which_have_ended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prompt: Prompts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state, first = RecordedState(), report(tmp_path)
     second = replace(first, observed=replace(first.observed, job=replace(first.job, launcher_pid=4712)))
@@ -50,7 +66,7 @@ def test_the_list_of_jobs_has_their_states_and_which_have_ended(
     assert "(pid 4712): has ended" in printed
 
 
-def test_a_rank_is_chosen_by_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_is_chosen_by_its_place(prompt: Prompts, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = RecordedState()
     state.reports = [surrounded(report(tmp_path))]
     show_rank(state, prompt("2\n0\n3\n"))
@@ -61,14 +77,16 @@ def test_a_rank_is_chosen_by_its_place(tmp_path: Path, capsys: pytest.CaptureFix
         assert part in page
 
 
-def test_a_rank_of_a_thousand_is_chosen_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_of_a_thousand_is_chosen_by_its_number(
+    prompt: Prompts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = RecordedState()
     state.reports = [report(tmp_path), large(tmp_path)]
     show_rank(state, prompt("2\nn\n517\n"))
     assert "\nRank 517\n" in capsys.readouterr().out
 
 
-def test_rank_page_back_and_quit(tmp_path: Path) -> None:
+def test_rank_page_back_and_quit(prompt: Prompts, tmp_path: Path) -> None:
     state = RecordedState()
     state.reports = [report(tmp_path)]
     show_rank(state, prompt("b\n"))
