@@ -36,10 +36,21 @@ class ForkServer:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def start(
-        self, script: Path, arguments: Sequence[str] = (), *, ranks: int, log: Path, limit_s: float, **environ: str
+        self,
+        script: Path,
+        arguments: Sequence[str] = (),
+        *,
+        ranks: int,
+        nodes: int = 1,
+        log: Path,
+        limit_s: float,
+        **environ: str,
     ) -> None:
-        """Start a script in its directory, output to ``log``; ``ranks=0``: without the variables of a launcher."""
-        job = {"script": str(script), "arguments": list(arguments), "ranks": ranks, "log": str(log)}
+        """Start a script in its directory, output to ``log``; ``ranks=0``: without the variables of a launcher.
+
+        The ranks have the variables of as many ``nodes``, all of them on this machine.
+        """
+        job = {"script": str(script), "arguments": list(arguments), "ranks": ranks, "nodes": nodes, "log": str(log)}
         self._write(json.dumps(job | {"limit_s": limit_s, "environ": environ}))
 
     def wait(self) -> int:
@@ -101,8 +112,15 @@ def _become(job: dict[str, Any], rank: int, port: int) -> Path:
     os.chdir(script.parent)
     os.environ |= job["environ"]
     if ranks:
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
+        of_node = ranks // job["nodes"]
+        os.environ |= {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        os.environ |= {"LOCAL_RANK": str(rank % of_node), "LOCAL_WORLD_SIZE": str(of_node)}
+        os.environ |= {"GROUP_RANK": str(rank // of_node), "GROUP_WORLD_SIZE": str(job["nodes"])}
         os.environ |= {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}
     sys.argv = [str(script), *job["arguments"]]
     sys.path[0] = str(script.parent)

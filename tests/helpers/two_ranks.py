@@ -1,4 +1,4 @@
-"""Scripts on two ranks over gloo, under torchrun on two nodes of one process each, and as plain ``python``."""
+"""Scripts on two ranks over gloo, of one node or two, under torchrun, and as plain ``python``."""
 
 import asyncio
 import os
@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.fork_server import fork_server
-from helpers.jobs import free_port
 
 LIMIT_S = 150
 START = """\
@@ -68,23 +67,14 @@ def torchrun(directory: Path) -> ProcessOutcome:
     )
 
 
-def _run_forked(directory: Path, ranks: int, wait_s: int) -> ForkedRun:
+def two_nodes(directory: Path, wait_s: int = 90) -> ForkedRun:
+    """Run the script on two nodes of one rank each, both on this machine."""
+    return _run_forked(directory, 2, wait_s, nodes=2)
+
+
+def _run_forked(directory: Path, ranks: int, wait_s: int, nodes: int = 1) -> ForkedRun:
     log = directory / "output.log"
     log.write_text("")
     server = fork_server()
-    server.start(directory / "train.py", ranks=ranks, log=log, limit_s=LIMIT_S, WAIT_S=str(wait_s))
+    server.start(directory / "train.py", ranks=ranks, nodes=nodes, log=log, limit_s=LIMIT_S, WAIT_S=str(wait_s))
     return ForkedRun(server.wait(), log.read_text())
-
-
-def two_nodes(directory: Path) -> list[ProcessOutcome]:
-    options = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
-
-    async def start() -> list[ProcessOutcome]:
-        commands = [
-            [sys.executable, "-m", "torch.distributed.run", *options, f"--node-rank={node}", "train.py"]
-            for node in range(2)
-        ]
-        jobs = [run_process(command, limit_s=LIMIT_S, env=dict(os.environ), cwd=directory) for command in commands]
-        return [*await asyncio.gather(*jobs)]
-
-    return asyncio.run(start())

@@ -1,15 +1,12 @@
 """Patches made for the user's own script: the job, which fails or hangs without it, ends well with the patch."""
 
-import asyncio
-import os
-import sys
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import FixContext
-from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.two_ranks import on_two_ranks
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
@@ -62,11 +59,6 @@ dist.destroy_process_group()
 """
 
 
-def run_job(directory: Path) -> ProcessOutcome:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
-    return asyncio.run(run_process(command, limit_s=120, env=dict(os.environ), cwd=directory))
-
-
 @pytest.mark.parametrize(
     ("cause", "fix", "body"),
     [
@@ -81,5 +73,5 @@ def test_patched_script_ends_well(cause: str, fix: str, body: str, tmp_path: Pat
     built = build_fixes(KNOWLEDGE.causes[cause], FixContext(script=str(script)), KNOWLEDGE)
     (patch,) = next(each for each in built if each.id == fix).patches
     script.write_text(patch.after)
-    done = run_job(tmp_path)
-    assert done.code == 0, done
+    done = on_two_ranks(tmp_path)
+    assert done.code == 0, done.log

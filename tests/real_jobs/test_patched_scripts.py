@@ -3,14 +3,12 @@
 Plain ``python`` gives the same before and after, a second review finds nothing, and undo restores the script.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.command import ddpwizard
 from helpers.patched_scripts import DEVICE, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
-from helpers.two_ranks import END, START, on_two_ranks, plain, two_nodes
+from helpers.two_ranks import END, START, ForkedRun, on_two_ranks, plain, two_nodes
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
@@ -58,36 +56,29 @@ def test_second_node_uses_its_first_gpu_after_the_patch(tmp_path: Path) -> None:
     assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
 
 
-def devices(outcomes: Sequence[ProcessOutcome]) -> list[str]:
-    return sorted(
-        line.removeprefix("device ")
-        for outcome in outcomes
-        for line in outcome.log.splitlines()
-        if line.startswith("device ")
-    )
+def devices(run: ForkedRun) -> list[str]:
+    return sorted(line.removeprefix("device ") for line in run.log.splitlines() if line.startswith("device "))
 
 
-def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_two_nodes_differ_after_the_patch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOCAL_RANK_AS_RANK)
-    with monkeypatch.context() as patch:
-        patch.setenv("WAIT_S", "10")
-        assert any(outcome.code for outcome in two_nodes(tmp_path))
+    assert two_nodes(tmp_path, 10).code
 
     assert ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path).returncode == 0
     fixed = two_nodes(tmp_path)
-    assert [outcome.code for outcome in fixed] == [0, 0], "\n".join(each.log for each in fixed)
-    assert "rank 0 of 2" in "".join(each.log for each in fixed)
-    assert "rank 1 of 2" in "".join(each.log for each in fixed)
+    assert fixed.code == 0, fixed.log
+    assert "rank 0 of 2" in fixed.log
+    assert "rank 1 of 2" in fixed.log
     assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
 
 
 def test_one_rank_of_all_writes_after_the_patch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WRITER_OF_EACH_NODE)
-    assert any("the file of another node" in each.log for each in two_nodes(tmp_path))
+    assert "the file of another node" in two_nodes(tmp_path).log
 
     assert ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path).returncode == 0
     fixed = two_nodes(tmp_path)
-    assert [outcome.code for outcome in fixed] == [0, 0], "\n".join(each.log for each in fixed)
+    assert fixed.code == 0, fixed.log
     assert ddpwizard("review", "train.py", cwd=tmp_path).returncode == 0
 
 
