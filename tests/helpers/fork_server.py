@@ -16,10 +16,9 @@ import socket
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -149,16 +148,23 @@ def _wait(pids: list[int], requests: FileIO, end_s: float) -> int:
 
 def run_script(script: Path) -> int:
     """Run a script as ``python`` does and return its exit code."""
+    return run_function(partial(runpy.run_path, str(script), run_name="__main__"), of=str(script))
+
+
+def run_function(function: Callable[[], object], of: str = "") -> int:
+    """Call a function as ``python`` runs a script, and return the exit code. Tracebacks begin in the file ``of``."""
     code = 0
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        function()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if code and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
+    except BaseException as error:
+        code, trace = 1, error.__traceback__
+        while trace and of and trace.tb_frame.f_code.co_filename != of:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error, trace or error.__traceback__)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -18,6 +18,7 @@ from ddpwizard.app.diagnosis.intake import add_to_case
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.app.system.subprocesses import run_process
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.torchrun_server import Ended, run_python, run_torchrun
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 KNOWLEDGE = built_in_knowledge()
@@ -112,13 +113,36 @@ def bare_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def torchrun(
     directory: Path, script: str = ALL_REDUCE, environ: Mapping[str, str] | None = None, timeout_s: float = 60
 ) -> str:
-    line = ["--standalone", "--nproc-per-node=2", str(written(directory, script)), str(timeout_s)]
-    return output([sys.executable, "-m", "torch.distributed.run", *line], directory, environ)
+    return under_torchrun(directory, ["--standalone"], script, environ, timeout_s)
+
+
+def under_torchrun(
+    directory: Path, options: Sequence[str], script: str, environ: Mapping[str, str] | None, timeout_s: float
+) -> str:
+    """The output of two ranks that ended with an error, and of their launcher."""
+    ended = run_torchrun(
+        ["--nproc-per-node=2", *options],
+        written(directory, script),
+        [str(timeout_s)],
+        directory=directory,
+        limit_s=LIMIT_S,
+        environ=bare_environment(environ or {}),
+    )
+    assert ended.code == 1, ended
+    return ended.log
 
 
 def alone(directory: Path, environ: Mapping[str, str] | None = None, timeout_s: float = 60) -> str:
     """One process that calls all-reduce in the group of its environment."""
-    return output([sys.executable, str(written(directory, ALL_REDUCE)), str(timeout_s)], directory, environ)
+    ended = python(directory, environ or {}, timeout_s)
+    assert ended.code == 1, ended
+    return ended.log
+
+
+def python(directory: Path, environ: Mapping[str, str], timeout_s: float) -> Ended:
+    arguments = [str(timeout_s)]
+    script = written(directory, ALL_REDUCE)
+    return run_python(script, arguments, directory=directory, limit_s=LIMIT_S, environ=bare_environment(environ))
 
 
 def written(directory: Path, script: str) -> Path:
@@ -146,20 +170,10 @@ def rank_that_is_no_number(directory: Path) -> str:
 
 def numbered(directory: Path, *ranks: str) -> str:
     """The output of one process for each rank number."""
-    script, world_size, port = str(written(directory, ALL_REDUCE)), len(ranks), free_port()
-
-    async def together() -> list[str]:
-        runs = [
-            run_process(
-                [sys.executable, script, "10"],
-                limit_s=LIMIT_S,
-                env=bare_environment(contract(rank, world_size, port)),
-            )
-            for rank in ranks
-        ]
-        return [outcome.log for outcome in await asyncio.gather(*runs)]
-
-    return "\n".join(asyncio.run(together()))
+    port = free_port()
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        ended = pool.map(lambda rank: python(directory, contract(rank, len(ranks), port), 10), ranks)
+        return "\n".join([each.log for each in ended])
 
 
 def port_without_listener(directory: Path) -> str:
@@ -179,9 +193,7 @@ def taken_port(directory: Path) -> str:
 
 def taken_port_under_torchrun(directory: Path) -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        options = ["--nproc-per-node=2", f"--master-port={server.getsockname()[1]}"]
-        train = [str(written(directory, ALL_REDUCE)), "60"]
-        return output([sys.executable, "-m", "torch.distributed.run", *options, *train], directory)
+        return under_torchrun(directory, [f"--master-port={server.getsockname()[1]}"], ALL_REDUCE, None, 60)
 
 
 def wrong_interface(directory: Path, selector: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from ddpwizard.app.review.migrations.engine import migrate
 from ddpwizard.app.system.subprocesses import ProcessOutcome
 from helpers.migration_scripts_list import CAN_BE_MIGRATED, RUNNER, SCRIPTS
-from helpers.two_ranks import plain, run
+from helpers.two_ranks import on_two_ranks, plain, run
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 
@@ -228,7 +228,7 @@ def test_ranks_killed_three_times_end_with_the_weights_of_an_undisturbed_run(is_
 def test_torn_file_and_other_number_of_ranks(tmp_path: Path) -> None:
     on_ranks = migrate(RANDOM_TRAINING.replace("nn.Dropout(0.3)", "nn.ReLU()"), "train.py", "ddp").after
     (tmp_path / "train.py").write_text(_resumable(on_ranks, "train.py", every=3))
-    whole = _torchrun(tmp_path)
+    whole = on_two_ranks(tmp_path)
     assert whole.code == 0, whole.log
     newest, before = tmp_path / "train_checkpoint.pt", tmp_path / "train_checkpoint.pt.previous"
     newest.write_bytes(newest.read_bytes()[:1000])

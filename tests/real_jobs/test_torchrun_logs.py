@@ -1,17 +1,15 @@
 """Verdicts from the directory of ``torchrun --log-dir`` of real gloo jobs alone."""
 
-import asyncio
 import os
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.system.subprocesses import run_process
 from ddpwizard.app.triage.job_logs import read
 from helpers.jobs import SCRIPTS, line_of
+from helpers.torchrun_server import run_torchrun
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 
@@ -46,11 +44,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def run_job(way: str, directory: Path, environ: Mapping[str, str]) -> None:
     """Run three ranks to their end, with the launcher's output next to the files of the ranks."""
     options = ["--standalone", "--nproc-per-node=3", "--log-dir", str(directory / "logs"), "--redirects", "3"]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, str(SCRIPT), way]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
-    printed: list[str] = []
-    asyncio.run(run_process(command, limit_s=LONGEST_S, env=env, cwd=directory, on_output=printed.append))
-    (directory / "logs" / "torchrun.out").write_text("\n".join(printed))
+    ended = run_torchrun(options, SCRIPT, [way], directory=directory, limit_s=LONGEST_S, environ=env)
+    (directory / "logs" / "torchrun.out").write_text(ended.log)
 
 
 class TestTheLogsOf:
