@@ -1,4 +1,4 @@
-# transformers imports all of its models here for type checkers: to read them took a fifth of the time of `make lint`.
+# transformers imports all of its models for type checkers: to read them takes 25 s of CPU time of `make lint`.
 from typing import Any
 
 def __getattr__(name: str) -> Any: ...
