@@ -1,7 +1,7 @@
 """Traversal of syntax trees in the order of ``ast.walk``, without contexts and operators."""
 
 import ast
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 WITHOUT_NODES = {
@@ -25,7 +25,9 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
 
 Placed = TypeVar("Placed", bound=ast.stmt | ast.expr)
 FIELDS = _Fields()
+Kind = TypeVar("Kind", bound=ast.AST)
 _NODES: "WeakKeyDictionary[ast.AST, list[ast.AST]]" = WeakKeyDictionary()
+_OF_KINDS: "WeakKeyDictionary[ast.AST, dict[tuple[type[ast.AST], ...], list[Any]]]" = WeakKeyDictionary()
 
 
 class CompletedCall(ast.Call):
@@ -78,6 +80,17 @@ def nodes_below(tree: ast.AST) -> list[ast.AST]:
     known = _NODES.get(tree)
     if known is None:
         known = _NODES[tree] = _with_nodes_below(child_nodes(tree))
+    return known
+
+
+def nodes_of_kinds(tree: ast.AST, *kinds: type[Kind]) -> list[Kind]:
+    """Return the nodes below ``tree`` of some kinds, outer ones first. They are kept as long as the tree itself."""
+    of_kinds = _OF_KINDS.get(tree)
+    if of_kinds is None:
+        of_kinds = _OF_KINDS[tree] = {}
+    known = of_kinds.get(kinds)
+    if known is None:
+        known = of_kinds[kinds] = [node for node in nodes_below(tree) if isinstance(node, kinds)]
     return known
 
 

@@ -16,7 +16,7 @@ from ...training_script.model.keys import UNTIL_KNOWN, rank_in
 from ...training_script.model.noted_calls import INIT
 from ...training_script.model.signatures import place_of
 from ...training_script.name_resolution import Names
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import CompletedCall, nodes_below
 from ...training_script.scopes import Scope
 from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name
 from ..one_node import is_for_one_node
@@ -33,6 +33,7 @@ OF_DEVICE = re.compile(r"cuda|device|DataParallel|\.to\(")
 OF_RANK = re.compile(rf"""["'](?:{"|".join(name for name, scope in RANK_SCOPES.items() if scope == "global")})["']""")
 # What a script computes the global rank from by itself: that of a process on its node.
 OF_NODE = re.compile(rf"""spawn|start_processes|Process\b|["'](?:{"|".join(RANK_SCOPES)})["']""")
+NAMING_DEVICE = {ast.Call, CompletedCall, ast.JoinedStr, ast.BinOp, ast.Assign}
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -87,7 +88,7 @@ def _finding(script: Script, places: list[tuple[ast.expr, Rank]]) -> Violation:
 def device_places(script: Script) -> Iterator[ast.expr]:
     """Yield every expression that is used as the number of a CUDA device."""
     names = script.names
-    for node in list(names.scope_of):
+    for node in [each for each in names.scope_of if type(each) in NAMING_DEVICE]:
         match node:
             case ast.Call():
                 yield from _in_call(names, node)

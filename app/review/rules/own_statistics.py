@@ -8,7 +8,7 @@ from ...training_script.model.amounts import BATCH, DISTINCT
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.reach import Run, argument
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..epoch_loops import loop_around
@@ -38,14 +38,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     found: dict[int, tuple[ast.expr, str, str]] = {}
     found_of_some: dict[int, ast.expr] = {}
-    for node in nodes_below(script.source.tree):
+    for node in nodes_of_kinds(script.source.tree, ast.BinOp, ast.Call, ast.DictComp):
         match node:
             case ast.BinOp(left=left, op=ast.Sub() | ast.Div(), right=right) if _is_of_part(script, left):
                 for made in _statistics(script, right):
                     found.setdefault(made.lineno, (made, "a statistic", "scale"))
             case ast.BinOp(op=ast.Sub() | ast.Div(), right=right) if made := _of_some_ranks(script, right):
                 found_of_some.setdefault(made.lineno, made)
-            case ast.Call(func=function, keywords=given) if LOSSES.fullmatch(script.names.qualified(function)):
+            case ast.Call(func=function, keywords=[_, *_] as given) if LOSSES.fullmatch(script.names.qualified(function)):
                 for each in given:
                     if each.arg in ("weight", "pos_weight") and _is_own(script, each.value):
                         found.setdefault(node.lineno, (node, "the weights of the classes are", "weigh"))

@@ -3,9 +3,9 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, Function, last_name, match_arguments
 from ..one_node import is_for_one_node
 from ..rule_context import Script, Violation
@@ -20,19 +20,18 @@ def check(script: Script) -> list[Violation]:
     if not script.mentions("local_rank") or not script.has_ranks:
         return []
     functions = _functions(script)
-    used = defaultdict[int, set[str]](set)
-    for place in device_places(script):
-        used[id(script.names.enclosing_function(place))].add(last_name(place))
+    used: Mapping[int, set[str]] | None = None
     found: list[Violation] = []
-    for call in nodes_below(script.source.tree):
-        function = functions.get(last_name(call.func)) if isinstance(call, ast.Call) else None
-        if not isinstance(call, ast.Call) or function is None:
+    for call in nodes_of_kinds(script.source.tree, ast.Call):
+        function = functions.get(last_name(call.func))
+        if function is None:
             continue
         for parameter, given in _passed(function, call):
-            if parameter not in DEVICE_NAMES | used[id(function)] or not LOCAL.fullmatch(parameter):
-                continue
             is_rank = isinstance(given, ast.Name | ast.Attribute) and GLOBAL.fullmatch(last_name(given))
-            if is_rank and _has_local_rank(script, call):
+            if not is_rank or not LOCAL.fullmatch(parameter):
+                continue
+            used = _used_as_device(script) if used is None else used
+            if parameter in DEVICE_NAMES | used[id(function)] and _has_local_rank(script, call):
                 found.append(
                     Violation(
                         line=call.lineno,
@@ -46,12 +45,19 @@ def check(script: Script) -> list[Violation]:
     return found if found and not is_for_one_node(script) else []
 
 
+def _used_as_device(script: Script) -> Mapping[int, set[str]]:
+    """Return the names that each function uses as the number of a GPU, by the identity of the function."""
+    used = defaultdict[int, set[str]](set)
+    for place in device_places(script):
+        used[id(script.names.enclosing_function(place))].add(last_name(place))
+    return used
+
+
 def _functions(script: Script) -> dict[str, Function]:
     """Return the functions of the script, without those that share a name."""
     found: dict[str, Function | None] = {}
-    for node in nodes_below(script.source.tree):
-        if isinstance(node, FUNCTIONS):
-            found[node.name] = None if node.name in found else node
+    for node in nodes_of_kinds(script.source.tree, *FUNCTIONS):
+        found[node.name] = None if node.name in found else node
     return {name: function for name, function in found.items() if function is not None}
 
 

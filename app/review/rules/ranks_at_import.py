@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, Function, last_name, nodes_of_body
 from ..rule_context import Script, Violation
 from ..violations import violation_at_node
@@ -17,7 +17,7 @@ def check(script: Script) -> list[Violation]:
     body = script.source.tree.body
     found: list[Violation] = []
     begun = next((stmt.lineno for stmt in body if _may_make_group(stmt)), None)
-    for node in nodes_below(script.source.tree):
+    for node in nodes_of_kinds(script.source.tree, *FUNCTIONS, ast.Assign):
         if isinstance(node, FUNCTIONS) and script.names.enclosing_function(node) is None:
             given = [each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None]
             where = f"this default of {node.name} is computed once, when the function is defined"

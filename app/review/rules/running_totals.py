@@ -25,6 +25,9 @@ def check(script: Script) -> list[Violation]:
 
 def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
     nodes = [*nodes_of_body(scope)]
+    sums = [node for node in nodes if isinstance(node, ast.Call) and is_sum(script, node)]
+    if not sums:
+        return
     set_at = {(dotted_name(target), target.lineno): value for target, value in _assigned(nodes)}
     for node in nodes:
         if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
@@ -37,8 +40,8 @@ def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFun
         is_local = not total.startswith("self.")
         if emptied or (is_local and round_ is None):
             continue
-        for call in nodes:
-            if not isinstance(call, ast.Call) or call.lineno < node.lineno or not is_sum(script, call):
+        for call in sums:
+            if call.lineno < node.lineno:
                 continue
             summed, repeated = dotted_name(call.args[0]), loop_around(script, call)
             if not summed or repeated not in _loops_around(script, node) or (is_local and repeated is None):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...training_script.nodes import nodes_below, walk
-from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name, nodes_of_body
+from ...training_script.syntax import FUNCTIONS, Function, contains_line, dotted_name, last_name, nodes_of_body
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at_node
@@ -38,7 +38,10 @@ def _of_objects(script: Script) -> Iterator[Violation]:
     below = nodes_below(script.source.tree)
     functions = [node for node in below if isinstance(node, FUNCTIONS)]
     classes = [node for node in below if isinstance(node, ast.ClassDef)]
+    grown = [node.lineno for node in below if isinstance(node, ast.AugAssign)]
     for owner in classes:
+        if not any(contains_line(owner, line) for line in grown):
+            continue
         reported: set[ast.Call] = set()
         for total in _totals(script, owner):
             again = _loops(script, total, functions)
@@ -70,7 +73,7 @@ def _totals(script: Script, owner: ast.ClassDef) -> Iterator[Total]:
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
         if dotted_name(node.target).startswith("self.")
     }
-    for method in methods:
+    for method in methods if added else ():
         for call in nodes_of_body(method):
             if isinstance(call, ast.Call) and is_sum(script, call):
                 for name in _kept_in(method, call):

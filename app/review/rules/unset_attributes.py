@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at_node
@@ -18,11 +18,9 @@ BY_NAME = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getat
 
 def check(script: Script) -> list[Violation]:
     """Return the reads of ``self.rank`` and the like in classes where nothing sets it."""
-    if not script.has_ranks:
+    if not any(map(_is_of_rank, nodes_of_kinds(script.source.tree, ast.Attribute))) or not script.has_ranks:
         return []
-    return [
-        each for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef) for each in _of(script, node)
-    ]
+    return [each for node in nodes_of_kinds(script.source.tree, ast.ClassDef) for each in _of(script, node)]
 
 
 def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
@@ -30,36 +28,43 @@ def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
         return
     if not _is_made(script, cls):
         return  # a class above it, or one that it is mixed into, may set the attribute
-    nodes = list(ast.walk(cls))
+    nodes = walk(cls)
     if any(_name(node) in BY_NAME for node in nodes):
         return
     known = {each.name for each in cls.body if isinstance(each, (*FUNCTIONS, ast.ClassDef))}
-    known |= {node.id for stmt in cls.body for node in ast.walk(stmt) if isinstance(node, ast.Name)}
+    known |= {node.id for stmt in cls.body for node in walk(stmt) if isinstance(node, ast.Name)}
     known |= _set_anywhere(script)
     missing = set[str]()
     for node in nodes:
-        match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Load()) if OF_RANK.fullmatch(name):
-                if name in known or name in missing or _is_tried(script, node):
-                    continue
-                missing.add(name)
-                yield violation_at_node(
-                    node,
-                    f"nothing sets `self.{name}`: every rank that comes here ends with an AttributeError",
-                    0.85,
-                )
-            case _:
-                pass
+        if not isinstance(node, ast.Attribute) or not _is_of_rank(node):
+            continue
+        name = node.attr
+        if name in known or name in missing or _is_tried(script, node):
+            continue
+        missing.add(name)
+        yield violation_at_node(
+            node, f"nothing sets `self.{name}`: every rank that comes here ends with an AttributeError", 0.85
+        )
+
+
+def _is_of_rank(node: ast.Attribute) -> bool:
+    """Return whether an attribute of ``self`` is read that is named after a rank, a device or a GPU."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Load()):
+            return bool(OF_RANK.fullmatch(name))
+        case _:
+            return False
 
 
 def _is_made(script: Script, cls: ast.ClassDef) -> bool:
     """Return whether the script makes objects of a class with a constructor, and no other class inherits it."""
     constructed = any(isinstance(each, FUNCTIONS) and each.name == "__init__" for each in cls.body)
-    made = inherited = False
-    for node in nodes_below(script.source.tree):
-        made = made or (isinstance(node, ast.Call) and last_name(node.func) == cls.name)
-        inherited = inherited or (isinstance(node, ast.ClassDef) and cls.name in map(last_name, node.bases))
-    return constructed and made and not inherited
+    tree = script.source.tree
+    return (
+        constructed
+        and not any(cls.name in map(last_name, each.bases) for each in nodes_of_kinds(tree, ast.ClassDef))
+        and any(last_name(each.func) == cls.name for each in nodes_of_kinds(tree, ast.Call))
+    )
 
 
 def _name(node: ast.AST) -> str:
@@ -72,8 +77,8 @@ def _set_anywhere(script: Script) -> set[str]:
     """Return the names of the attributes that the script sets on any object."""
     return {
         node.attr
-        for node in nodes_below(script.source.tree)
-        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+        for node in nodes_of_kinds(script.source.tree, ast.Attribute)
+        if not isinstance(node.ctx, ast.Load)
     }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ...training_script.model.keys import Key
 from ...training_script.model.module_api import DDP_API
 from ...training_script.model.reach import Run, alternatives
-from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name
+from ...training_script.nodes import nodes_of_kinds
+from ...training_script.syntax import FUNCTIONS, Function, contains_line, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..origins import origins_at
 from ..patches.names_in_code import names_set
@@ -22,14 +22,17 @@ UNWRAPS = ("unwrap_model", "extract_model_from_parallel")
 OF_WRAPPER = re.compile(r"distrib|ddp|parallel|gpus|world_size|num_processes", re.IGNORECASE)
 # Functions of libraries that read what only the model has.
 READS_MODEL = ("get_peft_model_state_dict", "set_peft_model_state_dict")
+READS = re.compile("|".join((*READS_MODEL, "hasattr", r"unwrap_model\(")))  # one of which is in every finding
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield what the script asks of a wrapper though only the model inside has it."""
     if run.function is not None and run is not script.runs[0]:
         return
+    if not script.mentions(READS):
+        return
     wraps = {fact.result.key for each in script.runs for _, fact in each.of(*DDP_CLASSES)}
-    for node in nodes_below(script.source.tree):
+    for node in nodes_of_kinds(script.source.tree, ast.Call, ast.If, *FUNCTIONS):
         if isinstance(node, ast.Call):
             yield from _asked(script, node)
             yield from _given(script, node, wraps)
@@ -55,8 +58,8 @@ def _is_wrapped_by_class(script: Script, node: ast.expr) -> bool:
         return False
     sets = [
         (script.names.enclosing_function(each), each)
-        for each in ast.walk(at)
-        if isinstance(each, ast.Assign) and name in map(dotted_name, each.targets)
+        for each in nodes_of_kinds(script.source.tree, ast.Assign)
+        if contains_line(at, each.lineno) and name in map(dotted_name, each.targets)
     ]
     last = max(sets, key=lambda each: each[1].lineno, default=(None, None))[1]
     if last is None or any(getattr(method, "name", "") != "__init__" for method, _ in sets):

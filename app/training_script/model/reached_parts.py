@@ -61,6 +61,8 @@ class _Review:
         self._modules: dict[Path, tuple[int, ModuleParts] | None] = {}  # with the hashes of their texts
         self.links: dict[Part, _Links] = {}
         self.of_several: dict[Path, bool] = {}
+        # The modules that an import may name: by its directory, or by those that have its package; its name; its dots.
+        self.imported: dict[tuple[str | tuple[Path, ...], str, int], list[ModuleParts]] = {}
 
     def module(self, path: Path) -> ModuleParts | None:
         """Return the parts of the module in a file, None if it cannot be read."""
@@ -169,8 +171,13 @@ class _Reach:
 
     def modules(self, name: str, level: int, importer: ModuleParts) -> list[ModuleParts]:
         """Return the modules that an import may name."""
-        places = self._libraries.places(name, level, importer.folder, self._script)
-        return [module for each in places if (module := self.review.module(each))]
+        key = importer.folder if level else self.roots(name.partition(".")[0]), name, level
+        found = self.review.imported.get(key)
+        if found is None:
+            places = self._libraries.places(name, level, importer.folder, self._script)
+            found = [module for each in places if (module := self.review.module(each))]
+            self.review.imported[key] = found
+        return found
 
 
 class _Names:

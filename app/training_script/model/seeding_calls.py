@@ -9,5 +9,7 @@ OF_MODULES |= {"np.random.seed", "numpy.random.seed"}  # calls that seed one mod
 
 def seeding_calls(text: str) -> set[str]:
     """Return the names of the calls that seed what a process draws from; those of a generator of its own are none."""
-    names = {each[1] for each in SEEDING.finditer(text)}
+    if "seed" not in text:
+        return set()
+    names = {each[1] for line in text.splitlines() if "seed" in line for each in SEEDING.finditer(line)}
     return {each for each in names if each in OF_MODULES or not each.endswith(".manual_seed")}
