@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 WITHOUT_NODES = {
     *("ctx", "op", "ops", "id", "attr", "arg", "n", "s", "kind", "type_comment", "level", "module", "asname"),
-    *("simple", "is_async", "conversion", "rest", "kwd_attrs", "type_ignores"),
+    *("simple", "is_async", "conversion", "name", "rest", "kwd_attrs", "type_ignores"),
 }
 
 
@@ -17,8 +17,9 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
     """The fields of each kind of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        without = kind in (ast.Constant, ast.Global, ast.Nonlocal)
-        fields = () if without else tuple(name for name in kind._fields if name not in WITHOUT_NODES)
+        without = kind in (ast.Constant, ast.Global, ast.Nonlocal, ast.MatchSingleton)
+        named = {"name"} if kind.__name__ == "TypeAlias" else set[str]()  # of which the name is a node
+        fields = () if without else tuple(name for name in kind._fields if name in named or name not in WITHOUT_NODES)
         self[kind] = fields
         return fields
 
@@ -53,7 +54,7 @@ def child_nodes(node: ast.AST) -> list[ast.AST]:
         value = getattr(node, name, None)
         if type(value) is list:
             found += value if name not in WITH_GAPS else [each for each in value if each is not None]
-        elif isinstance(value, ast.AST):
+        elif value is not None:
             found.append(value)
     return found
 
@@ -70,7 +71,7 @@ def _with_nodes_below(found: list[ast.AST]) -> list[ast.AST]:
             value = getattr(node, name, None)
             if type(value) is list:
                 found += value if name not in WITH_GAPS else [each for each in value if each is not None]
-            elif isinstance(value, ast.AST):
+            elif value is not None:
                 found.append(value)
     return found
 

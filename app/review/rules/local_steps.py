@@ -16,9 +16,9 @@ OF_PARAMETERS = re.compile(r"(?:all_reduce|broadcast)\w*\([^)\n]*(?:param|weight
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the hooks of post-local SGD in a program that averages no models."""
-    if script.mentions(AVERAGES) or script.mentions(OF_PARAMETERS):
-        return
     for reach, fact in run.of(".register_comm_hook"):
+        if script.mentions(AVERAGES) or script.mentions(OF_PARAMETERS):
+            return
         hook = fact.named.get("hook") or (fact.values[1] if len(fact.values) > 1 else None)
         named = hook is not None and isinstance(hook.obj, Library) and hook.obj.name.endswith(f".{HOOK}")
         if named and reach.several:

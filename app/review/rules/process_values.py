@@ -14,7 +14,7 @@ from ..types import RelatedPlace
 from ..violations import violation_at, violation_at_node
 
 RANK = re.compile(r"(?:\w+_)?(?:RANK|PROCID|LOCALID)|(?:\w+_)?(?:WORLD_SIZE|NTASKS)")
-OF_ENVIRONMENT = re.compile(r"environ|getenv")
+OF_ENVIRONMENT = ("environ", "getenv")
 HASH_SEED = re.compile("PYTHONHASHSEED")
 QUOTED = re.compile(rf"""["'](?:{RANK.pattern})["']""")
 READS = ("os.environ.get", "os.getenv", "os.environ.__getitem__")
@@ -23,7 +23,7 @@ READS = ("os.environ.get", "os.getenv", "os.environ.__getitem__")
 def check_text(script: Script) -> list[Violation]:
     """DW114: return the ranks that are read as texts and compared with numbers."""
     compared: dict[ast.expr, list[ast.Compare]] = {}
-    if not (script.mentions(OF_ENVIRONMENT) and script.mentions(QUOTED)):
+    if not (any(map(script.mentions, OF_ENVIRONMENT)) and script.mentions(QUOTED)):
         return []
     for node in nodes_below(script.source.tree):
         if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):

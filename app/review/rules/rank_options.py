@@ -25,9 +25,11 @@ ON_ONE_GPU = "local-rank-device"  # where the number is used, all processes use 
 
 def check_gpu(script: Script, run: Run) -> Iterator[Violation]:
     """DW120: yield the GPUs that a script chooses by an option of another file, which torchrun does not pass."""
-    if script.mentions(OF_NODE) or not run.distributed or script.mentions(OTHERWISE):
+    if not run.distributed or script.mentions(OF_NODE):
         return
     for reach, fact in run.of(SET):
+        if script.mentions(OTHERWISE):
+            return
         number = argument(fact, 0, "device")
         if number is None or not reach.by_all or not _is_of_option(number.key):
             continue

@@ -27,6 +27,7 @@ MOST_STEPS = 40_000  # of the evaluation of one user
 MOST_CALLS = 2  # on the way from a function to a condition
 IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n#]*)", re.MULTILINE)
 TOP_CALL = re.compile(r"^(\w+)\(", re.MULTILINE)
+TOP_FUNCTION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 NAME = re.compile(r"\w+")
 
 _KEPT: list[dict[Path, Evaluated]] = []  # the last evaluations of scripts, one dictionary for each review
@@ -158,7 +159,8 @@ def runs_as_script(text: str) -> bool:
     """Return whether a file asks if it is the main program, or calls a function of its own where it is run."""
     if "__main__" in text:
         return True
-    return any(re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE) for name in TOP_CALL.findall(text))
+    called = TOP_CALL.findall(text)
+    return bool(called) and not set(called).isdisjoint(TOP_FUNCTION.findall(text))
 
 
 def _imported_as(path: Path) -> set[str]:
