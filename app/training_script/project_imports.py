@@ -18,11 +18,28 @@ INSTALLED = ("site-packages", "dist-packages")
 LARGEST_BYTES = 1_000_000  # of an imported module; a larger one is data
 
 
+class Directories:
+    """The names in the directories that were searched, as long as no file changes."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, frozenset[str] | None] = {}  # None: it cannot be read
+
+    def has(self, path: str) -> bool:
+        """Return whether there is a file or directory."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._names:
+            self._names[folder] = _names_in(folder)
+        names = self._names[folder]
+        return (names is None or name in names) and _exists(path)
+
+
 class ProjectImports:
     """The modules that a script and the files of its project may import."""
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, script: Path, directories: Directories | None = None) -> None:
+        """Search ``directories``, of which what is known is kept."""
         self._script = script.absolute()
+        self._directories = directories or Directories()
         self.roots = project_roots(self._script.parent)
         self._roots_of: dict[str, tuple[Path, ...]] = {}
 
@@ -35,9 +52,10 @@ class ProjectImports:
 
     def _candidates(self, name: str, level: int, importer: Path) -> Iterator[str]:
         folders = importer.absolute().parents[level - 1 : level] if level else self.roots_with(name.partition(".")[0])
+        inside = "/".join(filter(None, name.split(".")))
         for folder in folders:
             if name:
-                place = folder.joinpath(*name.split("."))
+                place = os.path.join(folder, inside)
                 yield from (f"{place}.py", f"{place}/__init__.py")
             else:
                 yield str(folder / "__init__.py")
@@ -48,7 +66,7 @@ class ProjectImports:
 
     def existing(self, name: str, level: int, importer: Path) -> Iterator[Path]:
         """Yield the files that may be the module of an import in ``importer``, the first choice first."""
-        return (Path(each) for each in self._candidates(name, level, importer) if _exists(each))
+        return (Path(each) for each in self._candidates(name, level, importer) if self._directories.has(each))
 
     def roots_with(self, name: str) -> tuple[Path, ...]:
         """Return the directories that have a module or a package of this name."""
@@ -86,6 +104,15 @@ def read_module(path: Path) -> str | None:
     try:
         return decode_source(read_regular_file(path, LARGEST_BYTES, ""), path)[0]
     except (OSError, UserError, ValueError):
+        return None
+
+
+def _names_in(folder: str) -> frozenset[str] | None:
+    try:
+        return frozenset(os.listdir(folder or "/"))
+    except (NotADirectoryError, FileNotFoundError):
+        return frozenset()
+    except OSError:
         return None
 
 

@@ -73,18 +73,15 @@ NEVER_NONE = {
 class Key(msgspec.Struct, eq=False):
     """One expression. ``spread`` holds the flags of everything in it.
 
-    ``grown``: how rounds of a loop have made it of what it was before.
+    ``is_constant``: it has the operation "constant". ``grown``: how rounds of a loop have made it of what it was before.
     """
 
     op: str
     args: tuple[Any, ...]
     spread: int
     depth: int
+    is_constant: bool = False
     grown: "Grown | None" = None
-
-    @property
-    def is_constant(self) -> bool:
-        return self.op == "constant"
 
     @property
     def value(self) -> Any:
@@ -169,7 +166,7 @@ class Keys:
         except TypeError:
             value, made = repr(value), None
         if made is None:
-            made = self._constants.setdefault((type(value), value), Key("constant", (value,), 0, 1))
+            made = self._constants.setdefault((type(value), value), Key("constant", (value,), 0, 1, is_constant=True))
         return made
 
     def local(self, why: str, *site: Any) -> Key:
@@ -209,6 +206,8 @@ class Keys:
 
     def specialise(self, key: Key, rank: Rank) -> Key:
         """Return ``key`` as ``rank`` sees it."""
+        if not key.spread & BY_RANK and key.op not in WITH_SIZES:
+            return key
         return self.view(rank).key(key)
 
     def view(self, rank: Rank) -> "View":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..nodes import nodes_below
-from ..project_imports import ProjectImports, read_module
+from ..project_imports import Directories, ProjectImports, read_module
 from ..source import BOM, NEWLINE, ScriptSource, parse_deep
 from .library_calls import LIBRARIES, METHODS
 from .parsed_modules import Version, version_of
@@ -71,6 +71,7 @@ class LibrariesInUse:
         self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
         self._scripts: dict[Path, list[Path]] = {}  # by directories
         self._versions: dict[Path, Version | None] = {}
+        self._directories = Directories()
 
     def folders(self, module: Path) -> list[Path]:
         """Return the directories whose scripts may use a module: its own, and those of its project."""
@@ -144,7 +145,7 @@ class LibrariesInUse:
         if project is None:
             folder = script.parent
             if folder not in self._projects:
-                self._projects[folder] = _Project(ProjectImports(script), {}, {})
+                self._projects[folder] = _Project(ProjectImports(script, self._directories), {}, {})
             project = self._projects[script] = self._projects[folder]
         return project
 
