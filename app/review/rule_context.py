@@ -102,10 +102,10 @@ class Script:
     def _is_of_several_in_use(self) -> bool:
         """True if this module, or a script that uses it, may be for several ranks."""
         from ..training_script.model.reached_parts import is_of_several
-        from ..training_script.model.users import users
+        from ..training_script.model.users import readers
 
         path = Path(self.source.path)
-        using = users(path) if self.has_ranks and path.is_absolute() else []
+        using = readers(path) if self.has_ranks and path.is_absolute() else []
         return bool(using) and (self.is_of_several or any(map(is_of_several, using)))
 
     @cached_property

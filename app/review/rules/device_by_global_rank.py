@@ -49,12 +49,13 @@ def check(script: Script) -> list[Violation]:
     text = script.source.text
     if not OF_DEVICE.search(text) or not (script.has_ranks or OF_RANK.search(text)):
         return []
-    if not any(map(script.mentions, ("global_rank", "world_rank"))):
-        numbered = script.reads_rank or script.mentions(OF_NODE)
-        if not numbered or not (script.is_of_several or any(device_places(script))):
-            return []
-        if "global" not in script.evaluated.keys.kinds_read:
-            return []
+    named = any(map(script.mentions, ("global_rank", "world_rank")))
+    if not named and not (script.reads_rank or script.mentions(OF_NODE)):
+        return []
+    if not (script.has_ranks and script.is_of_several) and not any(device_places(script)):
+        return []  # no other rule needs the evaluation
+    if not named and "global" not in script.evaluated.keys.kinds_read:
+        return []
     if not any(isinstance(node, ast.expr) and _is_global(script, node) for node in nodes_below(script.source.tree)):
         return []
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)

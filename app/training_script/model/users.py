@@ -57,7 +57,7 @@ def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text:
     as_read = SOURCES.source(path)
     is_changed = not (as_read and as_read.text == text)
     since = as_read.version[0] if as_read else 0
-    found = (SOURCES.divergences(user, path, tree, since, is_changed=is_changed) for user in users(path))
+    found = (SOURCES.divergences(user, path, tree, since, is_changed=is_changed) for user in readers(path))
     return [each for every in found for each in every if each.decided.path == str(path)]
 
 
@@ -65,9 +65,7 @@ def evaluated_in_use(tree: ast.Module, path: Path) -> list[Evaluated]:
     """Return the evaluations of the scripts that come to the functions of a module, with this tree of it."""
     found: list[Evaluated] = []
     libraries = libraries_in_use()
-    for user in users(path) if path.is_absolute() else []:
-        if path not in libraries.read_by.get(user, (path,)):
-            continue
+    for user in readers(path) if path.is_absolute() else []:
         evaluated = _evaluated(user, path, tree)
         if evaluated is None:
             continue
@@ -155,6 +153,12 @@ def users(path: Path) -> list[Path]:
     return libraries.users[path]
 
 
+def readers(path: Path) -> list[Path]:
+    """Return the scripts that use a module, without those whose evaluation is known not to come to it."""
+    read_by = libraries_in_use().read_by
+    return [user for user in users(path) if path in read_by.get(user, (path,))]
+
+
 def runs_as_script(text: str) -> bool:
     """Return whether a file asks if it is the main program, or calls a function of its own where it is run."""
     if "__main__" in text:
@@ -239,8 +243,10 @@ class _Sources:
         if evaluated is None:
             return []
         found = divergences(evaluated).found
+        modules = evaluated.modules
         forget_user(evaluated)
         if not is_changed:
+            libraries_in_use().read_by.setdefault(user, modules)
             self._divergences[user] = _Known(source.version, time.time_ns(), found)
         return found
 
