@@ -55,7 +55,7 @@ class ProjectImports:
         inside = "/".join(filter(None, name.split(".")))
         for folder in folders:
             if name:
-                place = os.path.join(folder, inside)
+                place = f"{str(folder).rstrip('/')}/{inside}"
                 yield from (f"{place}.py", f"{place}/__init__.py")
             else:
                 yield str(folder / "__init__.py")
@@ -108,8 +108,10 @@ def read_module(path: Path) -> str | None:
 
 
 def _names_in(folder: str) -> frozenset[str] | None:
+    """Return the names in a directory, None if it cannot be read."""
     try:
-        return frozenset(os.listdir(folder or "/"))
+        with os.scandir(folder or "/") as entries:
+            return frozenset(each.name for each in entries)
     except (NotADirectoryError, FileNotFoundError):
         return frozenset()
     except OSError:

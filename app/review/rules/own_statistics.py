@@ -45,7 +45,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     found.setdefault(made.lineno, (made, "a statistic", "scale"))
             case ast.BinOp(op=ast.Sub() | ast.Div(), right=right) if made := _of_some_ranks(script, right):
                 found_of_some.setdefault(made.lineno, made)
-            case ast.Call(func=function, keywords=[_, *_] as given) if LOSSES.fullmatch(script.names.qualified(function)):
+            case ast.Call(func=function, keywords=[_, *_] as given) if LOSSES.fullmatch(
+                script.names.qualified(function)
+            ):
                 for each in given:
                     if each.arg in ("weight", "pos_weight") and _is_own(script, each.value):
                         found.setdefault(node.lineno, (node, "the weights of the classes are", "weigh"))

@@ -76,9 +76,7 @@ def _name(node: ast.AST) -> str:
 def _set_anywhere(script: Script) -> set[str]:
     """Return the names of the attributes that the script sets on any object."""
     return {
-        node.attr
-        for node in nodes_of_kinds(script.source.tree, ast.Attribute)
-        if not isinstance(node.ctx, ast.Load)
+        node.attr for node in nodes_of_kinds(script.source.tree, ast.Attribute) if not isinstance(node.ctx, ast.Load)
     }
 
 

@@ -73,7 +73,7 @@ NEVER_NONE = {
 class Key(msgspec.Struct, eq=False):
     """One expression. ``spread`` holds the flags of everything in it.
 
-    ``is_constant``: it has the operation "constant". ``grown``: how rounds of a loop have made it of what it was before.
+    ``is_constant``: of the operation "constant". ``grown``: how rounds of a loop have made it of what it was before.
     """
 
     op: str
