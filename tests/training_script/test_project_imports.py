@@ -62,3 +62,14 @@ def test_an_installed_package_imports_its_own_files_and_no_other_package(name: s
         (installed / file).touch()
     script = installed / "own" / "a.py"
     assert bool(ProjectImports(script).find(name, 0, script)) == found
+
+
+def test_a_link_to_a_missing_file_is_no_module_and_a_missing_directory_holds_none(tmp_path: Path):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    (tmp_path / "linked.py").symlink_to(tmp_path / "pyproject.toml")
+    imports = ProjectImports(tmp_path / "train.py")
+    found = [
+        imports.find(name, 1, tmp_path / "train.py") for name in ("gone", "linked", "absent.inner", "linked.inner")
+    ]
+    assert found == [None, tmp_path / "linked.py", None, None]

@@ -134,3 +134,32 @@ def test_another_text_of_a_module_is_evaluated_for_itself(module: Path) -> None:
         tried.forget()
         assert of_file.runs
         kept.forget()
+
+
+def test_a_script_that_imports_another_module_of_the_same_name_does_not_read_this_one(module: Path) -> None:
+    script = module.parent.parent / "train.py"
+    (script.parent / "other").mkdir()
+    (script.parent / "other" / "scoring.py").write_text(SCORE)
+    script.write_text(MAIN.replace("tools.scoring", "other.scoring"))
+    other = script.parent / "other" / "scoring.py"
+    with users.unchanged_files():
+        assert users.readers(module) == users.readers(other) == [script]
+        assert lines(module, SCORE) == []
+        assert lines(other, SCORE) == [6]
+        assert users.readers(module) == []
+        assert users.readers(other) == [script]
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("def main(): ...\nmain()\n", True),
+        ("async def main(): ...\nmain()\n", True),
+        ("def main(): ...\n", False),
+        ("def main_loop(): ...\nmain()\n", False),
+        ("def main(): ...\n    main()\n", False),
+        ("if __name__ == '__main__':\n    pass\n", True),
+    ],
+)
+def test_a_file_that_calls_a_function_of_its_own_is_a_script(text: str, runs: bool) -> None:
+    assert users.runs_as_script(text) is runs
