@@ -21,7 +21,7 @@ FILES_WITHOUT = (
 
 def unwritable_error(row: PlanRow) -> UserError | None:
     """Return why no files are written for a strategy: it does not fit, or has no template yet; None if there are."""
-    if row.setting.layout.splits_model:
+    if row.setting.lacks_files:
         why = f"no files can be written for {row.candidate.strategy} yet: they need a mesh and a plan for your modules"
         return UserError(why, " ".join(split_changes(row.setting)))
     if row.setting.train.fp8 or row.setting.train.reference_model:

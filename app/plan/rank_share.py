@@ -62,6 +62,12 @@ def data_parallel_ranks(setting: TrainingSetup) -> int:
     return setting.gpus // split_ways(setting.layout)
 
 
+def sequences_per_step(setting: TrainingSetup) -> int:
+    """Return the sequences of an optimizer step over all ranks."""
+    train = setting.train
+    return (train.micro_batch or 1) * (train.grad_accum or 1) * data_parallel_ranks(setting)
+
+
 def check_split(setting: TrainingSetup) -> None:
     """Check that the ranks of a strategy divide what they split.
 

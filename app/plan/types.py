@@ -211,6 +211,12 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """Return the strategy; if None, that of a single GPU."""
         return self.strategy or Strategy(kind="single")
 
+    @property
+    def lacks_files(self) -> bool:
+        """True if job files cannot split the model like this: they split layers without experts only."""
+        others = max(size for name, size in self.layout.splits.items() if name != "tensor")
+        return self.layout.splits_model and (others > 1 or bool(self.model.experts))
+
     def with_train(self, **changes: Any) -> "TrainingSetup":
         """Return the setting with other training options."""
         return msgspec.structs.replace(self, train=msgspec.structs.replace(self.train, **changes))

@@ -41,7 +41,8 @@ def does_project(setting: TrainingSetup) -> bool:
     """Return whether Accelerate can do a setting as planned."""
     strategy, train = setting.layout, setting.train
     shards_unevenly = strategy.is_fully_shard and bool((setting.model.experts or 0) % setting.gpus)
-    no_strategy = strategy.kind == "zero-optimizer" or type(strategy.reshard_after_forward) is int or shards_unevenly
+    is_own = strategy.kind == "zero-optimizer" or strategy.splits_model
+    no_strategy = is_own or type(strategy.reshard_after_forward) is int or shards_unevenly
     other_options = train.compile or train.frozen or train.optimizer_in_bwd or train.act_offload
     in_part = strategy.is_fully_shard and train.act_ckpt not in (None, "none", "full")
     is_pure = (train.dtype or "").endswith("-pure")

@@ -2,6 +2,7 @@
 
 from ...text.units import percent_text
 from ..batch_scaling import BatchScaling
+from ..rank_share import data_parallel_ranks, sequences_per_step
 from ..types import TrainingSetup
 from .manifest import learning_rate
 from .optimizer_snippets import choose_optimizer
@@ -36,6 +37,10 @@ def strategy_title(setting: TrainingSetup) -> str:
     strategy = setting.layout
     if strategy.kind == "deepspeed":
         return f"DeepSpeed with ZeRO stage {strategy.stage or 0}."
+    if strategy.splits["tensor"] > 1:
+        return (
+            f"FSDP2 with tensor parallelism: {strategy.tensor} ranks split each layer, groups of them shard the rest."
+        )
     if strategy.kind == "fsdp2" and strategy.reshard_after_forward is False:
         return "FSDP2 that keeps the weights gathered between forward and backward pass."
     return TITLES[strategy.kind]
@@ -44,13 +49,12 @@ def strategy_title(setting: TrainingSetup) -> str:
 def run_summary(setting: TrainingSetup) -> str:
     """Return the model, the GPUs and the batch of the plan."""
     train = setting.train
-    micro_batch, accumulation = train.micro_batch or 1, train.grad_accum or 1
     model = " ".join("".join(c if c.isprintable() and c != '"' else " " for c in setting.model.name).split())[:60]
     model = model.replace("\\", "/")
     gpus = f"{setting.gpus} GPU{'s' * (setting.gpus > 1)}"
     nodes = f" of {setting.nodes} nodes" if setting.nodes > 1 else ""
-    whole = micro_batch * accumulation * setting.gpus
-    batch = f"{micro_batch} × {accumulation} × {setting.gpus} = {whole} sequences in each optimizer step"
+    sizes = f"{train.micro_batch or 1} × {train.grad_accum or 1} × {data_parallel_ranks(setting)}"
+    batch = f"{sizes} = {sequences_per_step(setting)} sequences in each optimizer step"
     return f"{model + ' on ' if model else ''}{gpus}{nodes}: {batch}"
 
 

@@ -12,6 +12,7 @@ from ...launchers.deepspeed import GRADIENT_CLIPPING
 from ...review.launch_files.read_files import SCHEMA
 from ...system.subprocesses import run_process
 from ..batch_scaling import BatchScaling, scaled_learning_rate
+from ..rank_share import data_parallel_ranks, sequences_per_step
 from ..types import TrainingSetup
 from .optimizer_snippets import steps_in_backward
 
@@ -40,8 +41,7 @@ def render_manifest(
     without a reference run (``batch``).
     """
     train = setting.train
-    micro_batch, accumulation = train.micro_batch or 1, train.grad_accum or 1
-    effective_batch = micro_batch * accumulation * setting.gpus
+    effective_batch = sequences_per_step(setting)
     clips_nothing = setting.layout.is_fully_shard and steps_in_backward(train, "fsdp2")
     plain = {
         "schema": SCHEMA,
@@ -52,8 +52,8 @@ def render_manifest(
         "strategy": msgspec.to_builtins(setting.strategy),
         "world_size": setting.gpus,
         "nodes": setting.nodes,
-        "micro_batch": micro_batch,
-        "grad_accum": accumulation,
+        "micro_batch": train.micro_batch or 1,
+        "grad_accum": train.grad_accum or 1,
         "effective_batch": effective_batch,
         "seq_len": train.seq_len,
         "tokens_per_step": effective_batch * (train.seq_len or 0),
@@ -63,6 +63,8 @@ def render_manifest(
         "gradient_clipping": None if clips_nothing else GRADIENT_CLIPPING,
         "learning_rate": learning_rate(setting, batch),
     }
+    if setting.layout.splits_model:
+        plain["data_parallel_ranks"] = data_parallel_ranks(setting)
     if batch:
         plain["warm_up_share"] = batch.warm_up_share if effective_batch > batch.reference_batch else 0.0
         plain["reference"] = {
@@ -76,12 +78,7 @@ def render_manifest(
 
 def learning_rate(setting: TrainingSetup, batch: BatchScaling | None) -> float | None:
     """Return the learning rate for the setting's batch by the rule of ``batch``, in six digits, or None without one."""
-    train = setting.train
-    found = (
-        scaled_learning_rate(batch, (train.micro_batch or 1) * (train.grad_accum or 1) * setting.gpus)
-        if batch
-        else None
-    )
+    found = scaled_learning_rate(batch, sequences_per_step(setting)) if batch else None
     return None if found is None else float(f"{found:.6g}")
 
 

@@ -84,6 +84,10 @@ def patch_script(setting: TrainingSetup, script: str, text: str) -> ScriptPatch:
             return ScriptPatch(text, text, [], f"{script} does not use DeepSpeed, and no patch can make it")
         notes = [f"{script} is started as it is, since {distributed[0].message}; for this plan:"]
         notes += required_changes(setting)
+    elif setting.layout.splits_model:
+        return ScriptPatch(
+            text, text, [], f"{script} needs a plan for the layers of its model, and no patch can make it"
+        )
     elif layout:
         notes = [_note(script, note.line, note.message) for note in layout.reports]
     after = layout.after if layout else text

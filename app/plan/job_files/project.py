@@ -58,6 +58,7 @@ STEPS = 1000  # as in the templates
 WARM_UP_STEPS = 100  # without a reference run
 WIDTH = 120  # of a line
 HIDDEN, HEAD_DIM, VOCAB = 2048, 128, 32000  # of a model that is known by its parameters only
+TINY_HEADS = 4
 BLOCK_WEIGHTS = 12  # per layer, times the square of the width
 GATED = ("swiglu", "geglu", "gated-gelu")
 RANK_ALPHA = 8  # PEFT's default, independent of the rank
@@ -116,6 +117,7 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "view": strategy.gradient_as_bucket_view,
         "offload": strategy.cpu_offload,
         "hybrid": strategy.kind == "hsdp",
+        "tensor": strategy.splits["tensor"] > 1,
         "stage3": strategy.stage == 3,
         "mixed": mixed,
         "autocast": mixed and kind == "ddp",
@@ -146,7 +148,11 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
     share = options.batch.warm_up_share if options.batch else 0.0
     functions = template_functions("resume.py.in", set(), FROM_RESUME)
     blocks, root = _shard_arguments(setting, tags)
+    tensor = strategy.splits["tensor"]
     return _shape_values(setting.model) | {
+        "TENSOR": str(tensor),
+        "TINY_HEADS": str(max(TINY_HEADS, 2 * tensor)),
+        "TINY_KV_HEADS": str(max(TINY_HEADS // 2, tensor)),
         "TITLE": header.strategy_title(setting),
         "MADE_FOR": f" for {header.run_summary(setting)}",
         "NEEDS": header.requirements(setting, kind),
@@ -181,6 +187,7 @@ def _used_functions(kind: str, tags: Set[str]) -> list[str]:
     """Return the names that ``train.py`` imports from ``parallel.py``."""
     makes = "make_optimizers" if "pair" in tags else "step_in_backward" if "in-backward" in tags else "make_optimizer"
     names = ["finish", makes, "save", "set_up", "shard" if kind == "fsdp2" else "wrap"]
+    names += ["TENSOR"] if "tensor" in tags else []
     names += ["adapt"] if "lora" in tags else []
     names += ["recompute"] if {"full", "selective-layer", "selective-op"} & tags else []
     return sorted(names)

@@ -140,12 +140,12 @@ def _ranks(files: Sequence[JobFile]) -> Statement | None:
 
 
 def _batch(file: JobFile, launched: Statement | None) -> Iterator[Conflict]:
-    """Check train_batch_size = micro-batch × accumulation × ranks.
+    """Check train_batch_size = micro-batch × accumulation × ranks, of which those that split layers count once.
 
     DeepSpeed refuses numbers that do not multiply out; one that is left out is computed and rounded down.
     """
     batch, micro, steps = (file.of(name) for name in ("batch", "micro_batch", "accumulation"))
-    ranks = file.of("ranks") or launched
+    ranks = file.of("data_parallel") or file.of("ranks") or launched
     if not batch:
         return
     factors = [statement for statement in (micro, steps, ranks) if statement]
@@ -153,8 +153,8 @@ def _batch(file: JobFile, launched: Statement | None) -> Iterator[Conflict]:
     arithmetic = " × ".join(str(statement.value) for statement in factors)
     whole = f"{arithmetic} = {product}" if len(factors) > 1 else arithmetic
     where = list(dict.fromkeys([batch.where, *(statement.where for statement in factors)]))
-    names = {"micro_batch": "micro-batch", "accumulation": "accumulation", "ranks": "ranks"}
-    legend = " × ".join(names[statement.name] for statement in factors)
+    names = {"micro_batch": "micro-batch", "data_parallel": "data-parallel ranks"}
+    legend = " × ".join(names.get(statement.name, statement.name) for statement in factors)
     if micro and steps and ranks:
         if batch.value != product:
             yield Conflict(f"{batch.words} ≠ {whole} ({legend})", where)

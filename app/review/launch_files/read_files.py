@@ -144,7 +144,7 @@ def _json(path: str, text: str) -> JobFile | None:
 
 def _manifest(path: str, text: str, plain: dict[str, Any]) -> JobFile:
     names = {"batch": "effective_batch", "micro_batch": "micro_batch", "accumulation": "grad_accum"}
-    names |= {"ranks": "world_size", "nodes": "nodes"}
+    names |= {"ranks": "world_size", "nodes": "nodes", "data_parallel": "data_parallel_ranks"}
     statements = [_statement(name, plain.get(key), key, path, text) for name, key in names.items()]
     strategy = plain.get("strategy")
     stage = strategy.get("stage") if isinstance(strategy, dict) else None

@@ -37,6 +37,7 @@ STRATEGIES = {
     "unreduced": Strategy(kind="fsdp2", sync_each_batch=False),
     "fsdp2-offload": Strategy(kind="fsdp2", reshard_after_forward=True, cpu_offload=True),
     "hsdp": Strategy(kind="hsdp", shard_size=4),
+    "tensor": Strategy(kind="fsdp2", reshard_after_forward=True, tensor=8),
     "zero-2": Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"),
     "zero-3": Strategy(kind="deepspeed", stage=3),
 }
@@ -107,7 +108,19 @@ def test_templates_use_known_tags_only() -> None:
     known = {"zero", "view", "offload", "hybrid", "stage3", "cpu-adam", "mixed", "autocast", "pure", "scaler"}
     known |= {"accumulate", "compile", "full", "selective-op", "selective-layer", *optimizer_snippets.OPTIMIZERS}
     known |= {"act-offload", "lora", "in-backward", "pair", "own-lion", "cpu-lion", "named", "several"}
-    known |= {"project", "single", "ddp", "fsdp", "block", "unreduced", "numbered", "frozen", "part", "chunked"}
+    known |= {
+        "project",
+        "single",
+        "tensor",
+        "ddp",
+        "fsdp",
+        "block",
+        "unreduced",
+        "numbered",
+        "frozen",
+        "part",
+        "chunked",
+    }
     known |= {"compiled", "stateful", "experts", "tied", "gated", "zero-stage", "cast"}
     known |= {"workers", "alone", "on-cpu"}  # of fixes and migrations
     names = ["train", "model", "data", "checkpoint", "deepspeed_train", "accelerate_train", "shared"]
@@ -299,7 +312,7 @@ class TestFsdp2:
     def test_only_rank_0_builds_the_model(self) -> None:
         content = code(Strategy(kind="fsdp2"))
         assert 'torch.device("cpu" if dist.get_rank() == 0 else "meta")' in content
-        assert "for buffer in model.buffers():" in content
+        assert "buffer.copy_(buffers[name])" in content
         assert "to_empty(" not in content
 
     def test_offload(self) -> None:
@@ -318,6 +331,40 @@ class TestFsdp2:
         pure = code(Strategy(kind="fsdp2"), dtype="bf16-pure")
         assert "MixedPrecisionPolicy" not in pure
         assert "weight.data = weight.data.to(torch.bfloat16)" in pure
+
+
+class TestTensorParallelism:
+    TENSOR = Strategy(kind="fsdp2", reshard_after_forward=True, tensor=8)
+
+    def test_ranks_that_split_layers_share_data_and_count_once(self) -> None:
+        content = made(self.TENSOR, micro_batch=3, grad_accum=4)
+        assert "3 × 4 × 2 = 24 sequences in each optimizer step" in content["train.py"]
+        assert "TENSOR = 8  #" in content["parallel.py"]
+        assert '(groups, TENSOR), mesh_dim_names=("dp_shard", "tp")' in content["parallel.py"]
+        assert "heads=16, kv_heads=8" in content["model.py"]  # of the small model: the ranks divide them
+        manifest = json.loads(content["manifest.json"])
+        assert (manifest["world_size"], manifest["data_parallel_ranks"], manifest["effective_batch"]) == (16, 2, 24)
+        assert "data_parallel_ranks" not in json.loads(made(Strategy(kind="fsdp2"))["manifest.json"])
+
+    def test_every_module_with_weights_has_its_split(self) -> None:
+        """A weight outside the mesh of both dimensions could not be clipped with the others."""
+        scope: dict[str, Any] = {}
+        exec(made(Strategy(kind="ddp"), model=MODELS["pure"])["model.py"], scope)  # noqa: S102
+        with torch.device("meta"):
+            built = scope["Decoder"](scope["TINY"])
+        names = {
+            re.sub(r"^blocks\.\d+\.", "", name) for name, each in built.named_modules() if [*each.parameters(False)]
+        }
+        planned = made(self.TENSOR, model=MODELS["pure"])["parallel.py"]
+        assert names == set(re.findall(r'^        "([\w.]+)": (?:Seq|Col|Row)', planned, re.MULTILINE))
+
+    def test_a_script_gets_a_new_program(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("train.py").write_text(TestOwnScript.SCRIPT)
+        asked = TrainingSetup(model=MODEL, train=TrainingOptions(micro_batch=1), gpus=8, strategy=self.TENSOR)
+        made_files = plan_job_files(fill_defaults(asked)[0], Path("plan"), "train.py")
+        assert "needs a plan for the layers of its model" in made_files.notes[0]
+        assert "parallelize_module(" in made_files.files["parallel.py"]
 
 
 class TestDdp:
@@ -477,7 +524,7 @@ def test_required_packages_are_listed() -> None:
 
 def test_activation_offload_saves_tensors_on_the_host() -> None:
     autocast, host = "torch.autocast(tokens.device.type, dtype=torch.bfloat16)", "save_on_cpu(pin_memory=True)"
-    for strategy in STRATEGIES.values():
+    for strategy in (each for each in STRATEGIES.values() if not each.tensor):
         content = code(strategy, act_offload=True)
         assert content.count(host) == 1
         assert (f"with {autocast}, torch.autograd.graph.{host}:" in content) is (
@@ -495,6 +542,13 @@ def test_activation_offload_saves_tensors_on_the_host() -> None:
         (Strategy(kind="deepspeed", stage=2), {"frozen": 0.5}, "frozen weights with DeepSpeed"),
         (Strategy(kind="deepspeed", stage=2), {"compile": True}, "torch.compile with DeepSpeed"),
         (Strategy(kind="fsdp1"), {}, "fsdp1"),
+        (Strategy(kind="fsdp2", context=8), {}, "context or expert parallelism"),
+        (STRATEGIES["tensor"], {"lora": {"r": 8}}, "adapters on split layers"),
+        (STRATEGIES["tensor"], {"act_offload": True}, "activations of split layers on the host"),
+        (STRATEGIES["tensor"], {"compile": True}, "torch.compile with split layers"),
+        (STRATEGIES["tensor"], {"loss": "compiled"}, "a compiled loss of split logits"),
+        (STRATEGIES["tensor"], {"optimizer": "adamw-8bit"}, "adamw-8bit with split layers"),
+        (STRATEGIES["tensor"], {"seq_len": 1001}, "1001 tokens over 8 ranks"),
         (Strategy(kind="fsdp2"), {"optimizer_state_dtype": "bf16"}, "optimizer states in bf16"),
         (Strategy(kind="fsdp2"), {"optimizer": "muon", "optimizer_in_bwd": True}, "steps within the backward pass"),
         (Strategy(kind="fsdp2"), {"grad_accum": 2, "optimizer_in_bwd": True}, "steps within the backward pass"),

@@ -32,6 +32,7 @@ MODEL = msgspec.structs.replace(MODEL, block="LlamaDecoderLayer")
 MORE = [
     Strategy(kind="ddp", gradient_as_bucket_view=True),
     Strategy(kind="fsdp2", reshard_after_forward=8),
+    Strategy(kind="fsdp2", tensor=8),
     Strategy(kind="deepspeed", stage=0),
     Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme", offload_param="nvme"),
     Strategy(kind="deepspeed", stage=2, reduce_bucket_size=2e8, allgather_bucket_size=3e8, overlap_comm=False),
@@ -98,8 +99,8 @@ class TestEveryStrategy:
 
     def test_manifest_batch_sizes_multiply_out(self, name: str) -> None:
         plain = json.loads(made(ALL[name])["manifest.json"])
-        assert plain["effective_batch"] == 3 * 5 * 16
-        assert plain["tokens_per_step"] == 3 * 5 * 16 * 2048
+        assert plain["effective_batch"] == 3 * 5 * 16 // (ALL[name].tensor or 1)
+        assert plain["tokens_per_step"] == plain["effective_batch"] * 2048
         assert plain["versions"]["torch"] is None
 
     def test_program_of_the_plan_is_started_by_every_file(self, name: str) -> None:

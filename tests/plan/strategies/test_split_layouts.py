@@ -140,11 +140,21 @@ class TestCandidates:
         fitting = [row.setting.layout.splits_model for row in rows if row.candidate.fits is True]
         assert fitting.index(True) > fitting.index(False)
 
-    def test_no_files_are_written_yet(self) -> None:
-        row = next(row for row in plan_candidates(_unplanned("llama-3.1-8b"), LINKS) if row.setting.layout.splits_model)
-        problem = job_directory.unwritable_error(row)
-        assert problem is not None
-        assert "init_device_mesh" in problem.next_step
+    def test_files_are_written_for_split_layers_only(self) -> None:
+        rows = plan_candidates(_unplanned("llama-3.1-8b", seq_len=8192), LINKS)
+        split = {row.candidate.strategy: row for row in rows if row.setting.layout.splits_model}
+        problems = {name: job_directory.unwritable_error(row) for name, row in split.items()}
+        assert any("context" in name for name in split)
+        assert {name for name, problem in problems.items() if not problem} == {
+            name for name in split if "tensor" in name
+        }
+        for name, problem in problems.items():
+            assert ("without files yet" in split[name].candidate.why_not) == (problem is not None)
+            assert problem is None or "init_device_mesh" in problem.next_step
+
+    def test_layers_with_experts_have_no_files(self) -> None:
+        assert setting("mixtral-8x7b", 8, 1, {"tensor": 2}).lacks_files
+        assert not setting("mixtral-8x7b", 8).lacks_files
 
     @pytest.mark.parametrize(
         ("splits", "text"),
@@ -160,10 +170,10 @@ class TestCandidates:
             check_split(setting("llama-3.1-8b", 64, 8, splits))
 
 
-def _unplanned(name: str) -> TrainingSetup:
+def _unplanned(name: str, seq_len: int = 4096) -> TrainingSetup:
     asked = TrainingSetup(
         model=catalog.MODELS[name],
-        train=TrainingOptions(micro_batch=1, seq_len=4096),
+        train=TrainingOptions(micro_batch=1, seq_len=seq_len),
         gpus=8,
         gpu="H100",
         gpu_memory_gib=79.1,
