@@ -213,9 +213,9 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def lacks_files(self) -> bool:
-        """True if job files cannot split the model like this: they split layers without experts only."""
-        others = max(size for name, size in self.layout.splits.items() if name != "tensor")
-        return self.layout.splits_model and (others > 1 or bool(self.model.experts))
+        """True if job files cannot split the model like this: they split layers without experts, or sequences."""
+        used = [name for name, size in self.layout.splits.items() if size > 1]
+        return self.layout.splits_model and used != ["context"] and (used != ["tensor"] or bool(self.model.experts))
 
     def with_train(self, **changes: Any) -> "TrainingSetup":
         """Return the setting with other training options."""

@@ -251,10 +251,10 @@ class TestCommand:
 
     def test_split_strategies_are_not_written_and_say_what_they_need(self, tmp_path: Path) -> None:
         where = tmp_path / "job"
-        asked = ("--model", "Llama-3.1-8B", "--gpus", "8", "--gpu", "H100", "--fp8", "--compile", "--seq-len", "8192")
-        done = self.run(*asked, "--strategy", "FSDP2 + CP 8", "--write", str(where))
+        asked = ("--model", "Llama-3.1-8B", "--gpus", "16", "--gpu", "H100", "--fp8", "--compile")
+        done = self.run(*asked, "--strategy", "FSDP2 + TP 8 + PP 2", "--write", str(where))
         assert done.returncode == 0
-        assert "Use FSDP2 + context parallel 8: " in done.stdout
+        assert "Use FSDP2 + tensor parallel 8 + pipeline parallel 2: " in done.stdout
         assert "init_device_mesh" in done.stderr
         assert not where.exists()
         assert "no files can be written with fp8" in self.run(*asked, "--write", str(where)).stderr

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import msgspec
@@ -50,7 +51,7 @@ import torch.distributed as dist
 device = None
 scripts = {{}}
 for name in sys.argv[1:]:
-    for module in ("train", "model", "data", "parallel", "checkpoint"):
+    for module in ("train", "model", "data", "parallel", "checkpoint", "sequence"):
         sys.modules.pop(module, None)
     sys.path.insert(0, name)
     os.chdir(name)
@@ -378,6 +379,7 @@ def killed_in_mid_run(directory: Path, seen: str, variables: dict[str, str]) -> 
 
 DDP, FSDP2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
 TENSOR = Strategy(kind="fsdp2", reshard_after_forward=True, tensor=2)
+CONTEXT = Strategy(kind="fsdp2", reshard_after_forward=True, context=2)
 TIED = Model(params=1e6, tied=True, mlp="gelu")
 EXPERTS = Model(params=1e6, experts=8, experts_per_token=2)
 
@@ -443,28 +445,29 @@ def test_runs_continue_with_the_same_losses(tmp_path: Path) -> None:
         assert "step-00000018: continuing after step 18" in part
 
 
-def test_split_layers_train_as_one_process_does(tmp_path: Path) -> None:
-    """Tensor parallelism of two ranks in two groups: logits, losses and weights; a run continues with the same ones."""
-    models = {"plain": TIED, "whole": msgspec.structs.replace(TIED, tied=False, mlp="swiglu")}
-    train: dict[str, dict[str, Any]] = {"plain": {"act_ckpt": "full"}, "whole": {"frozen": 0.3, "loss": "chunked"}}
-    for name, model in models.items():
-        written(tmp_path / name, setting(TENSOR, 4, model=model, **train[name]))
-        alone = setting(Strategy(kind="single"), 1, model=model, grad_accum=2, **train[name])
-        written(tmp_path / f"{name}-alone", alone)
-    alone_losses = drive(tmp_path, [f"{name}-alone" for name in models], 1)
-    logits = LOGITS.replace("(device)(tokens)", "(device)(tokens).full_tensor()")
-    log = drive_log(tmp_path, list(models), 4, "", logits + TRAIN_AGAIN, "")
+def test_split_layers_and_sequences_train_as_one_process_does(tmp_path: Path) -> None:
+    """Two groups of two ranks: logits, losses and weights; a run continues with the same ones."""
+    train: dict[str, Any] = {"model": TIED, "act_ckpt": "full", "frozen": 0.3, "loss": "chunked"}
+    written(tmp_path / "alone", setting(Strategy(kind="single"), 1, grad_accum=2, **train))
+    written(tmp_path / "tensor", setting(TENSOR, 4, **train))
+    written(tmp_path / "context", setting(CONTEXT, 4, act_offload=True, **train))
+    alone = drive(tmp_path, ["alone"], 1)["alone"]
+    logits = indent(LOGITS.replace("(device)(tokens)", "(device)(tokens).full_tensor()"), "    ")
+    each = f"    if hasattr(made, 'TENSOR'):\n{logits}{TRAIN_AGAIN}"
+    log = drive_log(tmp_path, ["tensor", "context"], 4, "", each, "")
+    assert log.count("tensor: the logits of one process") == 4
     for part in log.split("project ")[1:]:
         name, found = part.split("\n", 1)[0], losses(part)
-        assert part.count(f"{name}: the logits of one process") == 4
         assert continues(found), name
         assert falls(found[:24]), name
-        assert found[:24] == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in alone_losses[f"{name}-alone"]]
-        same(tmp_path / f"{name}-alone" / "model.pt", tmp_path / name / "model.pt")
+        assert found[:24] == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in alone]
+        same(tmp_path / "alone" / "model.pt", tmp_path / name / "model.pt")
 
 
 @pytest.mark.calibration
-@pytest.mark.parametrize(("strategy", "ranks"), [(FSDP2, 2), (TENSOR, 4)], ids=["fsdp2", "tensor"])
+@pytest.mark.parametrize(
+    ("strategy", "ranks"), [(FSDP2, 2), (TENSOR, 4), (CONTEXT, 4)], ids=["fsdp2", "tensor", "context"]
+)
 def test_a_killed_rank_does_not_change_the_losses(strategy: Strategy, ranks: int, tmp_path: Path) -> None:
     """kill -9 of a rank in mid-run: torchrun starts the ranks again, and they continue from a checkpoint."""
     made = written(tmp_path / "plan", setting(strategy, ranks))

@@ -85,9 +85,7 @@ def patch_script(setting: TrainingSetup, script: str, text: str) -> ScriptPatch:
         notes = [f"{script} is started as it is, since {distributed[0].message}; for this plan:"]
         notes += required_changes(setting)
     elif setting.layout.splits_model:
-        return ScriptPatch(
-            text, text, [], f"{script} needs a plan for the layers of its model, and no patch can make it"
-        )
+        return ScriptPatch(text, text, [], f"{script} needs changes in its model, and no patch can make them")
     elif layout:
         notes = [_note(script, note.line, note.message) for note in layout.reports]
     after = layout.after if layout else text

@@ -83,6 +83,7 @@ def render_project(setting: TrainingSetup, options: ProjectOptions) -> dict[str,
     made |= {name: render_template(f"{name}.in", tags, values) for name in ("model.py", "data.py")}
     if kind == "deepspeed":
         return made
+    made |= {"sequence.py": render_template("sequence.py.in", tags, values)} if "context" in tags else {}
     made["parallel.py"] = render_template(f"{kind}_setup.py.in", tags, values)
     made["checkpoint.py"] = render_template("checkpoint.py.in", tags, values)
     return made
@@ -118,6 +119,7 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "offload": strategy.cpu_offload,
         "hybrid": strategy.kind == "hsdp",
         "tensor": strategy.splits["tensor"] > 1,
+        "context": strategy.splits["context"] > 1,
         "stage3": strategy.stage == 3,
         "mixed": mixed,
         "autocast": mixed and kind == "ddp",
@@ -151,6 +153,7 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
     tensor = strategy.splits["tensor"]
     return _shape_values(setting.model) | {
         "TENSOR": str(tensor),
+        "CONTEXT": str(strategy.splits["context"]),
         "TINY_HEADS": str(max(TINY_HEADS, 2 * tensor)),
         "TINY_KV_HEADS": str(max(TINY_HEADS // 2, tensor)),
         "TITLE": header.strategy_title(setting),

@@ -132,7 +132,7 @@ def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
             "Muon with ZeRO-3, under which DeepSpeed's loss does not fall",
             "plan for ZeRO-2 or fsdp2",
         ),
-        (setting.lacks_files, "pipeline, context or expert parallelism, or split experts", "plan for fsdp2 alone"),
+        (setting.lacks_files, "pipeline or expert parallelism, split experts, or two splits", "plan for fsdp2 alone"),
         *_split_refusals(setting),
         (with_zero and train.frozen, "frozen weights with DeepSpeed", "plan for fsdp2 or ddp"),
         (with_zero and train.compile, "torch.compile with DeepSpeed", "plan without --compile"),
@@ -145,19 +145,22 @@ def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
 
 
 def _split_refusals(setting: TrainingSetup) -> Iterator[tuple[object, str, str]]:
-    """Yield what the files cannot do of a plan whose layers are split, each with its condition and what to change."""
-    train, model, tensor = setting.train, setting.model, setting.layout.splits["tensor"]
-    if tensor == 1:
+    """Yield what the files cannot do of a plan that splits layers or sequences: condition, part, and what to change."""
+    train, model, splits = setting.train, setting.model, setting.layout.splits
+    tensor, context = splits["tensor"], splits["context"]
+    if not setting.layout.splits_model:
         return
-    optimizer = train.optimizer in ("adamw-8bit", "paged-adamw-8bit")
-    yield train.lora, "adapters on split layers", "plan for fsdp2 alone"
-    yield train.act_offload, "activations of split layers on the host", "plan without --act-offload"
-    yield train.compile, "torch.compile with split layers", "plan without --compile"
-    yield train.loss == "compiled", "a compiled loss of split logits", "plan with --loss chunked"
-    yield optimizer, f"{train.optimizer} with split layers", "plan for another optimizer: adamw"
-    sizes = {"key and value heads": model.kv_heads, "feed-forward columns": model.intermediate, "tokens": train.seq_len}
-    for name, size in sizes.items():
-        yield (size or 0) % tensor, f"{size} {name} over {tensor} ranks", "give sizes that the ranks divide"
+    yield train.compile, "torch.compile with layers or sequences that are split", "plan without --compile"
+    sizes = [("tokens", train.seq_len, 2 * context if context > 1 else tensor)]
+    if tensor > 1:
+        optimizer = train.optimizer in ("adamw-8bit", "paged-adamw-8bit")
+        yield train.lora, "adapters on split layers", "plan for fsdp2 alone"
+        yield train.act_offload, "activations of split layers on the host", "plan without --act-offload"
+        yield train.loss == "compiled", "a compiled loss of split logits", "plan with --loss chunked"
+        yield optimizer, f"{train.optimizer} with split layers", "plan for another optimizer: adamw"
+        sizes += [("key and value heads", model.kv_heads, tensor), ("feed-forward columns", model.intermediate, tensor)]
+    for name, size, parts in sizes:
+        yield (size or 0) % parts, f"{size} {name} in {parts} parts", "give sizes that can be divided"
 
 
 def _machine(setting: TrainingSetup) -> Machine:

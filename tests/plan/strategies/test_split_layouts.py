@@ -140,21 +140,22 @@ class TestCandidates:
         fitting = [row.setting.layout.splits_model for row in rows if row.candidate.fits is True]
         assert fitting.index(True) > fitting.index(False)
 
-    def test_files_are_written_for_split_layers_only(self) -> None:
-        rows = plan_candidates(_unplanned("llama-3.1-8b", seq_len=8192), LINKS)
-        split = {row.candidate.strategy: row for row in rows if row.setting.layout.splits_model}
-        problems = {name: job_directory.unwritable_error(row) for name, row in split.items()}
-        assert any("context" in name for name in split)
-        assert {name for name, problem in problems.items() if not problem} == {
-            name for name in split if "tensor" in name
+    @pytest.mark.parametrize(
+        ("name", "written"), [("llama-3.1-8b", {"tensor", "context"}), ("mixtral-8x7b", {"context"})]
+    )
+    def test_files_split_sequences_and_layers_without_experts(self, name: str, written: set[str]) -> None:
+        rows = [
+            row for row in plan_candidates(_unplanned(name, seq_len=8192), LINKS) if row.setting.layout.splits_model
+        ]
+        for row in rows:
+            (split,) = (each for each, size in row.setting.layout.splits.items() if size > 1)
+            problem = job_directory.unwritable_error(row)
+            assert row.setting.lacks_files == (split not in written)
+            assert ("without files yet" in row.candidate.why_not) == row.setting.lacks_files or not row.candidate.works
+            assert (problem is not None and "init_device_mesh" in problem.next_step) == row.setting.lacks_files
+        assert {"tensor", "context"} <= {
+            each for row in rows for each, size in row.setting.layout.splits.items() if size > 1
         }
-        for name, problem in problems.items():
-            assert ("without files yet" in split[name].candidate.why_not) == (problem is not None)
-            assert problem is None or "init_device_mesh" in problem.next_step
-
-    def test_layers_with_experts_have_no_files(self) -> None:
-        assert setting("mixtral-8x7b", 8, 1, {"tensor": 2}).lacks_files
-        assert not setting("mixtral-8x7b", 8).lacks_files
 
     @pytest.mark.parametrize(
         ("splits", "text"),
