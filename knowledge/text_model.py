@@ -8,7 +8,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -95,16 +95,21 @@ class TextClassifier:
         exponentials = [math.exp(score - top) for score in scores]
         total = sum(exponentials)
         order = sorted(range(len(scores)), key=lambda at: -scores[at])[:most]
+        parts = self._parts(order, values)
         return [
-            LabelShare(model.labels[at], exponentials[at] / total, _shown_words(text, self._parts(at, values), found))
-            for at in order
+            LabelShare(model.labels[at], exponentials[at] / total, _shown_words(text, parts[at], found)) for at in order
         ]
 
-    def _parts(self, label: int, values: Mapping[str, float]) -> dict[str, float]:
-        """Return what each term adds to the score of a label."""
+    def _parts(self, labels: Iterable[int], values: Mapping[str, float]) -> dict[int, dict[str, float]]:
+        """Return what each term adds to the score of each of these labels."""
         columns, weights = self._model.columns, self._model.weights
-        places = ((name, columns.find(label, *self._columns[name][1:])) for name in values)
-        return {name: values[name] * (weights[place] - 127) for name, place in places if place >= 0}
+        parts: dict[int, dict[str, float]] = {label: {} for label in labels}
+        for name, value in values.items():
+            _, begin, end = self._columns[name]
+            for place in range(begin, end):
+                if columns[place] in parts:
+                    parts[columns[place]][name] = value * (weights[place] - 127)
+        return parts
 
 
 def _shown_words(text: str, parts: dict[str, float], found: dict[str, list[Term]]) -> list[str]:

@@ -9,11 +9,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 WORD = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,}\b|(?P<word>[a-z]{2,}|(?<!\d)\d{1,3}(?!\d))", re.IGNORECASE)
-ENDINGS = ("ing", "ed", "es", "s")
-NUMBERED = ("rank", "gpu", "node")  # a text names one of them by a number, which another text would choose otherwise
+ENDINGS = ("ation", "ing", "ed", "es", "ly", "s")
+NO_PLURAL = "ss"  # "process", "loss"
+# Stems of what a text names by a number, which another text would choose otherwise: rank, GPU, node.
+NUMBERED = ("rank", "gpu", "nod")
 A_NUMBER = "#"  # in place of such a number, except that of the first one
 FIRST = "0"
 LEAST_STEM = 3  # letters that an ending leaves
+DOUBLED = "bdfgkmnprtz"  # a consonant that an ending doubles: "stopped", "running"
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -59,6 +62,13 @@ def synonymous_stems(groups: Iterable[Sequence[str]]) -> dict[str, str]:
 
 
 def stem_of(word: str) -> str:
-    """Return a word in lower case without the most common endings of English."""
+    """Return a word in lower case without the most common endings of English: freeze, freezes, freezing → freez."""
+    if word.endswith(NO_PLURAL):
+        return word
     ending = next((end for end in ENDINGS if word.endswith(end) and len(word) - len(end) >= LEAST_STEM), "")
-    return word.removesuffix(ending)
+    stem = word.removesuffix(ending)
+    if len(stem) <= LEAST_STEM:
+        return stem
+    if stem[-1] == "e" or (stem[-1] == stem[-2] and stem[-1] in DOUBLED):
+        stem = stem[:-1]
+    return f"{stem[:-1]}y" if stem[-1] == "i" else stem

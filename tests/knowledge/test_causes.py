@@ -115,6 +115,24 @@ MESSAGES_OF_SOURCES = {
         "  what():  [PG 1 Rank 1] Process group watchdog thread terminated with exception: CUDA error: device-side "
         "assert triggered",
     ],
+    "storage-unfit": [
+        "OSError: [Errno 28] No space left on device",
+        "OSError: [Errno 122] Disk quota exceeded: '/data/ckpt/step_500'",
+        "RuntimeError: [enforce fail at inline_container.cc:424] . unexpected pos 704 vs 598",
+        'SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space left" })',
+        "OSError: [Errno 30] Read-only file system: '/mnt/ckpt/run3'",
+    ],
+    "clock-skew": [
+        "An error occurred (RequestTimeTooSkewed) when calling the PutObject operation",
+        "slurmd: error: Munge decode failed: Rewound credential",
+        "make: warning:  Clock skew detected.  Your build may be incomplete.",
+    ],
+    "node-unreachable": [
+        "srun: error: Node failure on gpu-22",
+        "Warning  NodeNotReady  Kubelet stopped posting node status.",
+    ],
+    "lossy-link": ["100 packets transmitted, 97 received, 3% packet loss, time 99132ms"],
+    "settings-differ": ["worker2: bash: torchrun: command not found"],
     "service-mesh-sidecar": [
         "upstream connect error or disconnect/reset before headers",
         "2022-10-05T08:29:05.231573Z\tdebug\tenvoy filter\t[C2] new tcp proxy session",
@@ -401,6 +419,26 @@ def test_a_message_known_from_sources_leads_to_its_cause(cause: str, message: st
         item for item in read_sources([source_of_text(message, "x")], KNOWLEDGE).evidence if item.id.startswith("log:")
     ]
     assert leads(ranked(found), cause)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_812_33'", "storage-unfit"),
+        ("RuntimeError: unable to write to file </torch_1_2>: No space left on device (28)", "storage-unfit"),
+        ("PytorchStreamReader failed reading zip archive: failed finding central directory", "storage-unfit"),
+        ("100 packets transmitted, 100 received, 0% packet loss, time 99132ms", "lossy-link"),
+        ("rx_crc_errors_phy: 0\nout_of_sequence: 0\npacket_seq_err: 0", "lossy-link"),
+        ("SymbolErrorCounter:.............0\nLinkDownedCounter:..............0", "lossy-link"),
+        ("5 packets transmitted, 5 received, 0% packet loss, time 4005ms", "node-unreachable"),
+        ("NAME    STATUS   ROLES    AGE\ngpu-1   Ready    <none>   40d", "node-unreachable"),
+        ("bash: nvtop: command not found", "settings-differ"),
+        ("SSL: CERTIFICATE_VERIFY_FAILED: self signed certificate in certificate chain", "clock-skew"),
+    ],
+)
+def test_a_line_of_another_fault_or_of_none_does_not_show_the_cause(line: str, cause: str):
+    found = read_sources([source_of_text(line, "x")], KNOWLEDGE).evidence
+    assert not [item.id for item in found if item.id.startswith(f"log:{cause}/")]
 
 
 @pytest.mark.calibration
