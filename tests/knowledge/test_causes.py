@@ -119,7 +119,7 @@ MESSAGES_OF_SOURCES = {
         "OSError: [Errno 28] No space left on device",
         "OSError: [Errno 122] Disk quota exceeded: '/data/ckpt/step_500'",
         "RuntimeError: [enforce fail at inline_container.cc:424] . unexpected pos 704 vs 598",
-        'SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space left" })',
+        'SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "full" })',
         "OSError: [Errno 30] Read-only file system: '/mnt/ckpt/run3'",
     ],
     "clock-skew": [
