@@ -199,12 +199,18 @@ def rows_of(key: Key) -> Key | None:
     return sizes.args[0] if sizes.op == "sequence" and sizes.args else sizes
 
 
-def is_made_of(key: Key, spread: int) -> bool:
-    """Return whether a value is computed from a rank or from data of one, not only chosen by it."""
+def is_made_of(key: Key, spread: int, *, counted: bool = False) -> bool:
+    """Return whether a value is computed from a rank or from data of one, not only chosen by it.
+
+    ``counted``: of a tensor with data of one rank only the number of rows counts.
+    """
     if not key.spread & spread:
         return False
+    counted = key.op not in ("range", "slice") and (counted or key.op == "length")
+    if key.op == "local" and not counted:
+        return bool(spread & LOCAL)
     parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
-    return any(is_made_of(part, spread) for part in parts) if parts else key.op != "if"
+    return any(is_made_of(part, spread, counted=counted) for part in parts) if parts else key.op != "if"
 
 
 def is_number_range(key: Key) -> bool:

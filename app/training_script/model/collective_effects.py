@@ -21,6 +21,7 @@ from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Value, reduces_by
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
 SENT = "sent"  # by one rank to all
 SUMMED = "summed"  # over all ranks
+LOADED = "checkpoint.load"
 OF_ONE_RANK = "the result of reduce"
 SAME = {"shared", "filled"}  # results of collectives
 SHARDED = {"fsdp", "engine", "prepared"}
@@ -53,6 +54,8 @@ class EffectEvaluator(RankEvaluator):
             self.fill(filled, *_made_by(effect, values, named), facts=facts)
         if effect.event == "reduce" and effect.group is not None and (place := node.args[0] if node.args else None):
             self.rebind_result(place, Value(self.keys.local(OF_ONE_RANK, *self.place(node))))
+        if effect.event == LOADED and values and node.args:
+            self.rebind_result(node.args[0], self._loaded_entries(values[0], node))
         if "loader" in effect.result:
             return self._loader(node, values, named)
         if "fsdp" in effect.result and effect.event and node.args and last_name(node.func) == "fully_shard":
@@ -92,6 +95,15 @@ class EffectEvaluator(RankEvaluator):
             if buffered is not None:
                 return replace(made, facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
+
+    def _loaded_entries(self, given: Value, node: ast.Call) -> Value:
+        """Return a mapping after a distributed checkpoint has filled it: what is kept under one name is alike."""
+        if given.key.op != "mapping":
+            return given
+        pairs = zip(given.key.args[::2], given.key.args[1::2], strict=True)
+        loaded = self.keys.make("filled", *self.place(node))
+        entries = [(name, loaded if value.spread and not name.spread else value) for name, value in pairs]
+        return replace(given, key=self.keys.make("mapping", *(each for entry in entries for each in entry)), obj=None)
 
     def _note_wrapped(self, node: ast.Call, model: Value) -> None:
         """Note that the name and the attributes that hold a model hold from now on the one inside of a wrapper."""

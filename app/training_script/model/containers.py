@@ -1,14 +1,14 @@
 """Evaluate the sequences, sets and mappings that a program writes out."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from .followed import MOST_ELEMENTS, is_followed
 from .iterables import OF_TEXTS, UNORDERED_FACT
-from .keys import is_text
+from .keys import Key, is_text
 from .names import CARRIED, MOST_NESTED, POOLED
 from .orders import OrderEvaluator
 from .values import (
@@ -42,11 +42,12 @@ class ContainerEvaluator(OrderEvaluator):
             )
             if table is None and None in node.keys and len(values) <= MOST_ELEMENTS:
                 return self._merged(names, values)
+            if table is None and None not in node.keys and len(values) <= MOST_ELEMENTS and _are_texts(names):
+                return Value(self.keys.make("mapping", *pairs_of(names, values)))
             return replace(self.unknown(node, *names, *values), obj=table)
-        pairs = (each.key for pair in zip(names, values, strict=True) for each in pair)
         facts = frozenset[str]().union(*(value.facts for value in values)) & CARRIED - UNORDERED_FACT
         fields = {name.key.value: value for name, value in zip(names, values, strict=True)}
-        return Value(self.keys.make("mapping", *pairs), facts, Record(fields))
+        return Value(self.keys.make("mapping", *pairs_of(names, values)), facts, Record(fields))
 
     def _merged(self, names: list[Value], values: list[Value]) -> Value:
         """Return a mapping with the entries of others: with each name, if all of them are known."""
@@ -70,6 +71,16 @@ class ContainerEvaluator(OrderEvaluator):
         facts = facts_of_all(values) & CARRIED - UNORDERED_FACT
         key = self.keys.make("sequence", *(value.key for value in values))
         return Value(key, facts, tuple(values))
+
+
+def pairs_of(names: list[Value], values: list[Value]) -> Iterator[Key]:
+    """Yield the names and values of a mapping in turn."""
+    return (each.key for pair in zip(names, values, strict=True) for each in pair)
+
+
+def _are_texts(names: list[Value]) -> bool:
+    """Return whether names are written out, or texts with values in them."""
+    return all(is_text(each.key) for each in names)
 
 
 def facts_of_all(values: Sequence[Value]) -> frozenset[str]:

@@ -14,6 +14,7 @@ BY_RANK, LOCAL = 1, 2  # what makes a value differ: the rank itself; data, files
 TOUCHED = 4  # made by a call that cannot be followed from something that differs by rank: it may differ too
 DIFFERS = BY_RANK | LOCAL
 MOST_DEPTH = 40  # of an expression; a deeper one is a value of its own
+NEW_GROUP = "new_group"
 UNTIL_KNOWN = "a number until the rank is known"
 LARGEST = 1 << 40  # no number in a condition on ranks is larger
 
@@ -200,7 +201,7 @@ class Keys:
 
     def either(self, test: Key, then: Key, other: Key) -> Key:
         """Return the value after a branch."""
-        if then.op == other.op == "shared" and then.args[0] == other.args[0]:
+        if then.op == other.op == "shared" and then.args[0] == other.args[0] != NEW_GROUP:
             return then  # rank 0 calls broadcast with what it has, the others with None: both get the same
         return then if then is other else self.make("if", test, then, other)
 
@@ -255,13 +256,12 @@ class Keys:
         return self._and(left, right, decides=True)
 
     def _item(self, held: Key, at: Key, *default: Key) -> Key | None:
-        if at.op != "constant":
-            return None
-        if held.op == "sequence" and not default and type(at.value) is int:
-            return held.args[at.value] if -len(held.args) <= at.value < len(held.args) else None
         if held.op == "mapping":
             pairs = dict(zip(held.args[::2], held.args[1::2], strict=True))
-            return pairs.get(at) or (default[0] if default else None)
+            known = at.is_constant and all(name.is_constant for name in pairs)
+            return pairs.get(at) or (default[0] if default and known else None)
+        if held.op == "sequence" and not default and at.is_constant and type(at.value) is int:
+            return held.args[at.value] if -len(held.args) <= at.value < len(held.args) else None
         return None
 
     def _place(self, at: int, falls: bool, *of: Key) -> Key | None:

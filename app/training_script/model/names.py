@@ -244,6 +244,8 @@ class NameEvaluator(EvaluatorState):
             test, *arms = owner.key.args
             if all(-len(arm.args) <= place < len(arm.args) for arm in arms):
                 return Value(self.keys.either(test, *(arm.args[place] for arm in arms)), owner.facts & CARRIED)
+        if owner.key.op == "mapping" and (entry := self.keys.make("item", owner.key, index)).op != "item":
+            return Value(entry, owner.facts & CARRIED)
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
         own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
         moved = POOLED if index.spread & BY_RANK else NO_FACTS  # what begins at the part of this rank
