@@ -14,6 +14,7 @@ from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import find_unused
 from ..rule_context import Script, Violation
 from ..violations import violation_at
+from .alternative_layers import layers_of_one_way
 
 COLLECTIONS = ("ModuleDict", "ModuleList")
 ALLOWS_UNUSED = {"find_unused_parameters", "static_graph", "**"}
@@ -34,6 +35,17 @@ def check_chosen(script: Script, run: Run) -> Iterator[Violation]:
                 0.75,
                 patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
             )
+        one_way = layers_of_one_way(model.obj.cls) if reach.several and _has_one_forward(run) else None
+        if one_way:
+            yield from violation_at(
+                script,
+                reach,
+                f"only some forward passes of this model use `{one_way[0]}` (line {one_way[1]} decides): DDP waits for "
+                "the gradients of all layers",
+                0.75,
+                patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
+            )
+            continue
         layers = _chosen_layers(script, model.obj.cls)
         if layers and reach.several and _has_one_forward(run):
             yield from violation_at(

@@ -35,6 +35,7 @@ OF_MEMBERS = [
     ("all_to_all", 0, "output_tensor_list"),
     ("all_to_all", 1, "input_tensor_list"),
 ]
+SPLITS = ("torch.chunk", "torch.split", "torch.tensor_split", "torch.unbind")
 SIZES = (2, 3, 4, 8)  # of jobs for which a length is computed
 ASKS_SIZE = re.compile(r"get_world_size\(|WORLD_SIZE")
 # What starts or requires a number of ranks that is written out.
@@ -176,4 +177,6 @@ def _has_counterpart(script: Script, run: Run, call: Noted, *, passed: bool) -> 
 
 def _is_full(held: Key) -> bool:
     """Return whether a value is surely a list with elements."""
+    if held.op == "pieces" or (held.op == "call" and held.args[0] in SPLITS):
+        return True
     return held.op == "built" or (held.op == "sequence" and bool(held.args)) or multiplied(held) is not None

@@ -5,7 +5,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
-from ...training_script.model.library_effects import MOVES
+from ...training_script.model.library_effects import DOWNLOADS, MOVES, READS, REPLACES
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
@@ -14,14 +14,15 @@ from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
 from .store_counters import waits_in_store
 
-LOADS = {"torch.load": "f", "numpy.load": "file", "safetensors.torch.load_file": "filename"}
 MOVED_TO = (*MOVES, "shutil.copy", "shutil.copyfile", "shutil.copy2")
-WRITES = ("numpy.save", "numpy.savez", "numpy.savez_compressed")
+SAVES = {"torch.save": (1, "f"), "safetensors.torch.save_file": (1, "filename"), **dict.fromkeys(MOVED_TO, (1, "dst"))}
+VISION = "torchvision.datasets."
 
 
 def check_read(script: Script, run: Run) -> Iterator[Violation]:
     """DW505: yield the uses of what one rank writes, makes or deletes just before, without a wait in between."""
     yield from _reads(script, run)
+    yield from _downloaded(script, run)
     yield from _taken_away(script, run)
     yield from _writes_below(script, run)
 
@@ -47,6 +48,28 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
                     0.8,
                     patch=partial(wait_for_writer, script, reach),
                 )
+
+
+def _downloaded(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the data sets that ranks open while another one downloads them to the same directory."""
+    begun: list[tuple[Reach, str, Key]] = []
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if isinstance(fact, Event) or waits_in_store(reach):
+            begun = []
+        elif isinstance(fact, Noted) and fact.name.startswith(VISION) and (root := argument(fact, 0, "root")):
+            early = [
+                at
+                for at, name, key in begun
+                if name == fact.name and key is root.key and together(at, reach) and reach.ranks & ~at.ranks
+            ]
+            if early and not (reach.unsure or reach.attempted):
+                line = early[-1].fact.site.line
+                message = f"ranks open this data set without waiting for the rank that downloads it (line {line})"
+                patch = partial(wait_for_writer, script, reach)
+                yield from violation_at(script, in_function_of(reach, early), message, 0.8, patch=patch)
+            elif (asked := argument(fact, -1, "download")) and asked.key is run.keys.true and not reach.unsure:
+                begun += [(reach, fact.name, root.key)] if reach.ranks != ALL else []
 
 
 def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
@@ -101,15 +124,9 @@ def _changed(fact: Noted) -> Value | None:
 
 def written_path(fact: Noted) -> Value | None:
     """Return the path of a file that a call writes."""
-    if fact.name in (".write_text", ".write_bytes"):
-        return fact.owner
-    if fact.name in MOVED_TO:
-        return argument(fact, 1, "dst")
-    if fact.name == "torch.save":
-        return argument(fact, 1, "f")
-    if fact.name in WRITES:
-        return argument(fact, 0, "file")
-    return argument(fact, 0, "file") if fact.name == "open" and _mode(fact)[:1] in ("w", "x") else None
+    if fact.name == "open" and _mode(fact)[:1] not in ("w", "x"):
+        return None
+    return _path_in(fact, SAVES.get(fact.name) or REPLACES.get(fact.name) or DOWNLOADS.get(fact.name))
 
 
 def _taken_path(fact: Noted) -> Value | None:
@@ -121,11 +138,14 @@ def _taken_path(fact: Noted) -> Value | None:
 
 def read_path(fact: Noted) -> Value | None:
     """Return the path of a file that a call reads."""
-    if fact.name in (".read_text", ".read_bytes"):
-        return fact.owner
-    if fact.name in LOADS:
-        return argument(fact, 0, LOADS[fact.name])
-    return argument(fact, 0, "file") if fact.name == "open" and _mode(fact)[:1] == "r" else None
+    if fact.name == "open":
+        return argument(fact, 0, "file") if _mode(fact)[:1] == "r" else None
+    return _path_in(fact, READS.get(fact.name))
+
+
+def _path_in(fact: Noted, at: tuple[int, str] | None) -> Value | None:
+    """Return the argument of a call that is a path, by its place and name; the place -1 is the object of the method."""
+    return None if at is None else fact.owner if at[0] < 0 else argument(fact, *at)
 
 
 def _mode(opened: Noted) -> str:

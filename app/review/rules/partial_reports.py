@@ -12,9 +12,8 @@ from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
-from .early_reads import WRITES
 
-SAVES = ("torch.save", *WRITES)
+SAVES = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:

@@ -42,7 +42,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             last += [] if _is_of_self(fact) else [(reach, fact)]
             continue
         losses = [fact.owner, argument(fact, 0, "loss")]
-        if any(loss and _is_unreduced(loss) for loss in losses) and not _is_for_comparison(run, reach):
+        if any(loss and _is_unreduced(loss) for loss in losses) and not (
+            _is_for_comparison(run, reach) or _is_emptied(run, reach)
+        ):
             latest = [each for each in last if together(each[0], reach)][-1:]
             found |= {id(each): (each, inner, fact) for each, inner in latest}
     if run.function and gives_loss_to_trainer(run.function) and any(_is_unreduced(each) for each in run.returned):
@@ -61,6 +63,13 @@ def _is_for_comparison(run: Run, backward: Reach) -> bool:
     steps = [reach for reach, _ in run.of(".step")]
     may_step = any(step in after or around & {each.site for each in step.loops} for step in steps)
     return wrapped and run.function is None and not may_step
+
+
+def _is_emptied(run: Run, backward: Reach) -> bool:
+    """Return whether gradients are set to zero behind a backward pass before any optimizer steps."""
+    after = run.reached[run.reached.index(backward) + 1 :]
+    names = (each.fact.name for each in after if isinstance(each.fact, Noted))
+    return next((name for name in names if name in (".step", ".zero_grad")), "") == ".zero_grad"
 
 
 def _of_stepped(script: Script, run: Run) -> Iterator[tuple[Reach, Noted]]:

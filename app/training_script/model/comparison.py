@@ -12,6 +12,7 @@ from .keys import BY_RANK, LOCAL, Keys, Rank
 from .length_differences import differ as is_different
 from .length_differences import is_even
 from .lengths import number
+from .library_calls import BACKWARD, FORWARD
 from .sequences import (
     Call,
     Choice,
@@ -31,6 +32,7 @@ from .sequences import (
 )
 from .taken_arms import Arm, TakenArms, refuses
 
+OF_TRAINING = {FORWARD, BACKWARD}  # which no protocol between a leader and its workers is made of
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 
 
@@ -191,7 +193,7 @@ class Comparison:
                 if isinstance(b, Loop) and not b.body.kinds:
                     b = b.next
                     continue
-                if a.kinds == b.kinds:
+                if a.kinds == b.kinds and not a.kinds <= OF_TRAINING:
                     return ends  # a leader and its workers: both sides communicate by the same kinds of calls
                 self._part(a, b, decided, by, calls, assumed)
                 return ends

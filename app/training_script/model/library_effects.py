@@ -26,6 +26,20 @@ REPLACES: dict[str, tuple[int, str]] = {
     ),
     **dict.fromkeys(("omegaconf.OmegaConf.save", "omegaconf.omegaconf.OmegaConf.save"), (1, "f")),
 }
+# What reads a file or a directory that something writes as a whole.
+READS: dict[str, tuple[int, str]] = {
+    "torch.load": (0, "f"),
+    "numpy.load": (0, "file"),
+    "numpy.loadtxt": (0, "fname"),
+    "safetensors.torch.load_file": (0, "filename"),
+    "joblib.load": (0, "filename"),
+    "datasets.load_from_disk": (0, "dataset_path"),
+    "pandas.read_csv": (0, "filepath_or_buffer"),
+    **dict.fromkeys(("pandas.read_parquet", "pandas.read_feather"), (0, "path")),
+    "pandas.read_json": (0, "path_or_buf"),
+    "pandas.read_pickle": (0, "filepath_or_buffer"),
+    **dict.fromkeys((".read_text", ".read_bytes"), (-1, "")),
+}
 # What opens a file for parts that are written one by one, with the place of the mode, which is called so.
 OPENED: dict[str, tuple[int, str, int]] = {
     "numpy.memmap": (0, "filename", 2),
@@ -66,7 +80,7 @@ EXPERIMENTS = {
 }
 UPLOADS = ("huggingface_hub.upload_folder", "huggingface_hub.upload_file", ".upload_folder", ".push_to_hub")
 NAMES = (*REPLACES, *OPENED, *LINKS, *MOVES, *DELETES, *DOWNLOADS, *WRITERS, *EXPERIMENTS, *UPLOADS)
-FUNCTIONS = frozenset(name for name in NAMES if not name.startswith("."))
+FUNCTIONS = frozenset(name for name in (*NAMES, *READS) if not name.startswith("."))
 METHODS = frozenset(name[1:] for name in NAMES if name.startswith("."))
 # Texts of calls in helpers that are followed for the sake of these effects.
 MENTIONED = (

@@ -26,7 +26,6 @@ GRAD_SCALERS = {
 FINITE = ("torch.isfinite", "torch.isnan", "torch.isinf", ".isfinite", ".isnan", ".isinf")  # test each element
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
-    *("numpy.load", "safetensors.torch.load_file"),
     *("shutil.copy", "shutil.copyfile", "shutil.copy2", *library_effects.FUNCTIONS),
     *("torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
