@@ -16,6 +16,7 @@ from .summed_means import is_scaled
 
 COUNTS = {"size", "len", "numel", "sum"}
 EXCHANGES = re.compile(r"\w*(?:reduce|gather|sync|broadcast)\w*", re.IGNORECASE)
+LOADERS = re.compile(r"(?:loader|batches|_dl|^dl)$", re.IGNORECASE)
 NUMBERS = {"float", "int", "max", "tensor", "as_tensor"}
 
 
@@ -46,9 +47,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     pass
 
 
-def _counted(around: ast.AST) -> dict[str, ast.AugAssign]:
+def _counted(around: ast.AST) -> dict[str, ast.stmt]:
     """Return the names that a function only adds sizes to, and passes to no other rank."""
-    found: dict[str, ast.AugAssign] = {}
+    found: dict[str, ast.stmt] = {}
     without, bound = set[str](), dict[str, int]()  # and the last line that gives a name another value
     for node in ast.walk(around):
         match node:
@@ -56,6 +57,8 @@ def _counted(around: ast.AST) -> dict[str, ast.AugAssign]:
                 found.setdefault(dotted_name(target), node)
             case ast.AugAssign(target=target):
                 without.add(dotted_name(target))
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if _is_total(call):
+                found.setdefault(name, node)
             case ast.Assign(targets=targets):
                 names = {dotted_name(inner) for target in targets for inner in ast.walk(target)}
                 bound |= {name: max(node.lineno, bound.get(name, 0)) for name in names}
@@ -73,6 +76,15 @@ def _is_count(value: ast.expr) -> bool:
     sized = any(isinstance(each, ast.Call) and last_name(each) in COUNTS for each in ast.walk(value))
     shaped = any(isinstance(each, ast.Subscript) and last_name(each.value) == "shape" for each in ast.walk(value))
     return (sized or shaped) and not any("gather" in name or name.startswith(("all_", "global_")) for name in names)
+
+
+def _is_total(call: ast.Call) -> bool:
+    """Return whether a call adds up the sizes of the batches of a loader."""
+    match call:
+        case ast.Call(func=ast.Name(id="sum"), args=[ast.GeneratorExp(elt=elt, generators=[over])]):
+            return _is_count(elt) and bool(LOADERS.search(dotted_name(over.iter)))
+        case _:
+            return False
 
 
 def _name_in(node: ast.AST) -> str:

@@ -34,7 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if part.op != "slice" and held.op != "pieces":
             continue
-        drawn = _drawn(script, node)
+        drawn = drawn_for(script, node)
         if drawn is not None:
             yield violation_at_node(
                 drawn,
@@ -45,9 +45,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _drawn(script: Script, part: ast.Subscript) -> ast.expr | None:
+def drawn_for(script: Script, part: ast.Subscript) -> ast.expr | None:
     """Return the call that gives what a rank takes a part of an order of its own, if one surely does."""
-    for made in script.names.origins(part.value):
+    for made in map(_as_drawn, script.names.origins(part.value)):
         if isinstance(made, ast.Call) and _draws_own(script, made):
             return made
     name = dotted_name(part.value)
@@ -68,6 +68,17 @@ def _drawn(script: Script, part: ast.Subscript) -> ast.expr | None:
         if getattr(node, "lineno", part.lineno) < part.lineno and not isinstance(node, FUNCTIONS)
     )
     return shuffles[-1] if shuffles and not later and is_own(script, shuffles[-1]) else None
+
+
+def _as_drawn(made: ast.AST) -> ast.AST:
+    """Return what a list or an array is made of."""
+    match made:
+        case ast.Call(func=ast.Attribute(value=held, attr="tolist" | "numpy" | "long")):
+            return _as_drawn(held)
+        case ast.Call(func=ast.Name(id="list" | "tuple"), args=[held]):
+            return _as_drawn(held)
+        case _:
+            return made
 
 
 def _is_shuffle_of(call: ast.Call, name: str) -> bool:

@@ -7,8 +7,11 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
+from ...training_script.model.library_calls import TRANSPARENT_METHODS
 from ...training_script.model.reach import Reach, Run, alternatives, argument
-from ...training_script.model.values import Value
+from ...training_script.model.values import Instance, Value
+from ...training_script.nodes import node_at
+from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.use_inner_model import inner_model
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -21,9 +24,11 @@ FIX, SAVE = "load-into-inner-model", "save-inner-model"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the loads of states whose names do not fit the model."""
-    wraps = {fact.result.key: model.key for _, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))}
+    models = {fact.result.key: model for _, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))}
+    wraps = {wrapper: model.key for wrapper, model in models.items()}
     if not wraps:
         return
+    kinds = {kind for model in models.values() if (kind := _kind(script, model))}
     saves = list(run.of("torch.save"))
     written = {part for _, fact in saves if (state := argument(fact, 0, "obj")) for part in parts(state.key)}
     states = [(reach, fact) for reach, fact in run.of(".state_dict") if fact.result.key in written]
@@ -33,7 +38,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     saving_places = [_place(fact, "the state is taken from the model here") for _, fact in states]
     written_to = [path for _, fact in saves if (path := argument(fact, 1, "f"))]
     loads = {fact.result.key for _, fact in run.of("torch.load") if _is_one_of(argument(fact, 0, "f"), written_to)}
-    targets = [(reach, fact, _is_wrapped(fact, reach, wraps)) for reach, fact in run.of(".load_state_dict")]
+    targets = [
+        (reach, fact, _is_target_wrapped(script, (reach, fact), wraps, kinds))
+        for reach, fact in run.of(".load_state_dict")
+    ]
     for reach, fact, wrapped in targets:
         read = argument(fact, 0, "state_dict")
         if read is None or wrapped is None or wrapped in saved or any(other in saved for _, _, other in targets):
@@ -80,6 +88,32 @@ def _is_wrapped(fact: Noted, reach: Reach, wraps: dict[Key, Key]) -> bool | None
     if any(each in wraps for each in may_be):
         return True
     return False if any(each in alternatives(model) for each in may_be for model in wraps.values()) else None
+
+
+def _is_target_wrapped(
+    script: Script, load: tuple[Reach, Noted], wraps: dict[Key, Key], kinds: set[object]
+) -> bool | None:
+    """Return whether the model that is loaded into has DDP around it; one of a kind that is in DDP elsewhere has not."""
+    reach, fact = load
+    wrapped = _is_wrapped(fact, reach, wraps)
+    is_plain = fact.owner is not None and not fact.owner.facts and _kind(script, fact.owner) in kinds
+    return False if wrapped is None and is_plain else wrapped
+
+
+def _kind(script: Script, model: Value) -> object:
+    """Return the class of a model, or the name of the function that makes it; None if it is not known."""
+    if isinstance(model.obj, Instance):
+        return model.obj.cls
+    match model.key.op, model.key.args:
+        case "call", (str() as name, *_):
+            return name
+        case "at", (path, line, column) if path == script.source.path:
+            made = node_at(script.source.tree, line, column, ast.Call)
+            while isinstance(made, ast.Call) and last_name(made.func) in TRANSPARENT_METHODS:
+                made = made.func.value if isinstance(made.func, ast.Attribute) else None
+            return (script.names.qualified(made.func) or None) if isinstance(made, ast.Call) else None
+        case _:
+            return None
 
 
 def _is_one_of(path: Value | None, written: list[Value]) -> bool:

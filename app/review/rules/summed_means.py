@@ -4,9 +4,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ...training_script.model.collective_effects import SAME
+from ...training_script.model.keys import parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
-from ...training_script.syntax import called_function_name, dotted_name
+from ...training_script.nodes import nodes_below
+from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..side_effects import is_side_effect
@@ -15,6 +18,8 @@ from ..violations import violation_at
 from .averages import MEANS
 from .curved_averages import KEEPING
 
+MAKES_TENSOR = ("torch.tensor", "torch.as_tensor", "torch.FloatTensor")
+COUNTED = ("altered", "changing", "counted")  # in a loop
 SCALES = (ast.Div, ast.Mult, ast.FloorDiv)
 IS_SUM = re.compile(r"(?:^|[_.])(?:total|sum|summed)(?:_|$)")  # what is meant to be one
 WHOLE = {"reduction", "size_average", "reduce"}  # arguments by which a loss is a sum
@@ -58,6 +63,11 @@ def _mean(script: Script, node: ast.expr, around: ast.AST) -> ast.expr | None:
                 pending.append(inner)
             case ast.Call(func=ast.Attribute(attr="mean")):
                 return each
+            case ast.Call(args=[held, *_]) if script.names.qualified(each.func) in MAKES_TENSOR:
+                one = held.elts[0] if isinstance(held, ast.List | ast.Tuple) and len(held.elts) == 1 else held
+                pending.append(one)
+            case ast.BinOp() | ast.Attribute() if _is_quotient_by_count(script, each):
+                return each
             case ast.Call() if script.names.qualified(each.func) in MEANS:
                 return None if WHOLE & {keyword.arg for keyword in each.keywords} else each
             case ast.Name() | ast.Attribute():
@@ -70,6 +80,17 @@ def _mean(script: Script, node: ast.expr, around: ast.AST) -> ast.expr | None:
             case _:
                 pass
     return None
+
+
+def _is_quotient_by_count(script: Script, node: ast.expr) -> bool:
+    """Return whether a value is divided by what this rank has counted, and nothing has summed that up before."""
+    key = script.evaluated.value(node)
+    if key is None or key.op != "binary" or key.args[0] != "Div" or any(each.op in SAME for each in parts(key)):
+        return False
+    by = key.args[2]
+    if by.op == "max":
+        by = next((each for each in by.args if not each.is_constant), by)
+    return by.op in COUNTED or (by.op == "binary" and by.args[0] == "Add" and by.args[1].op == "held")
 
 
 def _learned(around: ast.AST) -> Iterator[str]:
@@ -146,6 +167,8 @@ def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) 
         match parent:
             case ast.Assign(targets=[ast.Name(id=target)]):
                 names.add(target)
+            case ast.Return() if _is_taken_as_it_is(script, around):
+                uses.append(node)
             case ast.BinOp(op=op) if isinstance(op, SCALES):
                 return None
             case ast.AugAssign(op=op) if isinstance(op, SCALES):
@@ -157,6 +180,18 @@ def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) 
             case _:
                 pass
     return uses[0] if uses else None
+
+
+def _is_taken_as_it_is(script: Script, function: ast.AST) -> bool:
+    """Return whether the script calls a function, and divides nothing by the number of ranks where it does."""
+    name = getattr(function, "name", "")
+    calls = [
+        node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call) and last_name(node.func) == name
+    ]
+    around = [script.names.enclosing_function(each) or script.source.tree for each in calls]
+    return (
+        bool(name) and bool(calls) and not IS_SUM.search(name) and not any(is_scaled(script, each) for each in around)
+    )
 
 
 def _is_reported(script: Script, node: ast.AST) -> bool:

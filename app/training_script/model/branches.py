@@ -175,7 +175,13 @@ class BranchEvaluator(RoundsEvaluator):
 
 
 def _always_leaves(body: Sequence[ast.stmt]) -> bool:
-    return any(isinstance(stmt, (ast.Raise, ast.Return)) or _exits(stmt) for stmt in body)
+    """Return whether statements leave the function or raise an error, unless they go on to another round before."""
+    for stmt in body:
+        if isinstance(stmt, (ast.Raise, ast.Return)) or _exits(stmt):
+            return True
+        if isinstance(stmt, ast.If) and any(isinstance(each, (ast.Continue, ast.Break)) for each in walk(stmt)):
+            return False
+    return False
 
 
 def _exits(stmt: ast.stmt) -> bool:

@@ -1,6 +1,7 @@
 """Evaluate the expressions of a program to symbolic values."""
 
 import ast
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ from .values import (
 
 BUILTINS = {"exit", "quit", "len", "range", "min", "max", "enumerate", "zip", "print", "next", "getattr", "open"}
 BUILTINS |= {"hasattr", "isinstance", "map", "dict", "hash", "set", "frozenset", "vars", "setattr", "slice"}
+MASK = re.compile(r"(?:\w+_)?(?:mask|keep|valid)(?:_\w+)?")
 METHOD_NAMES = {kind: f"_{kind.__name__}" for kind in ast.expr.__subclasses__()}
 
 
@@ -43,6 +45,12 @@ def is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.BinOp):
         return isinstance(index.op, (ast.BitAnd, ast.BitOr)) and is_mask(index.left) and is_mask(index.right)
     return isinstance(index, ast.Compare) or (isinstance(index, ast.Call) and last_name(index.func) in MASKS)
+
+
+def _is_named_mask(index: ast.expr, key: Key) -> bool:
+    """Return whether an index is called a mask, and comes with the data or from a function that is not known."""
+    named = isinstance(index, ast.Name | ast.Attribute) and MASK.fullmatch(last_name(index))
+    return bool(named) and key.op in ("at", "attribute", "element", "item", "local")
 
 
 def _has_ranks_as_factor(number: Key) -> bool:
@@ -153,7 +161,7 @@ class ExpressionEvaluator(ComparisonEvaluator):
             return stored
         if owner.facts >= OF_TEXTS and index.key.spread & BY_RANK and "unordered" in owner.facts:
             self.note_order(node, owner)
-        if is_mask(node.slice) or index.key.op == "compare":
+        if is_mask(node.slice) or index.key.op == "compare" or _is_named_mask(node.slice, index.key):
             return self.selected(owner, node)
         return self.item(owner, index.key, node)
 
