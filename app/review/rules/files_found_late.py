@@ -13,7 +13,7 @@ from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import violation_at_node
 from .early_reads import written_path
 
 ASKS = {"exists", "isfile", "is_file", "isdir", "is_dir"}
@@ -34,14 +34,17 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             writer = call and (_written(run.reached[:place], condition, path) or _handed(script, call, reach))
             if call is None or writer is None:
                 continue
-            yield from violation_at(
-                script,
-                reach,
-                f"a rank that asks for the file (line {call.lineno}) after another has written it (line {writer.line}) "
-                f"finds it, and is not in this {reach.fact.kind}: the others wait for it",
+            at = reach.fact.site
+            yield violation_at_node(
+                call,
+                f"a rank that asks for the file after another has written it (line {writer.line}) finds it, and is not "
+                f"in {reach.fact.kind} (line {at.line}): the others wait for it",
                 0.75,
                 branch=condition.site.line,
-                related=[RelatedPlace(path=writer.path, line=writer.line, message="one rank writes the file here")],
+                related=[
+                    RelatedPlace(path=writer.path, line=writer.line, message="one rank writes the file here"),
+                    RelatedPlace(path=at.path, line=at.line, message="the others wait here"),
+                ],
             )
 
 

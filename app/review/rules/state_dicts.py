@@ -93,7 +93,7 @@ def _is_wrapped(fact: Noted, reach: Reach, wraps: dict[Key, Key]) -> bool | None
 def _is_target_wrapped(
     script: Script, load: tuple[Reach, Noted], wraps: dict[Key, Key], kinds: set[object]
 ) -> bool | None:
-    """Return whether the model that is loaded into has DDP around it; one of a kind that is in DDP elsewhere has not."""
+    """Return whether the model that is loaded into has DDP around it: a second one of the same kind has not."""
     reach, fact = load
     wrapped = _is_wrapped(fact, reach, wraps)
     is_plain = fact.owner is not None and not fact.owner.facts and _kind(script, fact.owner) in kinds

@@ -183,15 +183,15 @@ def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) 
 
 
 def _is_taken_as_it_is(script: Script, function: ast.AST) -> bool:
-    """Return whether the script calls a function, and divides nothing by the number of ranks where it does."""
+    """Return whether the script uses what a function returns, and divides nothing by the number of ranks there."""
     name = getattr(function, "name", "")
-    calls = [
-        node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call) and last_name(node.func) == name
-    ]
-    around = [script.names.enclosing_function(each) or script.source.tree for each in calls]
-    return (
-        bool(name) and bool(calls) and not IS_SUM.search(name) and not any(is_scaled(script, each) for each in around)
-    )
+    if not name or IS_SUM.search(name):
+        return False
+    calls = [each for each in nodes_below(script.source.tree) if isinstance(each, ast.Call)]
+    calls = [each for each in calls if last_name(each.func) == name]
+    used = [each for each in calls if not isinstance(script.source.parents.get(each), ast.Expr)]
+    around = (script.names.enclosing_function(each) or script.source.tree for each in calls)
+    return bool(used) and not any(is_scaled(script, each) for each in around)
 
 
 def _is_reported(script: Script, node: ast.AST) -> bool:
