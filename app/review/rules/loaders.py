@@ -47,8 +47,9 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _of_training(script: Script, run: Run) -> Iterator[Violation]:
-    if not run.distributed or any(not same_on_ranks(key) for key in _seeds(run)) or _takes_parts(run):
+    if not run.distributed or _takes_parts(run):
         return
+    own_seeds = any(not same_on_ranks(key) for key in _seeds(run))
     trained = trained_loops(run)
     prepares = [reach for reach, fact in run.of(".prepare") if fact.owner and "accelerator" in fact.owner.facts]
     of_library = any(each.name in BACKWARD[2:] for each in run.reached)
@@ -59,6 +60,9 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
         unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
         if not reach.several or unpacked or _has_sampler(fact) or not data or script.mentions("webdataset"):
             continue
+        batch = argument(fact, 1, "batch_size")
+        if own_seeds and not (batch and any(part.op == "world" for part in parts(batch.key))):
+            continue  # each rank may be meant to draw samples of its own; a share of a batch is meant for the ranks
         inner = _batches_of_one_rank(fact)
         shuffled = (shuffle and _is_true(shuffle)) or bool(fact.named.keys() & {"sampler"})
         shuffled = shuffled or (inner is not None and not str(inner.args[0]).endswith("SequentialSampler"))

@@ -20,6 +20,8 @@ OF_NODE, DASHED = "--local_rank", "--local-rank"
 # Launchers that pass --local_rank, and scripts that read the variable or start their processes themselves.
 OTHERWISE = re.compile(r"""deepspeed|["']LOCAL_RANK["']|local-rank|spawn|Process\(|horovod""")
 FIX = "read-local-rank"
+# A way to start each rank by hand, or another launcher than torchrun.
+BY_HAND = re.compile(r"--rank[ =]\S|MASTER_ADDR|MASTER_PORT|tcp://|SLURM|OMPI|MPI\b")
 ON_ONE_GPU = "local-rank-device"  # where the number is used, all processes use the GPU of the default
 
 
@@ -106,6 +108,18 @@ def _by_environment(script: Script, option: ast.Call) -> Patch:
     return Patch(id=FIX, safety="unsafe", why_unsafe=why, edits=edits)
 
 
+def _is_of_launcher(script: Script, init: ast.Call) -> bool:
+    """Return whether a process group meets where a launcher says, with a rank that is an option of the command line.
+
+    A script that is started by hand with ``--rank`` says how, or gives an address of its own.
+    """
+    given = {each.arg: each.value for each in init.keywords}
+    address = given.get("init_method")
+    of_launcher = address is None or (isinstance(address, ast.Constant) and address.value == "env://")
+    of_options = all(isinstance(given.get(name), ast.Attribute) for name in ("rank", "world_size"))
+    return of_launcher and of_options and "store" not in given and not script.mentions(BY_HAND)
+
+
 def check_option(script: Script) -> list[Violation]:
     """DW234: return the reads of a rank that is the default of an option, which no launcher passes."""
     text = script.source.text
@@ -123,7 +137,8 @@ def check_option(script: Script) -> list[Violation]:
             case ast.Call(func=ast.Attribute(attr="init_process_group"), keywords=keywords) if any(
                 each.arg in ("rank", None) for each in keywords
             ):
-                return []
+                if not _is_of_launcher(script, node):
+                    return []
             case ast.Attribute(attr=name, ctx=ast.Store()) if name in OF_JOB:
                 return []
             case ast.Attribute(attr=name, ctx=ast.Load(), value=ast.Name()) if name in OF_JOB:

@@ -15,6 +15,7 @@ from ...training_script.model.values import Instance, Library, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, LAYER, LOADER_CLASSES, SAMPLER_CLASSES
+from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -169,7 +170,7 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
             )
 
-        elif _is_quotient_of_parts(given.key) and divides_by_ranks(script, fact):
+        elif (_is_quotient_of_parts(given.key) or _is_mean_of_part(script, fact)) and divides_by_ranks(script, fact):
             yield from violation_at(
                 script,
                 reach,
@@ -191,6 +192,21 @@ def _is_quotient_of_parts(key: Key) -> bool:
     """Return whether something is divided by a number that is surely another one on each of two ranks."""
     key = _number_in(key)
     return key.op == "binary" and key.args[0] == "Div" and differ(_number_in(key.args[2]), number)
+
+
+def _is_mean_of_part(script: Script, fact: Noted) -> bool:
+    """Return whether a tensor is the mean of a part of the data that is surely longer on one of two ranks."""
+    node = call_argument(fact.node, "tensor", 0)
+    made = origins_at(script, node) if node is not None else []
+    for each in made:
+        match each:
+            case ast.Call(func=ast.Attribute(value=held, attr="mean"), args=[]):
+                key = script.evaluated.value(held)
+                if key is None or not differ(key, length):
+                    return False
+            case _:
+                return False
+    return bool(made)
 
 
 def _number_in(tensor: Key) -> Key:

@@ -6,7 +6,9 @@ from .library_calls import RANDOM
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
 MOST_TERMS = 16
 BATCH = "a batch"
+PIECES_OF_SIZE = "pieces of one size"  # of a tensor, with its key and the size
 SPLIT = "a part of a split"  # of a data set, with its place and its length
+PIECES = ("pieces", PIECES_OF_SIZE)
 SHUFFLED = "shuffled"  # a sequence in another order
 NEW_TENSORS = {
     f"torch.{name}"
@@ -159,7 +161,7 @@ def _is_part_of_rank(key: Key) -> bool:
     """Return whether a value is an element or a part of data that the rank chooses."""
     if not key.spread & BY_RANK:
         return False
-    is_part = key.op == "item" and (key.args[1].op == "slice" or key.args[0].op == "pieces")
+    is_part = key.op == "item" and (key.args[1].op == "slice" or key.args[0].op in PIECES)
     chosen = key.op == "if" and bool(key.args[0].spread & BY_RANK) and all(map(_is_tensor, key.args[1:]))
     return is_part or chosen or key.op == "element"
 

@@ -6,6 +6,7 @@ from ..syntax import dotted_name, last_name
 from .amounts import (
     BATCH,
     DISTINCT,
+    PIECES_OF_SIZE,
     is_dealt_by_test,
     is_dealt_out,
     is_dealt_stream,
@@ -158,6 +159,21 @@ class IterableEvaluator(EffectEvaluator):
             case _:
                 return False
         return True
+
+    def pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
+        """Return a tensor in so many pieces."""
+        spread = self.unknown(node, whole).key.spread
+        held = (whole.key,) if equal and length(whole.key, PAIR[0]) is not None else ()
+        made = self.keys.make("pieces", *self.place(node), *held, count.key, spread=spread)
+        return Value(made, whole.facts & CARRIED)
+
+    def pieces_of_size(self, whole: Value, size: Value, node: ast.AST) -> Value | None:
+        """Return a tensor in pieces of so many rows, None if its length or the size is not known."""
+        if length(whole.key, PAIR[0]) is None or number(size.key, PAIR[0]) is None:
+            return None
+        spread = self.unknown(node, whole).key.spread
+        made = self.keys.make(PIECES_OF_SIZE, *self.place(node), whole.key, size.key, spread=spread)
+        return Value(made, whole.facts & CARRIED)
 
     def mapping(self, fields: dict[str, Value]) -> Value:
         """Return a mapping with these entries."""

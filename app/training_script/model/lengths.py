@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable
 
-from .amounts import SPLIT, is_of_batch
+from .amounts import PIECES_OF_SIZE, SPLIT, is_of_batch
 from .keys import COMPARE, DIFFERS, TOUCHED, Grown, Key
 from .keys import parts as parts_of
 from .members import PAIR, Member
@@ -15,6 +15,7 @@ from .piece_lengths import (
     count_pieces,
     cut_length,
     equal_part_length,
+    part_of_size,
     piece_length,
     range_length,
     slice_length,
@@ -200,6 +201,10 @@ def _length(key: Key, rank: Member) -> int | None:
             return number(count, rank)
         case "pieces", (_, _, _, Key() as whole, count):
             return count_pieces(length(whole, rank), number(count, rank))
+        case op, (_, _, _, Key() as whole, size) if op == PIECES_OF_SIZE:
+            return count_batches(length(whole, rank), number(size, rank), drops=False)
+        case "item", (Key(op=op, args=(*_, Key() as whole, size)), place) if op == PIECES_OF_SIZE:
+            return part_of_size(length(whole, rank), number(size, rank), number(place, rank))
         case "item", (Key(op="pieces", args=(*_, Key() as whole, count)), place):
             return piece_length(length(whole, rank), number(count, rank), number(place, rank))
         case _:

@@ -109,7 +109,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in ("itertuples", "iterrows") and owner.key.spread & BY_RANK:
             return Value(self.keys.make("rows", owner.key, name), owner.facts & CARRIED)
         if name in ("chunk", "tensor_split") and values:
-            return self._pieces(owner, values[0], node, equal=name == "chunk")
+            return self.pieces(owner, values[0], node, equal=name == "chunk")
+        if name == "split" and values and (pieces := self.pieces_of_size(owner, values[0], node)):
+            return pieces
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
         if name in ("clamp", "clamp_min"):
@@ -217,13 +219,6 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         """Return so many members of a population: a sequence of that length if the number is written out."""
         known = type(count.value) is int and drawn.op != "local"
         return self.keys.make("elements", count.value, *self.place(node), spread=drawn.spread) if known else drawn
-
-    def _pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
-        """Return a tensor in so many pieces."""
-        spread = self.unknown(node, whole).key.spread
-        held = (whole.key,) if equal and length(whole.key, PAIR[0]) is not None else ()
-        made = self.keys.make("pieces", *self.place(node), *held, count.key, spread=spread)
-        return Value(made, whole.facts & CARRIED)
 
     def collect(self, target: ast.expr, before: Value, after: Value) -> None:
         """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""

@@ -27,6 +27,13 @@ def piece_length(whole: int | None, count: int | None, place: int | None) -> int
     return max(0, min(size, whole - place * size))
 
 
+def part_of_size(whole: int | None, size: int | None, place: int | None) -> int | None:
+    """Return the length of one of the pieces of one size, of which the last one has what is left."""
+    if whole is None or not size or place is None:
+        return None
+    return max(0, min(size, whole - place * size))
+
+
 def equal_part_length(whole: int | None, count: int | None, place: int | None) -> int | None:
     """Return the length of one of the parts that ``array_split`` makes: the first ones have one element more."""
     if whole is None or not count or place is None:
