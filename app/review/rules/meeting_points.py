@@ -32,7 +32,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"the launcher has set MASTER_PORT with the rank, and serves the store there: at port {port.value} all "
                 "ranks wait for nobody",
                 0.75,
-                patch=partial(_kept, script, fact.site) if script.is_here(reach) else None,
+                patch=partial(_kept, script, fact.site) if fact.site.path == script.source.path else None,
             )
 
 
