@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 from ...training_script.model.values import ClassRef
 from ...training_script.nodes import walk
@@ -70,7 +71,7 @@ def _ways(block: Sequence[ast.stmt]) -> Iterator[tuple[ast.expr, Sequence[ast.st
             yield from _ways(getattr(stmt, "body", []))
 
 
-def _is_own(node: ast.AST, layers: set[str]) -> bool:
+def _is_own(node: ast.AST, layers: set[str]) -> TypeGuard[ast.Attribute]:
     """Return whether a node is one of these attributes of the object."""
     return (
         isinstance(node, ast.Attribute)

@@ -246,6 +246,24 @@ part = torch.empty(8 // world, 2)
 dist.scatter(part, GIVEN, src=0)
 """
 )
+FILLED = (
+    START
+    + """
+def measured():
+    found = {}
+    if TEST:
+        found["near"] = torch.ones(1)
+        found["far"] = torch.zeros(1)
+    else:
+        found["far"] = torch.zeros(1)
+        found["near"] = torch.ones(1)
+    return found
+def total(found):
+    for name in ORDER:
+        dist.all_reduce(found[name])
+total(measured())
+"""
+)
 EITHER = 'if kind == "near":\n            return self.near(h)\n        return self.far(h)'
 LARGE = "h = self.near(h) if h.mean() > 0 else h\n        return self.far(h)"
 WRONG = {
@@ -277,6 +295,7 @@ WRONG = {
     "a share of the batch": ("DW202", BATCHES.replace("SIZE", "16 // world")),
     "a port of the script": ("DW122", PORT.replace("SET", 'os.environ["MASTER_PORT"] = "23456"')),
     "a rank by option": ("DW234", OPTION.replace("INIT", "rank=given.rank, world_size=given.world_size")),
+    "names in another order": ("DW443", FILLED.replace("TEST", "rank == 0").replace("ORDER", "found.keys()")),
     "pieces on all ranks": ("DW417", SCATTERED.replace("GIVEN", "list(whole.chunk(world))")),
 }
 CHOSEN = "first if rank < half else second"
@@ -346,6 +365,8 @@ RIGHT = {
         "DW234",
         OPTION.replace("INIT", 'init_method="tcp://10.0.0.1:23456", rank=given.rank, world_size=given.world_size'),
     ),
+    "names that are sorted": ("DW443", FILLED.replace("TEST", "rank == 0").replace("ORDER", "sorted(found)")),
+    "an order by an option": ("DW443", FILLED.replace("TEST", "world > 2").replace("ORDER", "found.keys()")),
     "pieces on the root": ("DW417", SCATTERED.replace("GIVEN", "list(whole.chunk(world)) if rank == 0 else None")),
 }
 
