@@ -16,12 +16,13 @@ from ..training_script.model.branch_sides import (
     surely_leaves,
 )
 from ..training_script.model.divergence import Divergence
-from ..training_script.model.keys import BY_RANK, PER_NODE, RANKS
+from ..training_script.model.keys import BY_RANK, LOCAL, PER_NODE, RANKS, Key, parts
 from ..training_script.model.sequences import Site
 from ..training_script.nodes import node_at, nodes_below
 from ..training_script.syntax import FUNCTIONS
 from .rule_context import Script
 
+CHOICES = ("if", "one of", "changing", "altered")
 EVERY = {rank.rank for rank in RANKS}
 FIRST_OF_NODE = {rank for rank in EVERY if rank % PER_NODE == 0}
 
@@ -194,3 +195,22 @@ class DecidingBranch:
             ]
         places = [(site.line, site.column) for site in sites]
         return [at[place] for place in dict.fromkeys(places) if place in at]
+
+
+def asks_for_rank(script: Script, found: Divergence) -> bool:
+    """Return whether a part of the deciding condition is about the rank alone, or the condition is not known."""
+    branch = script.branches.get(found.decided)
+    pending = [branch.test] if branch else []
+    while pending:
+        each = pending.pop()
+        if each.op in ("and", "or", "not"):
+            pending += [arg for arg in each.args if isinstance(arg, Key)]
+        elif each.op != "compare" or each.spread & (BY_RANK | LOCAL) == BY_RANK or _chooses(each):
+            return True
+    return not branch
+
+
+def _chooses(key: Key) -> bool:
+    """Return whether the rank, or data of one, choose between values that are no numbers in the text."""
+    chosen = (part for part in parts(key) if part.spread & BY_RANK and part.op in CHOICES)
+    return any(not arm.is_constant for part in chosen for arm in part.args[part.op == "if" :] if isinstance(arm, Key))

@@ -16,7 +16,7 @@ from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..agreed_on_way import is_agreed_on_way
-from ..deciding_branch import DecidingBranch
+from ..deciding_branch import DecidingBranch, asks_for_rank
 from ..prepared_models import prepares_several
 from ..related_places import related_places
 from ..rule_context import Script, Violation
@@ -31,7 +31,6 @@ KEEPING = ("cache", "lru_cache")
 # A script that counts the ranks itself: those that leave before it makes the group are not in it.
 SETS_SIZE = re.compile(r"""environ\[['"]WORLD_SIZE['"]\]\s*=[^=]""")
 LENGTH_AND_STEP, LARGE = 3, 8  # arguments of a range; elements of a batch
-CHOICES = ("if", "one of", "changing", "altered")
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 OF_ACCELERATE = ("accelerator.save_state", "accelerator.get_state_dict")
 OF_MESH = ("full_tensor", "distribute_tensor")  # among the ranks that share the tensor, which a condition may pick out
@@ -171,7 +170,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     perhaps = found.rounds == "count" and not found.sure
     if found.rounds == "count" and found.by == BY_RANK and _is_share_of_stream(script, found.decided):
         return "info"  # all ranks may get as much
-    by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found) and _asks_for_rank(script, found)
+    by_both = found.by == BY_RANK | LOCAL and not _keeps_one_out(script, found) and asks_for_rank(script, found)
     if (elsewhere and (found.leaves or perhaps)) or by_both or _is_lost_in_loop(script, found, deciding):
         return "info"  # other conditions may keep the ranks together
     if elsewhere or not found.first.sure or found.by & LOCAL or found.rounds == "count":
@@ -239,25 +238,6 @@ def _is_of_nested_loops(key: Key) -> bool:
 def _is_unequal_share(key: Key) -> bool:
     """Return whether a sequence is every n-th of elements, and may be longer on one rank."""
     return key.op == "item" and key.args[1].op == "slice" and is_dealt_out(key.args[1]) and may_differ(key, length)
-
-
-def _asks_for_rank(script: Script, found: Divergence) -> bool:
-    """Return whether a part of the deciding condition is about the rank alone, or the condition is not known."""
-    branch = script.branches.get(found.decided)
-    pending = [branch.test] if branch else []
-    while pending:
-        each = pending.pop()
-        if each.op in ("and", "or", "not"):
-            pending += [arg for arg in each.args if isinstance(arg, Key)]
-        elif each.op != "compare" or each.spread & (BY_RANK | LOCAL) == BY_RANK or _chooses(each):
-            return True
-    return not branch
-
-
-def _chooses(key: Key) -> bool:
-    """Return whether the rank, or data of one, choose between values that are no numbers in the text."""
-    chosen = (part for part in parts(key) if part.spread & BY_RANK and part.op in CHOICES)
-    return any(not arm.is_constant for part in chosen for arm in part.args[part.op == "if" :] if isinstance(arm, Key))
 
 
 def _keeps_one_out(script: Script, found: Divergence) -> bool:

@@ -170,7 +170,9 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
             )
 
-        elif (_is_quotient_of_parts(given.key) or _is_mean_of_part(script, fact)) and divides_by_ranks(script, fact):
+        elif (_is_quotient_of_parts(given.key) or _is_mean_of_part(script, reach, fact)) and divides_by_ranks(
+            script, fact
+        ):
             yield from violation_at(
                 script,
                 reach,
@@ -194,9 +196,9 @@ def _is_quotient_of_parts(key: Key) -> bool:
     return key.op == "binary" and key.args[0] == "Div" and differ(_number_in(key.args[2]), number)
 
 
-def _is_mean_of_part(script: Script, fact: Noted) -> bool:
+def _is_mean_of_part(script: Script, reach: Reach, fact: Noted) -> bool:
     """Return whether a tensor is the mean of a part of the data that is surely longer on one of two ranks."""
-    node = call_argument(fact.node, "tensor", 0)
+    node = call_argument(fact.node, "tensor", 0) if script.is_here(reach) else None
     made = origins_at(script, node) if node is not None else []
     for each in made:
         match each:
