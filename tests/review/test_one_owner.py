@@ -47,6 +47,11 @@ OWNERS = {
         "        right += (model(batch) > 0).sum()\n        total += batch.size(0)\n    dist.all_reduce(right)\n"
         "    if rank == 0:\n        print(f'{right.item() / total} of {total}')\nevaluate(nn.Linear(2, 1))",
     ),
+    "a file that one rank writes": (
+        "DW406",
+        "if not os.path.exists('words.bin'):\n    if rank == 0:\n        torch.save([1], 'words.bin')\n"
+        "    dist.barrier()",
+    ),
     "groups in an order of each rank": (
         "DW450",
         "pairs = [(rank, (rank + 1) % world), ((rank - 1) % world, rank)]\n"
