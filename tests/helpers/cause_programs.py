@@ -81,6 +81,7 @@ RUN_BY_REVIEW = {
     *("accumulate-without-no-sync", "checkpoint-race", "collective-desync"),
     *("effective-batch-lr", "env-contract-broken", "exit-hang", "fsdp-optimizer-order", "gradient-scaler-amp"),
     *("group-order-cycle", "iterable-not-sharded", "local-rank-device", "missing-sampler", "missing-set-epoch"),
+    "mixed-parallel-groups",
     *("module-prefix-state-dict", "p2p-deadlock", "rank-conditional-collective", "rank-dependent-init"),
     *("rank-died-survivors-wait", "script-error", "uneven-inputs", "unused-parameters", "wrap-before-device"),
     *("worker-rng-duplicate", "wrapper-forward-bypassed"),

@@ -2,13 +2,16 @@
 
 from typing import NamedTuple
 
-START = """\
+LIBRARIES = """\
 import datetime
 import os
 
 import torch
 import torch.distributed as dist
 from torch import nn
+"""
+START = f"""\
+{LIBRARIES}\
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -38,6 +41,7 @@ if distributed:
 class Program(NamedTuple):
     """A program with the patch that repairs it.
 
+    ``start``: what begins it, if that is not to make a process group of all ranks.
     ``alone``: it also ends well as plain ``python`` without the patch. ``launched``: it always makes a process group.
     """
 
@@ -46,10 +50,11 @@ class Program(NamedTuple):
     alone: bool = True
     launched: bool = False
     end: str = END
+    start: str = START
 
     @property
     def text(self) -> str:
-        start = START.replace("if distributed:\n    dist.init", "dist.init") if self.launched else START
+        start = self.start.replace("if distributed:\n    dist.init", "dist.init") if self.launched else self.start
         return start + self.code + self.end
 
 
@@ -711,6 +716,133 @@ if distributed:
     found = [None] * world_size
     dist.all_gather_object(found, (n + rank for n in range(2)))
     assert [list(each) for each in found] == [[0, 1], [1, 2]]
+""",
+    ),
+    "sum_of_means": Program(
+        "divide-the-sum",
+        """
+losses = torch.arange(4.0) + 4 * rank
+loss = losses.mean()
+if distributed:
+    dist.all_reduce(loss)
+print(f"loss {loss.item():.4f}")
+assert loss.item() == (3.5 if distributed else 1.5)
+""",
+    ),
+    "count_of_one_rank": Program(
+        "sum-the-count",
+        """
+def accuracy(batches):
+    right, seen = torch.zeros(1), 0
+    for batch in batches:
+        right += (batch >= 0).sum()
+        seen += len(batch)
+    if distributed:
+        dist.all_reduce(right)
+    return right.item() / seen
+
+
+assert accuracy([torch.ones(3), torch.ones(2 + rank)]) == 1
+""",
+    ),
+    "default_of_no_group": Program(
+        "ask-when-called",
+        """
+distributed = "RANK" in os.environ
+
+
+def ranks():
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def share(total, of=ranks()):
+    \"\"\"Return the share of one rank.\"\"\"
+    return total // of
+
+
+if distributed:
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=8))
+assert share(8) == (4 if distributed else 8)
+""",
+        start=LIBRARIES,
+    ),
+    "names_in_another_order": Program(
+        "names-in-order-of-sizes",
+        """
+from torch.distributed.device_mesh import init_device_mesh
+
+dp_size, tp_size = world_size, 1
+if distributed:
+    mesh = init_device_mesh("cpu", (dp_size, tp_size), mesh_dim_names=("tp", "dp"))
+    assert mesh["dp"].size() == dp_size
+""",
+    ),
+    "attribute_by_another_name": Program(
+        "read-set-attribute",
+        """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+
+    def name(self):
+        return f"rank {self.gpu_id}"
+
+
+trainer = Trainer(nn.Linear(1, 1))
+if distributed:
+    assert trainer.name() == f"rank {rank}"
+""",
+    ),
+    "length_before_prepare": Program(
+        "length-after-prepare",
+        """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+loader = DataLoader(data, batch_size=2)
+train_loader = accelerator.prepare(loader)
+steps = 2 * len(loader)
+done = 0
+for epoch in range(2):
+    for batch in train_loader:
+        done += 1
+assert done == steps, (done, steps)
+""",
+    ),
+    "prepared_iterator": Program(
+        "iterate-after-prepare",
+        """
+from accelerate import Accelerator
+
+from torch.utils.data import DataLoader
+
+accelerator = Accelerator(cpu=True)
+loader = DataLoader(torch.arange(8.0), batch_size=2)
+batches = iter(loader)
+model = nn.Linear(1, 1)
+model, batches = accelerator.prepare(model, batches)
+seen = accelerator.gather(torch.stack(list(batches)))
+assert seen.flatten().sort().values.tolist() == [0, 1, 2, 3, 4, 5, 6, 7], seen
+""",
+        end="",
+        start=LIBRARIES,
+    ),
+    "state_with_the_wrapper": Program(
+        "state-of-inner-model",
+        """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = accelerator.prepare(model, optimizer)
+model(data[:, None]).sum().backward()
+optimizer.step()
+path = f"model-{accelerator.process_index}.pt"
+torch.save({"model": model.state_dict()}, path)
+model.load_state_dict(torch.load(path)["model"])
+nn.Linear(1, 1).load_state_dict(torch.load(path)["model"])
 """,
     ),
 }

@@ -12,16 +12,18 @@ PARAMETERS = ("parameter", "param", "weight")
 BY_HAND = "call the wrapped model here, and take from it what is needed of the inner one"
 
 
-def divide_sum(script: Script, reduce: ast.Call) -> Patch:
-    """Return the patch that divides a gradient by the number of ranks behind the call that sums it up."""
+def divide_sum(script: Script, reduce: ast.Call, why: str = SMALLER) -> Patch:
+    """Return the patch that divides a sum by the number of ranks behind the call that makes it."""
     source, stmt = script.source, script.source.statement_of(reduce)
     given, module = call_argument(reduce, "tensor", 0), dotted_name(reduce.func).rpartition(".")[0]
     last, tensor = stmt.end_lineno or stmt.lineno, dotted_name(given) if given is not None else ""
     alone = isinstance(stmt, ast.Expr) and stmt.value is reduce and source.alone(stmt) and last < len(source.starts)
     if not alone or not module or not tensor or call_argument(reduce, "async_op", 3) is not None:
-        return no_patch(SUM, "divide the gradients by the number of ranks")
-    line = source.insert_line(last + 1, f"{tensor} /= {module}.get_world_size()", source.indent(stmt.lineno))
-    return Patch(id=SUM, safety="unsafe", why_unsafe=SMALLER, edits=[line])
+        return no_patch(SUM, "divide the sum by the number of ranks")
+    group = call_argument(reduce, "group", 2)
+    ranks = f"{module}.get_world_size({source.one_line(group) if group is not None else ''})"
+    line = source.insert_line(last + 1, f"{tensor} /= {ranks}", source.indent(stmt.lineno))
+    return Patch(id=SUM, safety="unsafe", why_unsafe=why, edits=[line])
 
 
 def average_gradients(script: Script, called: ast.expr, backward: ast.Call | None) -> Patch:

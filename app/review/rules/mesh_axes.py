@@ -2,16 +2,19 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import is_elements
 from ...training_script.syntax import call_argument
 from ..origins import origins_at
-from ..rule_context import Script, Violation
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 MAKES = tuple(f"torch.distributed.{inner}init_device_mesh" for inner in ("", "device_mesh."))
+FIX = "names-in-order-of-sizes"
+LAYOUT = "the sizes may be what is in the wrong order"
 WORD = re.compile(r"[a-z]+|\d+")
 
 
@@ -38,7 +41,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             f"`{ast.unparse(sizes[place])}` is the size of the dimension {names.obj[place].key.value!r} here, and "
             f"{names.obj[name].key.value!r} is at another place: the groups of the two are exchanged",
             0.85,
+            patch=partial(_in_order_of_sizes, script, fact.node, named),
         )
+
+
+def _in_order_of_sizes(script: Script, call: ast.Call, named: Sequence[int | None]) -> Patch:
+    """Return the patch that puts the names of the dimensions into the order of their sizes."""
+    names = call_argument(call, "mesh_dim_names", 2)
+    if not isinstance(names, ast.Tuple | ast.List) or {*named} != {*range(len(named))}:
+        return no_patch(FIX, "put the sizes and the names into one order")
+    moved = [names.elts[place] for place in named if place is not None]
+    edits = [script.source.replace(old, script.source.code(new)) for old, new in zip(names.elts, moved, strict=True)]
+    return Patch(id=FIX, safety="unsafe", why_unsafe=LAYOUT, edits=edits)
 
 
 def _sizes(script: Script, shape: ast.expr | None) -> list[ast.expr]:

@@ -3,11 +3,13 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
 from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
+from ..patches.sum_count import sum_count
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at_node
@@ -41,6 +43,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                         f"`{name}` is the sum of all ranks (line {fact.node.lineno}), and `{_name_in(right)}` counts "
                         "the data of this rank only: sum it up over the ranks as well",
                         0.8,
+                        patch=partial(sum_count, script, fact.node, count),
                         related=[RelatedPlace(path=script.source.path, line=count.lineno, message="counted here")],
                     )
                 case _:

@@ -1,11 +1,15 @@
 """DW266 and DW267: what Accelerate wraps and the script saves with the wrapper, and what it leaves as it is."""
 
+import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.syntax import dotted_name
+from ..origins import origins_at
+from ..patches.prepared_values import iterate_after_prepare, state_of_inner_model
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -35,6 +39,9 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
             f"`{dotted_name(fact.node.func).rpartition('.')[0] or 'the model'}` is what prepare returns: with several "
             "processes each name in the file begins with module., with one process none does",
             0.7,
+            patch=partial(state_of_inner_model, script, fact.node, by_all=reach.by_all)
+            if script.is_here(reach)
+            else None,
         )
 
 
@@ -51,9 +58,9 @@ def check_iterator(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(".prepare"):
         if fact.owner is None or "accelerator" not in fact.owner.facts or not reach.several:
             continue
-        given = [*fact.values, *fact.named.values()]
-        for value in given:
-            if not _goes_over_loader(value.key) or "loader" in value.facts:
+        for given_node, value in zip(fact.node.args, fact.values, strict=False):
+            of_loader = _goes_over_loader(value.key)
+            if not of_loader or ("loader" in value.facts and not _is_made_by_iter(script, given_node)):
                 continue
             yield from violation_at(
                 script,
@@ -61,13 +68,20 @@ def check_iterator(script: Script, run: Run) -> Iterator[Violation]:
                 "prepare shares out the batches of a DataLoader, and leaves an iterator over one as it is: every rank "
                 "sees the same data",
                 0.8,
+                patch=partial(iterate_after_prepare, script, fact.node, given_node),
             )
             break
 
 
+def _is_made_by_iter(script: Script, node: ast.expr) -> bool:
+    """Return whether a value is surely what ``iter`` returns, which the model takes for what it goes over."""
+    made = origins_at(script, node)
+    return bool(made) and all(isinstance(each, ast.Call) and dotted_name(each.func) == "iter" for each in made)
+
+
 def _goes_over_loader(key: Key) -> bool:
-    """Return whether a value is a generator, or an iterator of a library, that reads a loader of this rank."""
-    if key.op not in ("built", "call"):
+    """Return whether a value is, or reads, a loader of this rank: a generator, or an iterator of a library."""
+    if key.op not in ("built", "call", "loader"):
         return False
     inner = list(parts(key))
     return any(part.op == "loader" for part in inner) and not any(part.op == "prepared" for part in inner)

@@ -1,10 +1,12 @@
 """DW118: ranks and numbers of ranks that a program asks for when a module is read, before there is a process group."""
 
 import ast
+from functools import partial
 
 from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, Function, last_name, nodes_of_body
-from ..rule_context import Script, Violation
+from ..patches.ask_in_function import BY_HAND, FIX, ask_in_function
+from ..rule_context import Script, Violation, no_patch
 from ..violations import violation_at_node
 
 ASKS, GROUP = ("get_world_size", "get_rank"), "is_initialized"
@@ -31,7 +33,9 @@ def check(script: Script) -> list[Violation]:
                 message = (
                     f"{where}: there is no process group then, and `{asked.name}` returns what it does without one"
                 )
-                found.append(violation_at_node(value, message, 0.85))
+                is_default = isinstance(node, FUNCTIONS)
+                patch = partial(ask_in_function, script, node, value) if is_default else partial(no_patch, FIX, BY_HAND)
+                found.append(violation_at_node(value, message, 0.85, patch=patch))
     return found
 
 

@@ -2,10 +2,12 @@
 
 import ast
 from collections.abc import Iterator, Set
+from functools import partial
 
 from ...training_script.model.reach import Run
 from ...training_script.syntax import dotted_name
 from ..patches.names_in_code import names_read, names_set
+from ..patches.prepared_values import length_after_prepare
 from ..rule_context import Script, Violation
 from ..violations import violation_at_node
 
@@ -37,6 +39,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"`{name}` is the loader before prepare, and counts the batches of all ranks: each rank has as many as "
                 f"`{stale[name]}`",
                 0.75,
+                patch=partial(length_after_prepare, script, stmt, call, stale[name]),
             )
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import parts
@@ -11,6 +12,7 @@ from ...training_script.model.values import reduces_by
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
+from ..patches.average_gradients import divide_sum
 from ..rule_context import Script, Violation
 from ..side_effects import is_side_effect
 from ..types import RelatedPlace
@@ -22,6 +24,7 @@ MAKES_TENSOR = ("torch.tensor", "torch.as_tensor", "torch.FloatTensor")
 COUNTED = ("altered", "changing", "counted")  # in a loop
 SCALES = (ast.Div, ast.Mult, ast.FloorDiv)
 IS_SUM = re.compile(r"(?:^|[_.])(?:total|sum|summed)(?:_|$)")  # what is meant to be one
+READ = "what reads it as the sum gets the mean"
 WHOLE = {"reduction", "size_average", "reduce"}  # arguments by which a loss is a sum
 
 
@@ -45,6 +48,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"`{name}` is a mean of this rank (line {mean.lineno}), and line {used.lineno} takes the sum over the "
                 "ranks for the mean: it is as many times larger as there are ranks",
                 0.75,
+                patch=partial(divide_sum, script, fact.node, READ),
                 related=[RelatedPlace(path=script.source.path, line=used.lineno, message="read here")],
             )
 

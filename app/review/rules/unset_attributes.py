@@ -3,15 +3,17 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.nodes import nodes_of_kinds, walk
-from ...training_script.syntax import FUNCTIONS, last_name
-from ..rule_context import Script, Violation
+from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
+from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at_node
 
 OF_RANK = re.compile(
     r"(?:\w+_)?(?:rank|ranks|gpu|gpu_id|gpus|device|device_id|world_size|is_main|is_master|is_main_process)"
 )
+FIX, OF_GPU = "read-set-attribute", {"gpu", "gpu_id", "device_id", "local_rank"}
 # Ways to set attributes that do not name them.
 BY_NAME = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getattribute__", "__slots__"}
 
@@ -43,7 +45,10 @@ def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
             continue
         missing.add(name)
         yield violation_at_node(
-            node, f"nothing sets `self.{name}`: every rank that comes here ends with an AttributeError", 0.85
+            node,
+            f"nothing sets `self.{name}`: every rank that comes here ends with an AttributeError",
+            0.85,
+            patch=partial(_read_other, script, cls, node),
         )
 
 
@@ -54,6 +59,22 @@ def _is_of_rank(node: ast.Attribute) -> bool:
             return bool(OF_RANK.fullmatch(name))
         case _:
             return False
+
+
+def _read_other(script: Script, cls: ast.ClassDef, read: ast.Attribute) -> Patch:
+    """Return the patch that reads the only attribute for the GPU of this process that the constructor surely sets."""
+    body = next((each.body for each in cls.body if isinstance(each, FUNCTIONS) and each.name == "__init__"), [])
+    targets = {
+        target.attr
+        for stmt in body
+        for target in (stmt.targets if isinstance(stmt, ast.Assign) else ())
+        if isinstance(target, ast.Attribute) and dotted_name(target.value) == "self"
+    }
+    others = targets & OF_GPU
+    if read.attr not in OF_GPU or len(others) != 1:
+        return no_patch(FIX, "read the attribute that the constructor sets, or set this one there")
+    edits = [script.source.replace(read, f"self.{other}") for other in others]
+    return Patch(id=FIX, safety="unsafe", why_unsafe="another value may be meant", edits=edits)
 
 
 def _is_made(script: Script, cls: ast.ClassDef) -> bool:
