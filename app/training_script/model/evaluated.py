@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +75,8 @@ class Evaluated:
                     self.roots.append(Root(function, self._of_function(function, name)))
         except (OverBudget, RecursionError):
             self.complete = False
+        else:
+            self._follow_inner_functions()
         self.count_steps = most_steps - self.budget.left
 
     @property
@@ -119,6 +122,14 @@ class Evaluated:
         self._module.env.clear()
         self._whole.forget()
         self.roots.clear()
+
+    def _follow_inner_functions(self) -> None:
+        """Add the functions and methods that are defined in others, which return them or pass them to a library."""
+        with suppress(OverBudget, RecursionError):
+            for function in [*self._whole.inner_functions]:
+                named = not isinstance(function.node, ast.Lambda) and function.node.name != "__exit__"
+                if named and function.module is self._module and function.node not in self._whole.evaluated:
+                    self.roots.append(Root(function, self._of_function(function, function.node.name)))
 
     def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
         items: list[Item] = [Called(self._whole.run_function(function), _place(function))]

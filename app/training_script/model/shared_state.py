@@ -13,6 +13,7 @@ from .program import Program
 from .seeding_calls import OF_MODULES, seeding_calls
 from .values import (
     ClassRef,
+    FunctionRef,
     Instance,
     Value,
 )
@@ -42,6 +43,7 @@ class Shared:
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.defined: list[ClassRef] = []
+        self.inner_functions: list[FunctionRef] = []  # defined in others, and by no decision of one rank
         self.scopes: list[dict[str, Value]] = []  # of functions with functions or classes inside
         self.names_of_scopes: dict[int, dict[str, Value]] = {}  # of the functions that the scopes are of
         self.options: dict[str, Value] = {}  # of the command line, with their defaults

@@ -53,6 +53,8 @@ class StatementEvaluator(OuterNameEvaluator):
         scope = {} if at_module else self.live_scope()
         key = self.keys.make("function", self.module.path, stmt.lineno)
         function = FunctionRef(self.module, stmt, scope)
+        if not at_module and not self.path[-1].spread & DIFFERS:
+            self.shared.inner_functions.append(function)
         self.env[stmt.name] = Value(key, obj=self.with_decorators(function) if decorated else function)
 
     def with_decorators(self, function: FunctionRef) -> FunctionRef:
@@ -90,6 +92,10 @@ class StatementEvaluator(OuterNameEvaluator):
                 case _:
                     pass
         self.shared.defined.append(cls)
+        if self.env is not self.module.env and not self.path[-1].spread & DIFFERS:
+            self.shared.inner_functions += [
+                FunctionRef(self.module, method, cls.env, cls) for method in cls.methods.values()
+            ]
         self.env[stmt.name] = Value(self.keys.make("class", self.module.path, stmt.lineno), obj=cls)
 
     def block(self, stmts: Sequence[ast.stmt]) -> bool:
