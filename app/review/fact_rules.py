@@ -21,6 +21,7 @@ from .rules import (
     curved_averages,
     device_choice,
     dropped_results,
+    early_collectives,
     early_copies,
     early_reads,
     emptied_containers,
@@ -148,7 +149,7 @@ def _both(*checks: FactCheck) -> FactCheck:
 
 FACT_RULES: dict[str, FactCheck] = {
     "DW102": _both(device_choice.check_selection, unselected_gpus.check),
-    "DW104": device_choice.check_first_gpu,
+    "DW104": _both(device_choice.check_first_gpu, early_collectives.check),
     "DW105": process_group.check_rank,
     "DW113": process_values.check_address,
     "DW120": rank_options.check_gpu,

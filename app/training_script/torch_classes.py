@@ -15,6 +15,11 @@ LAYER = re.compile(
 )
 
 
+def of_torch(name: str) -> str:
+    """Return the full name that torch has for a class which another library hands on or derives from it."""
+    return SAMPLER_CLASSES[0] if name.rpartition(".")[2] == "DistributedSampler" else name
+
+
 def is_optimizer(name: str) -> bool:
     """Return whether a full name is that of an optimizer, not of a scheduler."""
     return name.startswith(OPTIMIZERS) and not name.startswith(SCHEDULERS)

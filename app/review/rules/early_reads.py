@@ -15,6 +15,7 @@ from ..violations import in_function_of, violation_at
 from .store_counters import waits_in_store
 
 MOVED_TO = (*MOVES, "shutil.copy", "shutil.copyfile", "shutil.copy2")
+REMOVES = "shutil.rmtree"
 SAVES = {"torch.save": (1, "f"), "safetensors.torch.save_file": (1, "filename"), **dict.fromkeys(MOVED_TO, (1, "dst"))}
 VISION = "torchvision.datasets."
 
@@ -25,6 +26,26 @@ def check_read(script: Script, run: Run) -> Iterator[Violation]:
     yield from _downloaded(script, run)
     yield from _taken_away(script, run)
     yield from _writes_below(script, run)
+    yield from _made_again(script, run)
+
+
+def _made_again(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the directories that ranks make while another one may still be deleting them."""
+    deleted: list[tuple[Reach, Key]] = []
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if isinstance(fact, Event) or waits_in_store(reach):
+            deleted = []
+        elif isinstance(fact, Noted) and fact.name == REMOVES and (path := _changed(fact)):
+            if reach.ranks != ALL and not reach.unsure:
+                deleted.append((reach, path.key))
+        elif isinstance(fact, Noted) and (path := _changed(fact)) and not (reach.unsure or reach.attempted):
+            inside = set(parts(path.key))
+            late = [at for at, key in deleted if key in inside and together(at, reach) and reach.ranks & ~at.ranks]
+            if late and same_on_ranks(path.key):
+                message = "ranks make this directory without waiting for the rank that deletes it, which may delete it "
+                message += f"with what they write there (line {late[-1].fact.site.line})"
+                yield from violation_at(script, in_function_of(reach, late), message, 0.75)
 
 
 def _reads(script: Script, run: Run) -> Iterator[Violation]:
@@ -119,7 +140,7 @@ def _changed(fact: Noted) -> Value | None:
     """Return the path of a directory that a call makes or deletes."""
     if fact.name == ".mkdir":
         return fact.owner
-    return argument(fact, 0, "name", "path") if fact.name in ("os.makedirs", "os.mkdir", "shutil.rmtree") else None
+    return argument(fact, 0, "name", "path") if fact.name in ("os.makedirs", "os.mkdir", REMOVES) else None
 
 
 def written_path(fact: Noted) -> Value | None:

@@ -10,13 +10,23 @@ from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.library_calls import OF_PROCESS
 from ...training_script.model.library_effects import DATASETS, DOWNLOADS, LOG_FILES, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
-from ...training_script.model.reach import ALL, FIRST_OF_NODES, NEAR, Reach, Run, argument, known_tests, same_on_ranks
+from ...training_script.model.reach import (
+    ALL,
+    FIRST_OF_NODES,
+    NEAR,
+    Reach,
+    Run,
+    argument,
+    known_tests,
+    same_on_ranks,
+)
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Value
 from ...training_script.syntax import last_name
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
+from .file_updates import LOCKS, UPDATES, is_locked, is_read_back, mode_of
 from .locked_collectives import held_lock
 
 WRITE = "write-on-rank-0"
@@ -25,11 +35,11 @@ VISION = "torchvision.datasets."
 OPENER = "opener"  # which may refuse a file that is there
 LOSES = "the last one to open it empties what the others have written"
 OVER = "one copies over what another is still copying"
+READS = "one reads it while another has emptied it, or has written a part"
 EXISTS = "for all but the first it exists already"
 # Functions that write what they are given to an open file, and nothing else.
 WRITES = ("write", "writelines", "writerow", "writerows", "writeheader", "print", "dump", "safe_dump", "save", "writer")
 WRITES += ("DictWriter", "close", "flush")
-LOCKS = ("flock", "lockf", "locking", "lock", "unlock")
 OF_FILE = ("fileno", "close", "flush", "seek", "truncate")  # what else the holder of a lock does with its file
 COUNTS = ("range", "sequence", "constant", "enumerate")  # whose elements are the same on all ranks
 
@@ -105,7 +115,7 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
-        if _is_lock_file(run, fact) or held_lock(script, reach):
+        if _is_lock_file(run, fact) or held_lock(script, reach) or is_locked(script, fact):
             continue
         known.add(fact.site)
         copies = fact.name == "shutil.copytree"
@@ -113,11 +123,14 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         read_early = _is_asked_for(path.key, reach) and not all(map(_is_constant, written))
         # A condition that keeps rank 0 out, which is the one to write.
         inverted = not reach.ranks & 1 and script.is_here(reach)
-        alike = not copies and not read_early and not inverted and all(map(_is_alike, written))
+        read_back = is_read_back(run, reach, fact, path.key)
+        alike = not (copies or read_early or read_back or inverted) and all(map(_is_alike, written))
         who = "every rank writes" if reach.by_all else "several ranks write"
         message = f"{who} this {'directory' if copies else 'file'}{elsewhere(script, reach)}: "
         exists = copies and "dirs_exist_ok" not in fact.named
-        message += EXISTS if exists else "one of them would do" if alike else OVER if copies else LOSES
+        message += (
+            EXISTS if exists else "one of them would do" if alike else OVER if copies else READS if read_back else LOSES
+        )
         severity = None if run.surely_distributed and not alike else "info"
         patch = partial(_write_once, script, reach, fact) if reach.by_all and script.is_here(reach) else None
         # A condition for one rank lets others through, or every rank logs.
@@ -206,10 +219,8 @@ def severity_of(script: Script, run: Run, reach: Reach) -> Severity | None:
 def _replaced(fact: Noted) -> Value | None:
     """Return the path of the file that a call replaces, None if it replaces none."""
     place, name = REPLACES[fact.name]
-    if fact.name == "open":
-        mode = argument(fact, 1, "mode")
-        if not (mode and mode.key.is_constant and str(mode.key.value).startswith("w")) or OPENER in fact.named:
-            return None
+    if fact.name == "open" and (not mode_of(fact).startswith(("w", *UPDATES)) or OPENER in fact.named):
+        return None
     return fact.owner if place < 0 else argument(fact, place, name)
 
 

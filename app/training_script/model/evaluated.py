@@ -126,7 +126,7 @@ class Evaluated:
     def _follow_inner_functions(self) -> None:
         """Add the functions and methods that are defined in others, which return them or pass them to a library."""
         with suppress(OverBudget, RecursionError):
-            for function in [*self._whole.inner_functions]:
+            for function in self._whole.inner_functions:  # which grows meanwhile
                 named = not isinstance(function.node, ast.Lambda) and function.node.name != "__exit__"
                 if named and function.module is self._module and function.node not in self._whole.evaluated:
                     self.roots.append(Root(function, self._of_function(function, function.node.name)))

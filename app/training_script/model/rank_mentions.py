@@ -29,7 +29,9 @@ OF_RANKS = re.compile(
     re.IGNORECASE,
 )
 
-OF_KIND = re.compile(r"\w*(?:logger|writer|saver)(?:_(?:type|name|kind))?")  # what a text names one of several of
+OF_KIND = re.compile(
+    r"\w*(?:logger|writer|saver|backend)(?:_(?:type|name|kind))?", re.IGNORECASE
+)  # what a text names one of several of
 
 
 def mentions_ranks(text: str) -> bool:
@@ -71,7 +73,8 @@ def _name_at(text: str, line: int, place: int) -> str:
 def may_ask_for_ranks(test: ast.expr) -> bool:
     """Return whether a condition reads a variable, an attribute or a key whose name may be about ranks."""
     nodes = walk(test)
-    of_kinds = {id(node.left) for node in nodes if isinstance(node, ast.Compare) and _asks_for_kind(node)}
+    asked = (node.left for node in nodes if isinstance(node, ast.Compare) and _asks_for_kind(node))
+    of_kinds = {id(inner) for left in asked for inner in walk(left)}
     return any(_is_of_ranks(name) for node in nodes if id(node) not in of_kinds for name in _read_names(node))
 
 

@@ -1,6 +1,7 @@
 """Signs that several ranks run a start of a program, or that one process does."""
 
 import ast
+import re
 from collections.abc import Collection
 
 from ..nodes import nodes_below, walk
@@ -29,6 +30,7 @@ SET_UP = {
     *WRAPS,
 }
 ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
+OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
 
 
@@ -114,6 +116,8 @@ def _is_one(number: Value | None) -> bool:
 def shows_ranks(reach: Reach) -> bool:
     """Return whether only several ranks reach a fact."""
     fact = reach.fact
+    if any(map(_asks_for_shards, reach.own_conditions)):
+        return True
     # A class of another file wraps a model where its options say so, and calls it then.
     elsewhere = any(site.path != fact.site.path for site in reach.calls[:1])
     if reach.name in OF_GROUP:
@@ -123,6 +127,12 @@ def shows_ranks(reach: Reach) -> bool:
     # A helper several calls away may be for one process as well, and so may be what an option of its file allows.
     near = len(reach.calls) <= NEAR and not (elsewhere and any(map(_is_option, reach.own_conditions)))
     return near and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+
+
+def _asks_for_shards(condition: Condition) -> bool:
+    """Return whether a condition lets through where an option says that FSDP is used, which takes several ranks."""
+    test, truth = without_not(condition.test, condition.truth)
+    return truth and test.op == "attribute" and bool(OF_SHARDS.search(str(test.args[1])))
 
 
 def _is_option(condition: Condition) -> bool:

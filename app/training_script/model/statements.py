@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ..nodes import child_nodes
 from ..rank_names import one_rank_decorator
 from ..syntax import FUNCTIONS, last_name, unpacked_at_once
+from ..torch_classes import of_torch
 from .budget import OverBudget
 from .caught_errors import error_of
 from .collective_effects import is_agreed
@@ -153,7 +154,7 @@ class StatementEvaluator(OuterNameEvaluator):
             self.module.stars.append(stmt.module or "")
         elif module is None:
             inner = self.program.imported(full, stmt.level, self.module)
-            self.env[name] = self._imported(full, inner)
+            self.env[name] = self._imported(full if stmt.level else of_torch(full), inner)
         elif alias.name == "*":
             for bound in sorted(self.program.exported(module)):
                 if each := self.module_value(module, bound):

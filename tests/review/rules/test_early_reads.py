@@ -47,3 +47,35 @@ def test_no_patch_leaves_the_load_without_a_wait() -> None:
     )
     after, _ = apply_fixes(script(code))
     assert lines(after.removeprefix(script("")), "DW505") == []
+
+
+DELETED = """
+import shutil
+from pathlib import Path
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+folder = Path("results")
+{}
+"""
+MADE_TOO_EARLY = {
+    "a path": "if rank == 0:\n    shutil.rmtree(folder)\nfolder.mkdir(exist_ok=True)",
+    "a text of it": "if rank == 0 and folder.exists():\n    shutil.rmtree(str(folder))\n"
+    "os.makedirs(folder, exist_ok=True)",
+    "below it": "if rank == 0:\n    shutil.rmtree(folder)\nos.makedirs(folder / 'logs', exist_ok=True)",
+}
+MADE_IN_TIME = {
+    "behind a barrier": "if rank == 0:\n    shutil.rmtree(folder)\ndist.barrier()\nfolder.mkdir(exist_ok=True)",
+    "by the same rank": "if rank == 0:\n    shutil.rmtree(folder)\n    folder.mkdir(exist_ok=True)",
+    "another one": "if rank == 0:\n    shutil.rmtree(folder)\nPath('others').mkdir(exist_ok=True)",
+}
+
+
+@pytest.mark.parametrize("code", MADE_TOO_EARLY.values(), ids=MADE_TOO_EARLY.keys())
+def test_a_directory_that_is_made_while_it_is_deleted_is_found(code: str) -> None:
+    (line,) = lines(DELETED.format(code), "DW505")
+    assert "mkdir" in line or "makedirs" in line
+
+
+@pytest.mark.parametrize("code", MADE_IN_TIME.values(), ids=MADE_IN_TIME.keys())
+def test_a_directory_that_waits_for_its_deletion_is_not(code: str) -> None:
+    assert lines(DELETED.format(code), "DW505") == []

@@ -1,0 +1,46 @@
+"""Files that all ranks read back and write again, in one opening or in two."""
+
+import ast
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key
+from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.model.sequences import Event
+from ...training_script.syntax import last_name
+from ..rule_context import Script
+from .early_reads import read_path
+
+UPDATES = ("r+", "rb+")  # modes that keep what is in the file
+LOCKS = ("flock", "lockf", "locking", "lock", "unlock")
+
+
+def mode_of(opened: Noted) -> str:
+    """Return the mode in which a file is opened, if it is a constant that is passed."""
+    given = argument(opened, 1, "mode")
+    return str(given.key.value) if given and given.key.is_constant else ""
+
+
+def is_locked(script: Script, fact: Noted) -> bool:
+    """Return whether a file that a call opens to update is locked in the statements that use it."""
+    if fact.name != "open" or not mode_of(fact).startswith(UPDATES) or fact.site.path != script.source.path:
+        return False
+    stmt = script.source.statement_of(fact.node)
+    around = stmt if isinstance(stmt, ast.With) else script.names.enclosing_function(fact.node) or script.source.tree
+    return any(isinstance(node, ast.Call) and last_name(node.func) in LOCKS for node in ast.walk(around))
+
+
+def is_read_back(run: Run, reach: Reach, fact: Noted, path: Key) -> bool:
+    """Return whether ranks read the file, which was there before, for what they write into it."""
+    if fact.name == "open" and mode_of(fact).startswith(UPDATES):
+        return True
+    before = run.reached[: run.reached.index(reach)]
+    reads = [
+        number
+        for number, each in enumerate(before)
+        if isinstance(each.fact, Noted) and each.several and (read := read_path(each.fact)) and read.key is path
+    ]
+    return (
+        bool(reads)
+        and together(before[reads[-1]], reach)
+        and not any(isinstance(each.fact, Event) for each in before[reads[-1] :])
+    )
