@@ -194,6 +194,30 @@ import torch
 device = torch.device(f"cuda:{int(os.environ.get('RANK', 0))}")
 print(f"device {device}\\n", end="")
 """
+GLOBAL_RANK_PASSED = """\
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def evaluate(local_rank):
+    print(f"device {torch.device('cuda', local_rank)}\\n", end="")
+
+
+def main():
+    distributed = "RANK" in os.environ
+    if distributed:
+        dist.init_process_group("gloo")
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    rank = dist.get_rank() if distributed else local_rank
+    evaluate(rank)
+    if distributed:
+        dist.barrier()
+
+
+main()
+"""
 LOCAL_RANK_AS_RANK = """\
 import datetime
 import os

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.command import ddpwizard
-from helpers.patched_scripts import DEVICE, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
+from helpers.patched_scripts import DEVICE, GLOBAL_RANK_PASSED, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
 from helpers.two_ranks import END, START, ForkedRun, on_two_ranks, plain, two_nodes
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
@@ -43,10 +43,11 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
 
 
 @pytest.mark.calibration
-def test_second_node_uses_its_first_gpu_after_the_patch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [DEVICE, GLOBAL_RANK_PASSED], ids=["chosen", "passed"])
+def test_second_node_uses_its_first_gpu_after_the_patch(text: str, tmp_path: Path) -> None:
     """Two nodes with one process each, both on this machine."""
     script = tmp_path / "train.py"
-    script.write_text(DEVICE)
+    script.write_text(text)
     assert "device cuda:0" in plain(tmp_path).log
     assert devices(two_nodes(tmp_path)) == ["cuda:0", "cuda:1"]
 

@@ -150,7 +150,7 @@ def _patch(script: Script, places: list[tuple[ast.expr, Rank]]) -> Patch:
         if isinstance(place, ast.Attribute) and place.attr == "process_index":
             edits.append(script.source.replace(place, f"{script.source.code(place.value)}.local_process_index"))
             continue
-        local = _local_rank_at(script, place)
+        local = local_rank_at(script, place)
         if local is None:
             variable = LOCAL_RANK_OF.get(_variable(rank) or _variable_of_group(script))
             if script.names.spawned or variable is None:
@@ -221,7 +221,7 @@ def _inside_f_string(script: Script, place: ast.expr) -> str:
     return '"' if '"' in script.source.code(parent)[:4] else "'"
 
 
-def _local_rank_at(script: Script, place: ast.expr) -> str | None:
+def local_rank_at(script: Script, place: ast.expr) -> str | None:
     """Return a variable that certainly holds the local rank at ``place``, preferring one read from LOCAL_RANK."""
     names = script.names
     scope: Scope | None = names.scope_of[place]
