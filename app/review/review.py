@@ -37,6 +37,7 @@ from .rules import (
     whole_streams,
     wrap_before_device,
     wrap_policies,
+    writers_of_one_rank,
 )
 from .types import ReviewFinding, RuleFix
 
@@ -50,6 +51,7 @@ RULES: dict[str, Check] = {
     "DW121": passed_ranks.check,
     "DW494": unset_attributes.check,
     "DW268": reduced_at_some_calls.check,
+    "DW269": writers_of_one_rank.check,
     "DW201": wrap_before_device.check,
     "DW436": totals_of_objects.check,
     "DW245": unused_samplers.check,
