@@ -21,6 +21,7 @@ from .one_owner import without_consequences
 from .patches.apply_edits import OverlappingEdits, apply_edits
 from .rule_context import Check, Patch, Script, Violation
 from .rules import (
+    counts_of_objects,
     device_by_global_rank,
     divergences,
     locked_collectives,
@@ -50,6 +51,7 @@ RULES: dict[str, Check] = {
     "DW118": ranks_at_import.check,
     "DW121": passed_ranks.check,
     "DW494": unset_attributes.check,
+    "DW476": counts_of_objects.check,
     "DW268": reduced_at_some_calls.check,
     "DW269": writers_of_one_rank.check,
     "DW201": wrap_before_device.check,

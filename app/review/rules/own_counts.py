@@ -56,7 +56,7 @@ def _counted(around: ast.AST) -> dict[str, ast.stmt]:
     without, bound = set[str](), dict[str, int]()  # and the last line that gives a name another value
     for node in ast.walk(around):
         match node:
-            case ast.AugAssign(target=target, op=ast.Add(), value=value) if _is_count(value):
+            case ast.AugAssign(target=target, op=ast.Add(), value=value) if is_count(value):
                 found.setdefault(dotted_name(target), node)
             case ast.AugAssign(target=target):
                 without.add(dotted_name(target))
@@ -73,7 +73,7 @@ def _counted(around: ast.AST) -> dict[str, ast.stmt]:
     return {name: node for name, node in last.items() if bound.get(name, 0) < node.lineno}
 
 
-def _is_count(value: ast.expr) -> bool:
+def is_count(value: ast.expr) -> bool:
     """Return whether a value is the size of something, and of nothing that was gathered."""
     names = [last_name(each) for each in ast.walk(value) if isinstance(each, ast.Name | ast.Attribute)]
     sized = any(isinstance(each, ast.Call) and last_name(each) in COUNTS for each in ast.walk(value))
