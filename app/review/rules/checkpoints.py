@@ -10,6 +10,7 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.library_calls import OF_FILE
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
+from ...training_script.model.several_ranks import with_guards
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
 from ..one_node import is_for_one_node
@@ -40,6 +41,8 @@ GUARD = "guard-save"
 
 def check_race(script: Script, run: Run) -> Iterator[Violation]:
     """DW501: yield the writes of all ranks to one file."""
+    surely = run.surely_distributed
+    run = with_guards(run)
     writes = list(_shared_writes(run))
     for reach, fact in writes:
         if reach.ranks != ALL or (run.function and _is_of_some_in_use(script, fact)):
@@ -53,7 +56,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
             reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
             f"every rank writes this file{where}: its path is the same on all of them",
             0.85,
-            severity=None if fact.name in CERTAIN and run.surely_distributed and not _if_missing(reach) else "warning",
+            severity=None if fact.name in CERTAIN and surely and not _if_missing(reach) else "warning",
             patch=(lambda reach=reach, fact=fact: _guarded(script, run, reach, fact)) if here else None,
         )
 

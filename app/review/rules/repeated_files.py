@@ -135,7 +135,14 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
         patch = partial(_write_once, script, reach, fact) if reach.by_all and script.is_here(reach) else None
         # A condition for one rank lets others through, or every rank logs.
         cause = "" if alike or not reach.by_all or fact.name in LOG_FILES else RACE
+        if script.is_here(reach) and reach.calls and _is_guarded_elsewhere(run, fact):
+            reach, patch = reach._replace(fact=fact._replace(site=reach.calls[-1])), None
         yield from violation_at(script, reach, message, 0.65, severity=severity, cause=cause, patch=patch)
+
+
+def _is_guarded_elsewhere(run: Run, fact: Noted) -> bool:
+    """Return whether some calls of a helper are for one rank only: the call for all ranks is what is wrong."""
+    return any(each.fact.site == fact.site and each.ranks in (1, FIRST_OF_NODES) for each in run.reached)
 
 
 class _Content(NamedTuple):

@@ -9,10 +9,11 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.library_effects import DELETES, EXPERIMENTS, LINKS, MOVES, UPLOADS
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.several_ranks import with_guards
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
-from . import guarded_elsewhere, repeated_files
+from . import repeated_files
 from .repeated_files import RACE, elsewhere, severity_of
 
 EXISTENCE = {"exists", "lexists", "isfile", "isdir", "is_file", "is_dir"}
@@ -22,7 +23,7 @@ OTHER_DISKS = "on disks that nodes do not share the others keep it"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the side effects of all ranks that fail or double where a second rank has them too."""
-    yield from guarded_elsewhere.check(script, run)
+    run = with_guards(run)
     if not run.distributed:
         return
     yield from _directories(script, run)

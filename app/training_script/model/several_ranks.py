@@ -10,7 +10,7 @@ from ..torch_classes import DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
 from .noted_calls import INIT, OF_GROUP
-from .reach import NEAR, Condition, Reach, Run, argument, without_not
+from .reach import FIRST_OF_NODES, NEAR, Condition, Reach, Run, argument, without_not
 from .sequences import Event
 from .signatures import place_of
 from .values import Value
@@ -127,6 +127,21 @@ def shows_ranks(reach: Reach) -> bool:
     # A helper several calls away may be for one process as well, and so may be what an option of its file allows.
     near = len(reach.calls) <= NEAR and not (elsewhere and any(map(_is_option, reach.own_conditions)))
     return near and (not fact.implied or (fact.kind.endswith(WRAPPED) and not elsewhere))
+
+
+def with_guards(run: Run) -> Run:
+    """Return the facts of a function that nothing shows to be for several ranks but what it does on one of them only.
+
+    This is evidence for what the function writes, which is then meant for one rank as well.
+    """
+    guards = [] if run.distributed or run.function is None else [*filter(_is_for_first_rank, run.reached)]
+    return run._replace(evidence=guards) if guards else run
+
+
+def _is_for_first_rank(reach: Reach) -> bool:
+    """Return whether a condition in its own file lets rank 0, or the first of each node, do something."""
+    tests = [each.test for each in reach.own_conditions if each.test.spread & BY_RANK]
+    return bool(tests) and reach.ranks in (1, FIRST_OF_NODES) and not reach.unsure and isinstance(reach.fact, Noted)
 
 
 def _asks_for_shards(condition: Condition) -> bool:

@@ -102,7 +102,6 @@ def test_the_only_call_without_a_condition_on_the_rank_is_found(call: str) -> No
     "call",
     [
         "if rank == 0:\n        record(path, config=1)",
-        "if fast:\n        record(path, config=1)",
         "record(f'{path}{rank}')",
     ],
 )
