@@ -107,11 +107,17 @@ class Comparison:
         by: int,
         calls: tuple[Site, ...],
         assumed: Assumptions,
+        joins: tuple[tuple[Node, Assumptions], ...] = (),
     ) -> set[tuple[str, str]]:
-        """Compare from here on; return the pairs of different ends that are reached."""
+        """Compare from here on; return the pairs of different ends that are reached.
+
+        ``joins``: where the branches end that both ranks have taken alike, with what is assumed behind them.
+        """
         ends: set[tuple[str, str]] = set()
         while True:
             self.budget.spend()
+            while joins and a is b is joins[-1][0]:
+                assumed, joins = joins[-1][1], joins[:-1]
             if a is b:
                 if not a.spread & (BY_RANK | LOCAL):
                     return ends
@@ -132,12 +138,14 @@ class Comparison:
                     a, b, decided, by, assumed = arms[0]
                     continue
                 diverged = False
+                if a is b and isinstance(a, Choice) and self._taken.is_taken_alike(a, assumed):
+                    joins = (*joins, (a.behind, assumed))
                 for first, second, place, spread, taken in arms if a is not b else arms[:-1]:
                     if diverged and (first is not second or id(first) in self._rejoined):
                         continue  # one finding is enough, unless the ranks are together again on this arm
                     self._rejoined |= {id(first)} if diverged else set()
                     before = len(self.found)
-                    ends |= self._compare(first, second, place, spread, calls, taken)
+                    ends |= self._compare(first, second, place, spread, calls, taken, joins)
                     if len(self.found) > before and a is not b and not diverged:
                         self._weaken(before, arms)
                         diverged = True

@@ -24,16 +24,9 @@ class TakenArms:
                 self._assumptions.seen(b.test, second, assumed),
             )
             if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
-                same = a is b  # what both take in the same way needs no assumption
-                arms = [
-                    (a.then, b.then, decided, by, assumed if same else self._assumptions.assume(assumed, seen_a, True)),
-                    (
-                        a.other,
-                        b.other,
-                        decided,
-                        by,
-                        assumed if same else self._assumptions.assume(assumed, seen_a, False),
-                    ),
+                arms: list[Arm] = [
+                    (a.then, b.then, decided, by, self._assumptions.assume(assumed, seen_a, True)),
+                    (a.other, b.other, decided, by, self._assumptions.assume(assumed, seen_a, False)),
                 ]
                 if seen_a.spread & LOCAL:
                     arms.append((a.then, b.other, a, LOCAL, assumed))
@@ -51,6 +44,11 @@ class TakenArms:
         assert isinstance(b, Choice)
         taken = self._taken(b, self._assumptions.seen(b.test, second, assumed), assumed)
         return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
+
+    def is_taken_alike(self, choice: Choice, assumed: Assumptions) -> bool:
+        """Return whether both ranks take the same side of a branch, whichever it is."""
+        first, second = (self._assumptions.seen(choice.test, view, assumed) for view in self.views)
+        return first is second
 
     def by_rank(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
         """Return the branches that one rank may take."""

@@ -129,3 +129,32 @@ def test_an_option_for_fsdp_shows_several_ranks(option: str) -> None:
 )
 def test_other_options_do_not(option: str) -> None:
     assert lines(OPTIONAL.format(option), "DW412") == []
+
+
+LEAVES = """
+class Trainer:
+    def __init__(self, cfg, plan):
+        self.cfg, self.plan = cfg, plan
+
+    def hook(self, name, x):
+        if self.cfg.split_modules:
+            if name not in self.plan[dist.get_rank()]:
+                return
+        {}
+
+    def reduced(self, x):
+        if {}:
+            return x
+        dist.all_reduce(x)
+        return x
+"""
+
+
+@pytest.mark.parametrize("test", ["self.cfg.split_modules", "not dist.is_initialized() or self.cfg.split_modules"])
+def test_ranks_that_leave_under_an_option_miss_nothing_that_the_option_switches_off(test: str) -> None:
+    assert lines(LEAVES.format("self.reduced(x)", test), "DW404") == []
+
+
+@pytest.mark.parametrize("code", ["dist.all_reduce(x)", "if self.cfg.other:\n            dist.all_reduce(x)"])
+def test_ranks_that_leave_before_another_collective_are_found(code: str) -> None:
+    assert len(lines(LEAVES.format(code, "True"), "DW404")) == 1
