@@ -2,7 +2,7 @@
 
 import ast
 
-from ...training_script.syntax import Function
+from ...training_script.syntax import FUNCTIONS, Function
 from ..rule_context import Patch, Script, no_patch
 
 FIX = "ask-when-called"
@@ -16,7 +16,8 @@ def ask_in_function(script: Script, function: Function, default: ast.expr) -> Pa
     first = body[0] if body else None
     if argument is None or first is None or first.lineno == function.lineno or not source.alone(first):
         return no_patch(FIX, BY_HAND)
-    above = first.decorator_list[0].lineno if getattr(first, "decorator_list", None) else first.lineno
+    decorators = first.decorator_list if isinstance(first, (*FUNCTIONS, ast.ClassDef)) else []
+    above = decorators[0].lineno if decorators else first.lineno
     indent = source.indent(first.lineno)
     lines = (f"if {argument} is None:", f"{source.one_level(indent)}{argument} = {source.one_line(default)}")
     edits = [source.replace(default, "None"), *(source.insert_line(above, line, indent) for line in lines)]

@@ -127,9 +127,10 @@ class Evaluated:
         """Add the functions and methods that are defined in others, which return them or pass them to a library."""
         with suppress(OverBudget, RecursionError):
             for function in self._whole.inner_functions:  # which grows meanwhile
-                named = not isinstance(function.node, ast.Lambda) and function.node.name != "__exit__"
-                if named and function.module is self._module and function.node not in self._whole.evaluated:
-                    self.roots.append(Root(function, self._of_function(function, function.node.name)))
+                name = "__exit__" if isinstance(function.node, ast.Lambda) else function.node.name
+                is_own = function.module is self._module and function.node not in self._whole.evaluated
+                if is_own and name != "__exit__":
+                    self.roots.append(Root(function, self._of_function(function, name)))
 
     def _of_function(self, function: FunctionRef, name: str) -> list[Item]:
         items: list[Item] = [Called(self._whole.run_function(function), _place(function))]
