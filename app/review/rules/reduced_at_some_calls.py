@@ -19,7 +19,7 @@ MOST_OTHERS = 2  # places that report it as it is; where there are more, that is
 
 
 class _Result(NamedTuple):
-    """What a call returns, by the names that hold it in the function around, up to where it gets another value."""
+    """The result of a call, with the places in the function around that read it by any of its names."""
 
     stmt: ast.Assign
     name: str

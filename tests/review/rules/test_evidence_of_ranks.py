@@ -1,4 +1,4 @@
-"""What shows that several ranks run a function: its inner functions, an option for FSDP, other calls of its helpers."""
+"""Evidence that several ranks run a function: its inner functions, an option for FSDP, other calls of its helpers."""
 
 import pytest
 from helpers.review_snippets import lines
