@@ -211,6 +211,6 @@ def asks_for_rank(script: Script, found: Divergence) -> bool:
 
 
 def _chooses(key: Key) -> bool:
-    """Return whether the rank, or data of one, choose between values that are no numbers in the text."""
-    chosen = (part for part in parts(key) if part.spread & BY_RANK and part.op in CHOICES)
+    """Return whether the rank alone chooses between values that are no numbers in the text."""
+    chosen = (part for part in parts(key) if part.op in CHOICES and part.spread & (BY_RANK | LOCAL) == BY_RANK)
     return any(not arm.is_constant for part in chosen for arm in part.args[part.op == "if" :] if isinstance(arm, Key))

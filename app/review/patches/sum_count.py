@@ -13,14 +13,15 @@ NAMES = ("count_of_all", "number_of_all", "counted_by_all")
 BY_HAND = "sum up the count over the ranks, once, before it is divided by"
 
 
-def sum_count(script: Script, reduce: ast.Call, counted: ast.AugAssign) -> Patch:
+def sum_count(script: Script, reduce: ast.Call, counted: ast.AugAssign | ast.Assign) -> Patch:
     """Return the patch that adds the reduction of a count behind that of what is divided by it."""
-    source, stmt, count = script.source, script.source.statement_of(reduce), dotted_name(counted.target)
+    source, stmt, count = script.source, script.source.statement_of(reduce), _name_of(counted)
     torch, name, module = torch_module(script, reduce), free_name(script, NAMES), dotted_name(reduce.func)
     tensor, last = dotted_name(reduce.args[0]), stmt.end_lineno or stmt.lineno
     alone = isinstance(stmt, ast.Expr) and stmt.value is reduce and source.alone(stmt) and last < len(source.starts)
     waits = call_argument(reduce, "async_op", 3) is None
-    if not (alone and waits and torch and name and module and tensor and count) or _adds_again(script, stmt, counted):
+    fits = alone and waits and counted.lineno < stmt.lineno and not _adds_again(script, stmt, counted)
+    if not (fits and torch and name and module and tensor and count):
         return no_patch(FIX, BY_HAND)
     group, indent = call_argument(reduce, "group", 2), source.indent(stmt.lineno)
     of_group = f", group={source.one_line(group)}" if group is not None else ""
@@ -37,9 +38,13 @@ def sum_count(script: Script, reduce: ast.Call, counted: ast.AugAssign) -> Patch
     )
 
 
-def _adds_again(script: Script, reduction: ast.stmt, counted: ast.AugAssign) -> bool:
+def _name_of(counted: ast.AugAssign | ast.Assign) -> str:
+    return dotted_name(counted.target if isinstance(counted, ast.AugAssign) else counted.targets[0])
+
+
+def _adds_again(script: Script, reduction: ast.stmt, counted: ast.AugAssign | ast.Assign) -> bool:
     """Return whether a loop goes on counting with what a reduction has made the count of all ranks."""
-    count, loop = dotted_name(counted.target), loop_around(script, reduction)
+    count, loop = _name_of(counted), loop_around(script, reduction)
     while loop is not None:
         inside = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
         starts = any(isinstance(each, ast.Assign) and count in names_set(each) for each in inside)

@@ -50,9 +50,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     pass
 
 
-def _counted(around: ast.AST) -> dict[str, ast.stmt]:
+def _counted(around: ast.AST) -> dict[str, ast.AugAssign | ast.Assign]:
     """Return the names that a function only adds sizes to, and passes to no other rank."""
-    found: dict[str, ast.stmt] = {}
+    found: dict[str, ast.AugAssign | ast.Assign] = {}
     without, bound = set[str](), dict[str, int]()  # and the last line that gives a name another value
     for node in ast.walk(around):
         match node:
@@ -85,7 +85,7 @@ def _is_total(call: ast.Call) -> bool:
     """Return whether a call adds up the sizes of the batches of a loader."""
     match call:
         case ast.Call(func=ast.Name(id="sum"), args=[ast.GeneratorExp(elt=elt, generators=[over])]):
-            return _is_count(elt) and bool(LOADERS.search(dotted_name(over.iter)))
+            return is_count(elt) and bool(LOADERS.search(dotted_name(over.iter)))
         case _:
             return False
 

@@ -1,4 +1,4 @@
-"""DW427, DW429 and DW430: sizes that differ between ranks, and averages over parts of different sizes."""
+"""DW427 and DW429: sizes that differ between ranks, and averages over parts of different sizes."""
 
 import ast
 from collections.abc import Iterator
@@ -12,15 +12,12 @@ from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value
-from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument
-from ...training_script.torch_classes import DDP_CLASSES, LAYER, LOADER_CLASSES, SAMPLER_CLASSES
+from ...training_script.torch_classes import DDP_CLASSES, LAYER
 from ..origins import origins_at
 from ..rule_context import Script, Violation
-from ..types import RelatedPlace
 from ..violations import violation_at
 from .counted_divisors import held_number, is_divided_by_count
-from .meters import is_metered
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
@@ -165,7 +162,7 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
         if summed and _is_mean(given.key) and divides_by_ranks(script, fact):
             yield from violation_at(
                 script,
-                _behind(reach, summed[0]),
+                behind(reach, summed[0]),
                 "the ranks average means over parts of different sizes: reduce the sum and the number, then divide",
                 0.8,
             )
@@ -222,7 +219,7 @@ def _is_unequal(grown: Grown) -> bool:
     return differ(grown.rounds, samples) or differ(grown.rounds, number)
 
 
-def _behind(reach: Reach, summed: Key) -> Reach:
+def behind(reach: Reach, summed: Key) -> Reach:
     """Return a fact as the first of the calls that lead to it behind the loop that sums something up."""
     _, path, line, *_ = summed.args
     calls = [(site.line, number) for number, site in enumerate(reach.calls) if site.path == path and site.line > line]
@@ -257,70 +254,3 @@ def divides_by_ranks(script: Script, reduction: Noted) -> bool:
         if divided:
             return True
     return False
-
-
-def check_padded(script: Script, run: Run) -> Iterator[Violation]:
-    """DW430: yield the DistributedSamplers that repeat samples of a test set over which all ranks sum something up."""
-    padded = [(reach, sampler) for reach, sampler in run.of(*SAMPLER_CLASSES) if reach.several]
-    padded = [(reach, sampler) for reach, sampler in padded if _repeats(sampler, run)]
-    trained = {loop.amount for each in run.reached if each.name in TRAINS for loop in each.loops} if padded else set()
-    for reach, sampler in padded:
-        loaders = {
-            loader.result.key
-            for _, loader in run.of(*LOADER_CLASSES)
-            if (given := argument(loader, 3, "sampler")) and given.key is sampler.result.key
-        }
-        sums = [
-            (
-                reduction,
-                any(_goes_over(each.grown, loaders, trained) for each in parts(given.key) if each.grown)
-                or is_metered(script, given.key, loaders),
-            )
-            for _, reduction, given in sent(run, "all_reduce", "reduce")
-        ]
-        for reduction, is_of_test in sums:
-            if is_of_test:
-                yield from violation_at(
-                    script,
-                    reach,
-                    "this sampler repeats samples to give all ranks equally many, and the sum over the ranks "
-                    f"(line {reduction.site.line}) counts them twice",
-                    0.75,
-                    related=[
-                        RelatedPlace(path=reduction.site.path, line=reduction.site.line, message="summed up here")
-                    ],
-                )
-                break
-        for gather, collected, given in sent(run, "all_gather", "all_gather_into_tensor", "gather"):
-            listed = [each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders, trained)]
-            if listed and not _cuts_off(script):
-                yield from violation_at(
-                    script,
-                    _behind(gather, listed[0]),
-                    f"the sampler (line {sampler.site.line}) repeats samples to give all ranks equally many: what is "
-                    "gathered has them twice, and nothing cuts them off",
-                    0.75,
-                    related=[RelatedPlace(path=collected.site.path, line=collected.site.line, message="gathered here")],
-                )
-                break
-
-
-def _cuts_off(script: Script) -> bool:
-    """Return whether something in the script is cut to a length that it computes."""
-    slices = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Slice))
-    return any(node.lower is None and node.upper and not isinstance(node.upper, ast.Constant) for node in slices)
-
-
-def _repeats(sampler: Noted, run: Run) -> bool:
-    """Return whether a sampler for a test set gives a sample to two ranks, as their number does not divide the set."""
-    data, shuffle = argument(sampler, 0, "dataset"), argument(sampler, 3, "shuffle")
-    drops = argument(sampler, 5, "drop_last")
-    size = run.keys.sizes.get(data.key) if data else None
-    count = number(size, PAIR[0]) if size else length(data.key, PAIR[0]) if data else None
-    in_order = shuffle is not None and shuffle.key is run.keys.false
-    return in_order and drops is None and count is not None and bool(count % len(PAIR))
-
-
-def _goes_over(grown: Grown, loaders: set[Key], trained: set[Key]) -> bool:
-    """Return whether rounds over one of these loaders make a value, and none of them trains."""
-    return grown.rounds not in trained and not loaders.isdisjoint(parts(grown.rounds))

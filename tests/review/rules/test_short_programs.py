@@ -1,7 +1,7 @@
 """Mistakes of short programs, each with the programs that look alike and are right."""
 
 import pytest
-from helpers.review_snippets import found, lines
+from helpers.review_snippets import found, lines, refused, repaired
 
 START = """
 import datetime, random, time
@@ -369,6 +369,70 @@ RIGHT = {
     "an order by an option": ("DW443", FILLED.replace("TEST", "world > 2").replace("ORDER", "found.keys()")),
     "pieces on the root": ("DW417", SCATTERED.replace("GIVEN", "list(whole.chunk(world)) if rank == 0 else None")),
 }
+
+
+STOPPED = (
+    START
+    + """
+class Patience:
+    def __init__(self):
+        self.best, self.bad = None, 0
+    def is_over(self, loss):
+        if self.best is None or loss < self.best:
+            self.best, self.bad = loss, 0
+        else:
+            self.bad += 1
+        return self.bad >= 3
+
+held = torch.randn(40, 4).chunk(world)[rank]
+model, patience = DDP(nn.Linear(4, 1)), Patience()
+for epoch in range(50):
+    model(torch.randn(8, 4)).sum().backward()
+    loss = model.module(held).square().mean()
+    REDUCED
+    if patience.is_over(loss.item()):
+        break
+"""
+)
+PLACED = (
+    START
+    + """
+rows = TensorDataset(torch.arange(11), torch.randn(11, 3))
+loader = DataLoader(rows, batch_size=4, sampler=DistributedSampler(rows, shuffle=False))
+places, scores = [], []
+for place, row in loader:
+    places.append(place)
+    scores.append(row.mean(1))
+places, scores = torch.cat(places), torch.cat(scores)
+all_places = [torch.zeros_like(places) for _ in range(world)]
+all_scores = [torch.zeros_like(scores) for _ in range(world)]
+dist.all_gather(all_places, places)
+dist.all_gather(all_scores, scores)
+USED
+"""
+)
+BY_PLACE = """total = torch.zeros(len(rows))
+for place, score in zip(all_places, all_scores):
+    total[place] = score
+print(total.mean())"""
+
+
+def test_a_stop_by_the_loss_of_one_rank_is_no_mere_remark() -> None:
+    assert [finding.severity for finding in found(STOPPED.replace("REDUCED", "pass"), "DW405")] == ["warning"]
+    assert found(STOPPED.replace("REDUCED", "dist.all_reduce(loss)"), "DW405") == []
+
+
+def test_a_total_is_summed_up_where_it_is_known_before_the_reduction() -> None:
+    late = SEEN.replace("TOTAL", "sum(len(y) for _, y in loader)")
+    assert "sum up the count" in refused(late, "DW498")
+    total = "    seen = sum(len(y) for _, y in loader)\n"
+    early = late.replace(total, "").replace("    dist.all_reduce(right)", f"{total}    dist.all_reduce(right)")
+    assert "dist.all_reduce(count_of_all)" in repaired(early, "DW498")
+
+
+def test_repeated_samples_that_are_put_in_their_places_count_once() -> None:
+    assert len(found(PLACED.replace("USED", "print(torch.cat(all_scores).mean())"), "DW430")) == 1
+    assert found(PLACED.replace("USED", BY_PLACE), "DW430") == []
 
 
 @pytest.mark.parametrize(("rule", "code"), WRONG.values(), ids=WRONG.keys())
