@@ -197,6 +197,10 @@ class FixFlow:
                 return f"checks {self._knowledge.probes[self.cause.verify.probe].title} again"
         return ""
 
+    def start_command(self, fix: Fix) -> str:
+        """Return the command line that starts the job with a fix, or "" if nothing shows how it is started."""
+        return fix.start or fix.again or CaseFacts(self._context()).command
+
     async def plan_proof(self, fix: Fix, command: str = "", python: str = "") -> ProofPlan | None:
         """Plan the run that proves a fix, to be shown and confirmed; None for a probe, which needs no question.
 

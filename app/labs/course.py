@@ -107,6 +107,12 @@ class Course(msgspec.Struct, frozen=True):
         """Return the lab with a number."""
         return next((each for chapter in self.chapters for each in chapter.labs if each.number == number), None)
 
+    def next_lab(self, number: str) -> CourseLab | None:
+        """Return the lab after the one with a number; after the last one of a chapter the first of the next one."""
+        rows = [each for chapter in self.chapters for each in chapter.labs]
+        later = iter(rows)
+        return next(later, None) if any(each.number == number for each in later) else None
+
     def labs_of(self, chapter: str) -> list[CourseLab]:
         """Return the labs of the chapter with an id."""
         return next((each.labs for each in self.chapters if each.chapter.id == chapter), [])

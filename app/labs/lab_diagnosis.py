@@ -1,7 +1,7 @@
 """The wizard's own diagnosis of a failing lab, and the repair by the fix of its cause."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,6 +45,16 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     environ: dict[str, str] = {}
     advice: Fix | None = None
 
+    @property
+    def command(self) -> str:
+        """The command line that starts the repaired job, with its variables before it."""
+        return command_text(self.launch, self.environ)
+
+
+def command_text(launch: str, environ: Mapping[str, str]) -> str:
+    """Return a command line with variables before it, as it is typed in a shell."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in environ.items()), launch])
+
 
 def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -> LabDiagnosis:
     """Diagnose what a run of a lab showed: the sampled ranks, the output of a job that ended, and the script."""
@@ -67,7 +77,7 @@ def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -
         findings=findings,
         evidence=case.evidence,
         timeline=timeline,
-        launch=shlex.split(lab.launch),
+        launch=shlex.split(run.launch or lab.launch),
         directory=str(directory),
         output=timeline_of_output(run.report, knowledge) if run.report else None,
     )

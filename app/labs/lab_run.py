@@ -26,13 +26,17 @@ Ending = Literal["ended", "hung", "slow", "over its limit"]
 
 
 class LabRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Observations of one run. ``code``: of an ended job; ``report``: the last sample of one that was not ended."""
+    """Observations of one run, started by ``launch``.
+
+    ``code``: of an ended job; ``report``: the last sample of one that was not ended.
+    """
 
     ending: Ending
     output: str
     elapsed_s: float
     code: int | None = None
     report: JobReport | None = None
+    launch: str = ""
 
 
 def shows_failure(lab: Lab, run: LabRun) -> bool:
@@ -133,6 +137,7 @@ async def run_lab(
         elapsed_s=time.monotonic() - started,
         code=outcome.code if outcome and ending == "ended" else None,
         report=report,
+        launch=line,
     )
 
 

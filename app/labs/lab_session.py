@@ -2,34 +2,27 @@
 
 import asyncio
 import hashlib
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
-
-import msgspec
 
 from ...knowledge.labs import Lab
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..fixes.records import AppliedFix
 from ..triage.types import JobReport
-from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, diagnose_log, diagnose_run, repair_of
-from .lab_run import LabRun, has_right_result, is_repaired, printed_result, run_lab, shows_failure
+from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, command_text, diagnose_log, diagnose_run, repair_of
+from .lab_proof import LabProof, missed_repair, right_end
+from .lab_run import LabRun, is_repaired, run_lab, shows_failure
 from .plot import BROKEN, MEASURED, REPAIRED, Point, measured_points
 from .progress import LabProgress, load_progress, save_progress
 from .workspace import is_edited, labs_dir, make_workspace, reset_workspace, script_of
 
-Outcome = Literal["proved", "not shown here", "still there"]
+VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.ASCII | re.DOTALL)
 Stage = Literal["run", "answer", "repair", "prove", "done"]
 OnOutput = Callable[[str], None]
-SHOWN_LINES = 3  # of the output of a run that is not repaired
-
-
-class LabProof(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the run after the repair, and why."""
-
-    outcome: Outcome
-    what: str
 
 
 class LabSession:
@@ -98,6 +91,16 @@ class LabSession:
         return self.progress.launch or self.lab.launch
 
     @property
+    def command(self) -> str:
+        """The command line that starts the learner's copy now, with the variables of an applied fix before it."""
+        return command_text(self.launch, self.progress.environ)
+
+    @property
+    def shown_launch(self) -> str:
+        """The command line that started the run whose output is kept, else the one that starts the copy now."""
+        return self.run.launch if self.run and self.run.launch else self.launch
+
+    @property
     def script(self) -> Path:
         """The training script in the learner's directory."""
         return script_of(self.lab, self.directory)
@@ -120,7 +123,9 @@ class LabSession:
     async def start(
         self, on_output: OnOutput | None = None, on_report: Callable[[JobReport], None] | None = None
     ) -> bool:
-        """Run the lab as its files are now; return whether it failed as the lab shows, and diagnose it if so.
+        """Run the learner's copy as it is now: its files, and the command line that an applied fix has changed.
+
+        Return whether it failed as the lab shows, and diagnose it if so.
 
         A lab that only measures returns whether it has measured.
 
@@ -128,7 +133,15 @@ class LabSession:
             UserError: The interpreter has no torch.
         """
         self.proof = None
-        self.run = await run_lab(self.lab, self.directory, self.python, on_output=on_output, on_report=on_report)
+        self.run = await run_lab(
+            self.lab,
+            self.directory,
+            self.python,
+            launch=self.progress.launch,
+            environ=self.progress.environ,
+            on_output=on_output,
+            on_report=on_report,
+        )
         if self.lab.question:
             shown = is_repaired(self.lab, self.run)
             if shown:
@@ -195,6 +208,28 @@ class LabSession:
         self._save()
         return applied
 
+    def start_by(self, line: str) -> None:
+        """Start the learner's copy by this command line from now on; variables may be set before it, as in a shell.
+
+        Raises:
+            UserError: It is no command line.
+        """
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise UserError(f"no command line: {error}", "close the quotes") from error
+        environ: dict[str, str] = {}
+        while words and (found := VARIABLE.fullmatch(words[0])):
+            environ[found["name"]] = found["value"]
+            del words[0]
+        if not words:
+            raise UserError("no command line: it starts no program", f"for example: {self.lab.launch}")
+        launch = shlex.join(words)
+        own = launch == shlex.join(shlex.split(self.lab.launch)) and not environ
+        self.progress.launch, self.progress.environ = ("", {}) if own else (launch, environ)
+        self.proof = None
+        self._save()
+
     async def prove(self, on_output: OnOutput | None = None) -> LabProof:
         """Run the lab once more, after the fix of the wizard or the learner's own edit.
 
@@ -215,13 +250,13 @@ class LabSession:
 
     def _judge(self, run: LabRun) -> LabProof:
         if not is_repaired(self.lab, run):
-            return LabProof(outcome="still there", what=_what_is_left(self.lab, run))
+            return missed_repair(self.lab, run, self.knowledge)
         if not self.progress.failed:
             return LabProof(outcome="not shown here", what="it was not seen to fail before: reset it and run it first")
         self.progress.repaired = True
         self._measure(REPAIRED, run)
         self._save()
-        return LabProof(outcome="proved", what=f"it failed, and now {_right_end(self.lab)}")
+        return LabProof(outcome="proved", what=f"it failed, and now {right_end(self.lab)}")
 
     def reset(self) -> None:
         """Restore the files of the lab."""
@@ -238,23 +273,3 @@ class LabSession:
         progress = load_progress()  # with what other screens have saved
         progress.labs[self.lab.id] = self.progress
         save_progress(progress)
-
-
-def _right_end(lab: Lab) -> str:
-    """Return the observation that proves a repair: the number, if one is checked, or the line that was printed."""
-    if lab.result:
-        return f"every rank ends well with the right result, {lab.result.value:g}"
-    return "every rank ends well" if lab.failure != "wrong" else "every rank ends well with the right result"
-
-
-def _what_is_left(lab: Lab, run: LabRun) -> str:
-    """Return what a run after the repair still shows."""
-    if shows_failure(lab, run):
-        return "it fails as before"
-    if run.ending == "over its limit":
-        return f"it did not end within {lab.within_s} s"
-    value = printed_result(lab, run)
-    if run.code == 0 and lab.result and value is not None and not has_right_result(lab, run):
-        return f"every rank ends well, but the result is {value:g}, not {lab.result.value:g}"
-    last = " · ".join(line.strip() for line in run.output.splitlines()[-SHOWN_LINES:] if line.strip())
-    return f"it ended with code {run.code}: {last}" if run.code else f"the result is not the expected one: {last}"

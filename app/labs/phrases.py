@@ -1,6 +1,5 @@
 """The words of a lab, the same on the screen and in plain mode."""
 
-import shlex
 import textwrap
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from ..system.paths import relative_to
 from ..text.diff import unified_diff
 from ..text.terminal import Verbatim, align_columns
 from ..text.units import probability_text
-from .lab_diagnosis import Repair
+from .lab_diagnosis import OUTPUT, Repair
 from .lab_session import LabSession
+from .rank_output import printed_line, printer_name
 
 FAILURE_TEXT: dict[Failure, str] = {
     "hang": "The ranks stand still. This is where each of them waits:",
@@ -30,6 +30,7 @@ NOT_MEASURED = "The job did not end well. Restore its files if you have changed 
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy so from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
 STARTED_SO = "Kept: your copy is started so from now on. Restoring the lab takes it back."
+EDIT_WHAT, EDIT_COMMAND = "Edit what?", "the command that starts it"
 MOST_REASONS = 4  # of the evidence
 
 
@@ -59,8 +60,7 @@ def repair_title_lines(repair: Repair, directory: Path) -> list[str]:
     else:
         lines = [fix.title, f"  {safety_text(fix)[1]}"]
     if fix.start or fix.environ:
-        variables = [f"{name}={shlex.quote(value)}" for name, value in fix.environ.items()]
-        lines += ["", "Your copy is started so from now on:", f"  $ {' '.join([*variables, repair.launch])}"]
+        lines += ["", "Your copy is started so from now on:", f"  $ {repair.command}"]
     return lines
 
 
@@ -107,7 +107,20 @@ def evidence_lines(session: LabSession) -> list[str]:
         place = "first" if number == 1 else f"as number {number}"
         lines += ["", f"The wizard ranks it {place} ({probability_text(own.confidence)}), because:"]
         lines += [
-            f"  {line.what}" + (f"   [{line.where}]" if line.where else "") for line in own.because[:MOST_REASONS]
+            f"  {line.what}" + (f"   [{_seen_at(session, line.where)}]" if line.where else "")
+            for line in own.because[:MOST_REASONS]
         ]
     lines += ["", f"More: ddpwizard explain {cause.id}"]
     return lines
+
+
+def _seen_at(session: LabSession, where: str) -> str:
+    """Return where evidence was seen; of the output of the run, which is shown by rank, the line itself."""
+    origin, _, number = where.rpartition(":")
+    lines = session.run.output.splitlines() if session.run else []
+    if origin != OUTPUT or not number.isdecimal() or not 0 < int(number) <= len(lines):
+        return relative_to(where, session.directory)
+    line = lines[int(number) - 1]
+    shown = printed_line(line)
+    name = printer_name(shown.rank if shown else None, session.shown_launch)
+    return f"output of {name}: {(shown.text if shown else line).strip()}"

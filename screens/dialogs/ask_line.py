@@ -11,6 +11,8 @@ from ..shell.base import WizardScreen
 from ..widgets.formatting import safe_content
 from ..widgets.line_input import LineInput
 
+NOTHING_TYPED = "The line is empty: type it, or press esc to cancel."
+
 
 class AskLineDialog(WizardScreen):
     """Ask for one line; enter gives it, escape leaves."""
@@ -35,6 +37,8 @@ class AskLineDialog(WizardScreen):
     def _given(self, event: Input.Submitted) -> None:
         if event.value.strip():
             self.dismiss(event.value.strip())
+        else:
+            self.show_status(NOTHING_TYPED)
 
     async def action_back(self) -> None:
         self.dismiss(None)

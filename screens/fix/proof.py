@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...app.fixes.proof_plan import ProofPlan
     from ..shell.state import FixKey
 
+EXAMPLE_COMMAND = "torchrun --nproc-per-node=2 train.py"
 NO_PROOF = "no check here can show it: start your job again with the fix"
 
 
@@ -68,8 +69,8 @@ class FixProofMixin(WizardScreen):
             question = AskLineDialog(
                 "Which command starts it?",
                 details=f"The command is started in {self.flow().directory}, {files}.",
-                value=fix.start or fix.again,
-                placeholder="torchrun --nproc-per-node=2 train.py",
+                value=self.flow().start_command(fix),
+                placeholder=f"such as {EXAMPLE_COMMAND}",
             )
             self.app.push_screen(question, callback=lambda line: self._plan_proof(fix, line) if line else None)
         else:

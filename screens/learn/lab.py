@@ -14,28 +14,28 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.fixes.types import Place
-from ...app.labs.course import CourseLab
+from ...app.labs.course import CourseLab, read_course
 from ...app.labs.lab_run import START_LIMIT_S
 from ...app.labs.lab_session import LabSession
 from ...app.labs.phrases import FAILURE_TEXT, applied_text, not_shown_text, question_text, repair_question
 from ...app.labs.rank_output import lines_by_rank, printed_line
-from ...app.options import target_python
+from ...app.options import knowledge_directories, target_python
 from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
-from ..shell.base import WizardScreen
-from ..shell.editor import open_in_editor
 from ..widgets.choices import Choice
 from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
+from .lab_editing import LabEditMixin
 from .lab_messages import Printed, RunEnded, Sampled
 from .lab_parts import MAIN_ACTIONS, NEXT_KEYS, available_parts, part_content
+from .refused_keys import RefusedKeysMixin
 
+STEPS = ("run", "reset", "edit", "hint", "answer", "apply", "prove")
 SHOW_ANSWER = "show-answer"
 
 
-class LabScreen(LookupMixin, WizardScreen):
+class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
     """A job that fails, to find out why and to repair it."""
 
     CSS_PATH = Path(__file__).with_name("lab.tcss")
@@ -47,12 +47,14 @@ class LabScreen(LookupMixin, WizardScreen):
         "step; ← and → change the part that is shown."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "next_lab", "next lab", id="lab.next", tooltip="Open the next lab"),
+        Binding("escape", "back", "labs", id="lab.back", tooltip="Stop the job, or go back to the labs"),
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
         Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
         Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix, then apply it to your copy"),
         Binding("v", "prove", "prove", id="lab.prove", tooltip="Run the repaired job"),
-        Binding("e", "edit", "edit", id="lab.edit", tooltip="Open your copy of the script in your editor"),
+        Binding("e", "edit", "edit", id="lab.edit", tooltip="Edit a file of your copy, or its command"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
         Binding("enter", "main", "next step", show=False, id="lab.main", tooltip="Do the next step of the lab"),
         Binding("right", "part(1)", "part", id="lab.right", tooltip="Show the part to the right"),
@@ -66,6 +68,7 @@ class LabScreen(LookupMixin, WizardScreen):
         self._printed: defaultdict[int | None, list[str]] = defaultdict(list)
         self._report: JobReport | None = None
         self._job_runs = False
+        self._launch = ""  # of the job that printed what is shown
 
     @property
     def session(self) -> LabSession:
@@ -87,6 +90,7 @@ class LabScreen(LookupMixin, WizardScreen):
             self.session.read_log()
         if run := self.session.run:
             self._report, self._printed = run.report, lines_by_rank(run.output)
+        self._launch = self.session.shown_launch
         self._show("story")
         self.show_status(self._next_keys())
 
@@ -104,7 +108,8 @@ class LabScreen(LookupMixin, WizardScreen):
         ]
         self.query_one("#parts", Static).update(Content.assemble(*(piece for tab in tabs for piece in (tab, " "))))
         size = self.query_one("#part", VerticalScroll).size
-        self.query_one("#shown", Static).update(part_content(part, self.session, self._printed, self._report, size))
+        content = part_content(part, self.session, self._printed, self._report, size, self._launch)
+        self.query_one("#shown", Static).update(content)
         self.keys_changed()
 
     def _next_keys(self) -> str:
@@ -118,9 +123,14 @@ class LabScreen(LookupMixin, WizardScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         done = MAIN_ACTIONS.get(self.session.stage, "") if action == "main" else action
         name = {"guess": "answer"}.get(done, done)
-        if action == "main" or name in ("run", "reset", "edit", "hint", "answer", "apply", "prove"):
+        if action == "main" or name in STEPS:
             return name in self.session.allowed and not self._job_runs
+        if action == "next_lab":
+            return self.session.stage == "done"
         return super().check_action(action, parameters)
+
+    def refusal(self) -> str:
+        return "The job still runs: wait, or stop it with esc." if self._job_runs else self._next_keys()
 
     def action_part(self, step: int) -> None:
         parts = self._available()
@@ -144,7 +154,7 @@ class LabScreen(LookupMixin, WizardScreen):
     def _begin(self, what: str) -> None:
         self._job_runs = True
         self._printed.clear()
-        self._report = None
+        self._report, self._launch = None, self.session.launch
         self.query_one(ProgressLine).begin(what, START_LIMIT_S + self._entry.lab.within_s)
         self.show_status("esc stops it")
         self._show("output")
@@ -192,7 +202,8 @@ class LabScreen(LookupMixin, WizardScreen):
             self.wizard.show_error(event.error)
         elif event.proof:
             sign = status_sign("ok" if event.proof.outcome == "proved" else "fail", self.ascii_only)
-            self.show_status(Content.assemble(sign, " ", safe_content(f"{event.proof.outcome}: {event.proof.what}")))
+            result = safe_content(f"{event.proof.outcome}: {event.proof.what.removesuffix('.')}.  {self._next_keys()}")
+            self.show_status(Content.assemble(sign, " ", result))
         elif event.shown:
             self.show_status(f"{FAILURE_TEXT[self._entry.lab.failure]}  {self._next_keys()}")
         else:
@@ -206,6 +217,14 @@ class LabScreen(LookupMixin, WizardScreen):
         if drawn and not event.error:
             return "plot"
         return "ranks" if self._report and not event.proof else "output"
+
+    async def action_next_lab(self) -> None:
+        course = read_course(self.state.knowledge, knowledge_directories(self.state.options))
+        if following := course.next_lab(self._entry.number):
+            await self.wizard.back()
+            await self.wizard.open("lab", entry=following)
+        else:
+            self.show_status("This is the last lab. esc: back to the labs")
 
     async def action_back(self) -> None:
         if not self.cancel_running():
@@ -264,13 +283,8 @@ class LabScreen(LookupMixin, WizardScreen):
         self._show("code")
         self.show_status(f"{applied_text(applied)}  {self._next_keys()}")
 
-    def action_edit(self) -> None:
-        try:
-            open_in_editor(self.app, Place(path=str(self.session.script), line=1))
-        except UserError as error:
-            self.wizard.show_error(error)
-            return
-        self._show("code")
+    def show_edited(self, part: str) -> None:
+        self._show(part)
         self.show_status(self._next_keys())
 
     def action_reset(self) -> None:

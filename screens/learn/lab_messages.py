@@ -3,7 +3,7 @@
 from textual.message import Message
 
 from ...app.errors import UserError
-from ...app.labs.lab_session import LabProof
+from ...app.labs.lab_proof import LabProof
 from ...app.triage.types import JobReport
 
 

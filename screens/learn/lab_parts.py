@@ -21,9 +21,9 @@ PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
 NEXT_KEYS = {
     "run": "→: the code · r: run it",
     "answer": "g: name the cause · h: a hint",
-    "repair": "a: the fix of the wizard · e: edit your copy",
+    "repair": "a: the fix of the wizard · e: edit your copy or its command",
     "prove": "v: prove it · x: restore the files",
-    "done": "esc: back to the labs",
+    "done": "n: the next lab · esc: back to the labs",
 }
 MAIN_ACTIONS = {"run": "run", "answer": "guess", "repair": "apply", "prove": "prove"}  # of a step: what Enter does
 
@@ -49,18 +49,19 @@ def part_content(
     printed: Mapping[int | None, Sequence[str]],
     report: JobReport | None,
     size: Size,
+    launch: str,
 ) -> Content:
-    """Return the content of a part for a pane of this size."""
+    """Return the content of a part for a pane of this size; ``launch`` has started the job that printed."""
     lab = session.lab
     if part == "story":
-        lines = [safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {lab.launch}", "$muted")]
+        lines = [safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {session.command}", "$muted")]
         return join_lines(*(lines if lab.launch else lines[:1]))
     if part == "code":
         return _code(session)
     if part == "output" and not printed:
         return safe_content(NOTHING_PRINTED, "$muted")
     if part == "output":
-        return rank_panes(printed, session.launch, size.width - 2, size.height)
+        return rank_panes(printed, launch, size.width - 2, size.height)
     if part == "ranks" and report:
         header, rows = rank_table(rank_groups(report))
         return _plain(align_columns([header, *rows]))

@@ -31,7 +31,13 @@ def rank_panes(printed: Mapping[int | None, Sequence[str]], launch: str, width: 
 
 
 def _pane(rank: int, lines: Sequence[str], width: int, height: int) -> list[Content]:
-    shown = [part for line in lines[-height:] for part in safe_content(line).wrap(width)][-height:]
+    shown: list[Content] = []
+    for line in reversed(lines):
+        parts = safe_content(line).wrap(width)
+        if len(shown) + len(parts) > height:
+            shown = shown or parts[:height]  # a line that is longer than the pane, from its start
+            break
+        shown = [*parts, *shown]
     return [safe_content(f"rank {rank}", "bold $accent"), *shown]
 
 

@@ -95,7 +95,7 @@ def _prove(state: WizardState, prompt: Prompt, flow: "FixFlow", fix: Fix) -> Non
     progress = Changes(prompt.show_progress)
     try:
         command = (
-            _ask_command(prompt, fix.start or fix.again, flow.directory) if flow.proof_kind(fix) == "command" else ""
+            _ask_command(prompt, flow.start_command(fix), flow.directory) if flow.proof_kind(fix) == "command" else ""
         )
         plan = asyncio.run(flow.plan_proof(fix, command, state.context().python))
         if plan:

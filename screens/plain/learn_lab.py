@@ -9,6 +9,8 @@ from ...app.errors import UserError
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_session import LabSession
 from ...app.labs.phrases import (
+    EDIT_COMMAND,
+    EDIT_WHAT,
     FAILURE_TEXT,
     applied_text,
     evidence_lines,
@@ -97,24 +99,37 @@ def _choose(prompt: Prompt, options: list[str], question: str = "What next? ") -
     return options[int(given) - 1]
 
 
-def _edit_or_restore(session: LabSession, chosen: str) -> bool:
+def _edit_or_restore(prompt: Prompt, session: LabSession, chosen: str) -> bool:
     """Do what was chosen if it is one of these two; return whether it is."""
     if chosen == EDIT:
-        subprocess.run(editor_command(str(session.script), 1), check=False)
+        _edit(prompt, session)
     elif chosen == RESTORE:
         session.reset()
     return chosen in (EDIT, RESTORE)
 
 
+def _edit(prompt: Prompt, session: LabSession) -> None:
+    """Open a file of the learner's copy in the editor, or ask for another command that starts it."""
+    files = [str(path.relative_to(session.lab.directory)) for path in session.lab.files]
+    chosen = _choose(prompt, [*files, f"{EDIT_COMMAND}: {session.command}"], f"{EDIT_WHAT} ")
+    if chosen in files:
+        subprocess.run(editor_command(str(session.directory / chosen), 1), check=False)
+    elif line := prompt.ask("Which command starts it? (empty: as it is) ").strip():
+        try:
+            session.start_by(line)
+        except UserError as error:
+            prompt.write(f"  {prompt.status_sign('fail')} {error}")
+
+
 def _run(prompt: Prompt, session: LabSession) -> None:
-    run_it = f"Run it: {session.lab.launch}"
-    if not _edit_or_restore(session, _choose(prompt, [run_it, EDIT, RESTORE])):
+    run_it = f"Run it: {session.command}"
+    if not _edit_or_restore(prompt, session, _choose(prompt, [run_it, EDIT, RESTORE])):
         _start(prompt, session)
 
 
 def _start(prompt: Prompt, session: LabSession) -> None:
     prompt.show_progress(RUNS)
-    if not asyncio.run(session.start(lambda line: _show_line(prompt, line, session.lab.launch))):
+    if not asyncio.run(session.start(lambda line: _show_line(prompt, line, session.launch))):
         prompt.write("", f"  {not_shown_text(session)}")
         return
     prompt.write("", FAILURE_TEXT[session.lab.failure])
@@ -151,7 +166,7 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
         _start(prompt, session)
         return
     if given == EDIT_KEY:
-        _edit_or_restore(session, EDIT)
+        _edit_or_restore(prompt, session, EDIT)
         return
     if given == "s":
         session.show_answer()
@@ -178,7 +193,7 @@ def _show_terms(prompt: Prompt, session: LabSession) -> None:
 
 def _repair(prompt: Prompt, session: LabSession) -> None:
     by_fix = "Repair it with the fix of the wizard"
-    if _edit_or_restore(session, chosen := _choose(prompt, [by_fix, EDIT, RESTORE], "How do you repair it? ")):
+    if _edit_or_restore(prompt, session, chosen := _choose(prompt, [by_fix, EDIT, RESTORE], "How do you repair it? ")):
         return
     assert chosen == by_fix
     try:
@@ -194,7 +209,7 @@ def _repair(prompt: Prompt, session: LabSession) -> None:
 
 
 def _prove(prompt: Prompt, session: LabSession) -> None:
-    if _edit_or_restore(session, _choose(prompt, ["Prove it: run the repaired job", EDIT, RESTORE])):
+    if _edit_or_restore(prompt, session, _choose(prompt, ["Prove it: run the repaired job", EDIT, RESTORE])):
         return
     prompt.show_progress(RUNS)
     proof = asyncio.run(session.prove(lambda line: _show_line(prompt, line, session.launch)))

@@ -219,3 +219,19 @@ def test_the_command_that_was_run_is_started_in_its_directory(tmp_path: Path) ->
     assert fix.directory == str(there)
     only_opened = Session.new(argv=[], cwd=str(there))
     assert FixFlow(KNOWLEDGE.causes["script-error"], KNOWLEDGE, only_opened).directory == Path.cwd()
+
+
+@pytest.mark.parametrize("cause", ["script-error", "missing-set-epoch", "uneven-inputs", "port-in-use"])
+def test_every_fix_of_a_job_of_run_knows_the_command_that_was_run(cause: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n", encoding="utf-8")
+    command = ["torchrun", "--nproc-per-node=2", "train.py"]
+    flow = FixFlow(KNOWLEDGE.causes[cause], KNOWLEDGE, Session.new(cwd=str(tmp_path), command=command))
+    for fix in flow.build():
+        assert flow.start_command(fix) == (fix.start or "torchrun --nproc-per-node=2 train.py")
+        by_hand = replace(fix, start="", again="")
+        assert flow.start_command(by_hand) == "torchrun --nproc-per-node=2 train.py"
+
+
+def test_the_command_of_a_session_without_a_job_is_not_known() -> None:
+    flow = FixFlow(KNOWLEDGE.causes["port-in-use"], KNOWLEDGE, Session.new(argv=[]))
+    assert flow.start_command(Fix(id="f", cause="port-in-use", title="t", safety="display")) == ""

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import textwrap
 from datetime import timedelta
 from pathlib import Path
 
@@ -79,6 +80,38 @@ def test_plan_in_the_chapter_is_that_of_the_planner():
         assert planned_gib == int(gib), (name, recompute)
         assert (fits == "fits") == (planned_gib < 79)
         assert not step or planned_step == pytest.approx(float(step), abs=0.02)
+
+
+def run_on_two_ranks(script: str, options: list[str], directory: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options, script],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.jobs
+def test_unequal_batches_stop_together_and_logs_are_where_the_chapter_says(tmp_path: Path):
+    page = CHAPTERS["data"].pages[3]
+    function = textwrap.dedent(page[page.index("  def equal_batches") : page.index("  for x, y in")])
+    (tmp_path / "train.py").write_text(
+        "import torch\nimport torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
+        f"{function}\nbatches = range(5 + dist.get_rank())\n"
+        "print(*equal_batches(batches, 'cpu'))\ndist.destroy_process_group()\n"
+    )
+    lines = CHAPTERS["hangs"].pages[2].splitlines()
+    command = next(line.split() for line in lines if line.strip().startswith("torchrun --log-dir"))
+    run_on_two_ranks("train.py", command[1 : command.index("...")], tmp_path)
+    drawn = re.findall(r"^ +(logs/\S+)", "\n".join(lines), re.MULTILINE)
+    assert len(drawn) == 3
+    for path in drawn:
+        assert len(list(tmp_path.glob(path.replace("<id>", "*")))) == 1, path
+    printed = [path.read_text() for path in tmp_path.rglob("stdout.log")]
+    assert printed == ["0 1 2 3 4\n"] * 2
 
 
 @pytest.mark.jobs

@@ -49,3 +49,11 @@ def test_a_lab_of_two_chapters_names_its_first_number() -> None:
         first, again = COURSE.lab(lab.same_as), COURSE.lab(lab.number)
         assert first and again and first.lab is again.lab and not first.same_as
         assert lab.note == f"lab {lab.same_as}" and f"({lab.note})" in "\n".join(COURSE.lines(Progress()))
+
+
+def test_a_lab_is_followed_by_the_next_one_also_of_the_next_chapter() -> None:
+    course = read_course(built_in_knowledge())
+    numbers = [each.number for chapter in course.chapters for each in chapter.labs]
+    found = [following.number if (following := course.next_lab(number)) else "" for number in numbers]
+    assert found == [*numbers[1:], ""]
+    assert course.next_lab("0.0") is None

@@ -1,13 +1,16 @@
 """Learn on the screen: the list, a chapter, the terms of its text, a lab of a log, the quiz."""
 
 import asyncio
+from pathlib import Path
 
+import pytest
 from ddpwizard.app.labs.course import read_course
 from ddpwizard.app.labs.lab_diagnosis import diagnose_run
 from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.progress import load_progress
 from ddpwizard.knowledge.quiz import read_quiz
 from ddpwizard.screens.app import WizardApp
+from ddpwizard.screens.learn import lab_editing
 from ddpwizard.screens.learn.lab import LabScreen
 from ddpwizard.screens.widgets.choices import TYPING_S, Choices
 from helpers.built_in_knowledge import built_in_knowledge
@@ -94,7 +97,8 @@ async def test_terms_of_a_chapter_are_explained_by_one_key() -> None:
 @walk
 async def test_a_lab_of_a_log_is_solved() -> None:
     async with learn_app().run_test(size=(80, 24)) as pilot:
-        await open_learn(pilot, read_course(built_in_knowledge()).number_of("gpu-sick"))
+        number = read_course(built_in_knowledge()).number_of("gpu-sick")
+        await open_learn(pilot, number)
         await shows(pilot, "Lab ", "g: name the cause")
         assert "run it" not in frame(pilot)
         await pilot.press("h")
@@ -108,7 +112,13 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await pilot.press("g")
         await shows(pilot, "What is the cause?")
         await pilot.press(str(right + 1))
-        await shows(pilot, "Right. esc: back to the labs", "Cause: ")
+        await shows(pilot, "Right. n: the next lab · esc: back to the labs", "Cause: ")
+        await pilot.press("n")
+        following = read_course(built_in_knowledge()).next_lab(number)
+        assert following
+        await shows(pilot, f"Lab {following.number}: ", following.lab.title[:30])
+        await pilot.press("escape")
+        await shows(pilot, "labs repaired")
         state = load_progress().labs["gpu-sick"]
         assert state.repaired and state.answered and state.hints == 1
 
@@ -121,8 +131,36 @@ async def test_enter_does_the_next_step_of_a_lab() -> None:
         await pilot.press("enter")
         await shows(pilot, "the job runs", "esc stops it", "output", "Nothing is printed yet")
         await pilot.press("enter")
+        await pilot.press("g")
+        await shows(pilot, "g (answer) is not possible now. The job still runs", "esc labs")
         await pilot.press("escape")
         await shows(pilot, "Stopped.", "r: run it")
+        await pilot.press("v")
+        await shows(pilot, "v (prove) is not possible now. →: the code · r: run it")
+
+
+@walk
+async def test_each_file_and_the_command_of_a_lab_can_be_edited(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(lab_editing, "open_in_editor", lambda _app, place: opened.append(Path(place.path).name))
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("decoder-crash"))
+        await shows(pilot, "Lab ", "r: run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        await pilot.press("e")
+        await shows(pilot, "Edit what?", "decoder.py", "train.py", "the command that starts it: torchrun")
+        await pilot.press("1")
+        await until(pilot, lambda: opened == ["decoder.py"])
+        await pilot.press("e")
+        await shows(pilot, "Edit what?")
+        await pilot.press("3")
+        await shows(pilot, "Which command starts it?")
+        await pilot.press("ctrl+u", "enter")
+        await shows(pilot, "The line is empty")
+        await pilot.press(*"A=1 torchrun -h", "enter")
+        await shows(pilot, "$ A=1 torchrun -h")
+        assert lab.session.launch == "torchrun -h" and lab.session.progress.environ == {"A": "1"}
 
 
 @walk

@@ -15,6 +15,15 @@ def test_long_lines_are_wrapped_and_two_ranks_are_side_by_side() -> None:
     assert both[1].rstrip().endswith("step 3") and text.count("x") == 60
 
 
+def test_a_line_that_does_not_fit_whole_is_left_out_and_a_very_long_one_is_shown_from_its_start() -> None:
+    words = "first " + "word " * 20 + "last"
+    shown = rank_panes({0: ["before", words, "step 1", "step 2"]}, TORCHRUN, 40, 4).plain.splitlines()
+    assert [line.strip() for line in shown] == ["rank 0", "step 1", "step 2"]
+    assert "first" in rank_panes({0: ["before", words]}, TORCHRUN, 40, 3).plain.splitlines()[1]
+    whole = rank_panes({0: ["before", words, "step 1"]}, TORCHRUN, 40, 12).plain
+    assert "before" in whole and "first" in whole and "step 1" in whole
+
+
 def test_the_last_lines_are_shown() -> None:
     shown = rank_panes({0: [f"step {number}" for number in range(40)], None: ["the launcher"]}, TORCHRUN, 60, 10).plain
     assert [line.strip() for line in shown.splitlines()][-2:] == ["launcher", "the launcher"]

@@ -1,0 +1,84 @@
+"""The result of a lab after its repair, and what a run that is not repaired shows instead."""
+
+import re
+from difflib import SequenceMatcher
+from typing import Literal
+
+import msgspec
+
+from ...knowledge.labs import Lab
+from ...knowledge.schema import Knowledge
+from ..logs.analyse import analyse_logs
+from ..logs.first_failure import first_error, first_error_text
+from ..logs.read import source_of_text
+from .lab_diagnosis import OUTPUT
+from .lab_run import LabRun, has_right_result, printed_result, shows_failure
+from .rank_output import lines_by_rank
+
+# "still there": the failure of the lab; the last two: its end is neither that nor the one of the repaired lab.
+Outcome = Literal["proved", "not shown here", "still there", "another error", "another result"]
+LEAST_LIKENESS = 0.5  # of a line that is printed in place of the expected one
+
+
+class LabProof(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the run after the repair, and why."""
+
+    outcome: Outcome
+    what: str
+
+
+def right_end(lab: Lab) -> str:
+    """Return the observation that proves a repair: the number, if one is checked, or the line that was printed."""
+    if lab.result:
+        return f"every rank ends well with the right result, {lab.result.value:g}"
+    return "every rank ends well" if lab.failure != "wrong" else "every rank ends well with the right result"
+
+
+def missed_repair(lab: Lab, run: LabRun, knowledge: Knowledge) -> LabProof:
+    """Return what a run shows that does not end as the repaired job does."""
+    if shows_failure(lab, run):
+        line = _line_of(lab.shows, run) if lab.failure in ("crash", "wrong") else ""
+        return LabProof(outcome="still there", what=f"it fails as before: {line}" if line else "it fails as before")
+    if run.ending != "ended":
+        return LabProof(outcome="still there", what=f"it did not end within {lab.within_s} s")
+    if run.code:
+        return LabProof(outcome="another error", what=f"it ended with code {run.code}. {_error_text(run, knowledge)}")
+    value = printed_result(lab, run)
+    if lab.result and value is not None and not has_right_result(lab, run):
+        what = f"every rank ends well, but the result is {value:g}, not {lab.result.value:g}"
+        return LabProof(outcome="another result", what=what)
+    return LabProof(outcome="another result", what=f"every rank ends well, but {_line_instead(lab, run)}")
+
+
+def _line_of(pattern: str, run: LabRun) -> str:
+    """Return the line of the output that a pattern matches first, or ""."""
+    return next((line for line in _lines(run) if re.search(pattern, line)), "")
+
+
+def _line_instead(lab: Lab, run: LabRun) -> str:
+    """Return the expected line, and the printed one that differs from it."""
+    if (line := _line_of(lab.shows, run) if lab.shows else "") and _line_of(lab.repaired, run):
+        return f'one line is still "{line}"'
+    lines = _lines(run)
+    likeness = {line: SequenceMatcher(None, lab.repaired, line, autojunk=False).ratio() for line in lines}
+    nearest = max(lines, key=likeness.__getitem__, default="")
+    if line or (nearest and likeness[nearest] >= LEAST_LIKENESS):
+        return f'a line reads "{line or nearest}"; expected: "{lab.repaired}"'
+    last = f'; the last line is "{lines[-1]}"' if lines else " and nothing else either"
+    return f'"{lab.repaired}" is not printed{last}'
+
+
+def _error_text(run: LabRun, knowledge: Knowledge) -> str:
+    """Return the exception that ended a job, with its line; without one, the last line that was printed."""
+    timeline = analyse_logs([source_of_text(run.output, OUTPUT)], knowledge).timeline
+    if timeline and (found := first_error(timeline)):
+        return first_error_text(found)
+    lines = _lines(run)
+    return f"The last line: {lines[-1]}" if lines else "It printed nothing."
+
+
+def _lines(run: LabRun) -> list[str]:
+    """Return the lines of the ranks; those of the launcher only where no rank has printed."""
+    found = lines_by_rank(run.output)
+    ranks = [line.strip() for rank, lines in found.items() if rank is not None for line in lines]
+    return ranks or [line.strip() for line in found[None]]

@@ -1,0 +1,126 @@
+"""A lab after its repair: which command runs, and what a run that is not repaired shows instead."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.errors import UserError
+from ddpwizard.app.labs.lab_diagnosis import OUTPUT
+from ddpwizard.app.labs.lab_proof import LabProof, missed_repair
+from ddpwizard.app.labs.lab_run import LabRun
+from ddpwizard.app.labs.lab_session import LabSession
+from ddpwizard.app.labs.phrases import evidence_lines
+from ddpwizard.knowledge.labs import Lab, read_labs
+from helpers.built_in_knowledge import built_in_knowledge
+from msgspec.structs import replace
+
+KNOWLEDGE = built_in_knowledge()
+LABS = read_labs()
+LAUNCHER = """\
+************************************
+Setting OMP_NUM_THREADS environment variable for each process to be 1 in default
+************************************
+"""
+SUMMARY = """\
+train.py FAILED
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 7833)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+NO_INDENT = """\
+[default1]:  File "/labs/copy/train.py", line 2
+[default1]:    import os
+[default1]:IndentationError: unexpected indent
+"""
+RAISED = """\
+[default1]:[rank1]: Traceback (most recent call last):
+[default1]:[rank1]:   File "/labs/copy/train.py", line 7, in <module>
+[default1]:[rank1]:     print(values[3])
+[default1]:[rank1]: IndexError: list index out of range
+"""
+
+
+def lab_of_variable(directory: Path) -> Lab:
+    """Return a lab whose script needs a variable that its command does not set."""
+    directory.mkdir()
+    (directory / "train.py").write_text('import os\nprint("trained on", int(os.environ["LOCAL_RANK"]) + 1)\n')
+    lab = LABS["bare-python-launch"]
+    return replace(lab, directory=directory, launch="python train.py", repaired="trained on 1")
+
+
+def test_a_run_uses_the_command_that_is_kept_and_its_variables(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert asyncio.run(session.start()), "it fails as the lab shows"
+    session.show_answer()
+    session.start_by("LOCAL_RANK=0 python train.py")
+    assert session.command == "LOCAL_RANK=0 python train.py" and session.stage == "prove"
+    assert not asyncio.run(session.start())
+    assert session.run and (session.run.code, session.run.output) == (0, "trained on 1")
+    assert asyncio.run(session.prove()).outcome == "proved"
+    assert not asyncio.run(session.start()), "and it does not fail after its proof"
+    session.reset()
+    assert session.command == lab.launch and asyncio.run(session.start())
+
+
+def test_output_is_of_the_command_that_printed_it(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    asyncio.run(session.start())
+    session.start_by("torchrun --standalone --nproc-per-node=2 train.py")
+    assert session.shown_launch == lab.launch != session.launch
+
+
+@pytest.mark.parametrize("line", ["torchrun 'train.py", "RANK=0"])
+def test_a_line_that_starts_nothing_is_refused(line: str, tmp_path: Path) -> None:
+    session = LabSession(LABS["bare-python-launch"], KNOWLEDGE, sys.executable, tmp_path)
+    with pytest.raises(UserError, match="no command line"):
+        session.start_by(line)
+    assert session.command == session.lab.launch
+
+
+def missed(lab: str, output: str, code: int) -> LabProof:
+    run = LabRun(ending="ended", code=code, elapsed_s=1.0, output=LAUNCHER + output)
+    return missed_repair(LABS[lab], run, KNOWLEDGE)
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        (NO_INDENT, "IndentationError: unexpected indent at train.py:2"),
+        (NO_INDENT + NO_INDENT.replace("default1", "default0"), "IndentationError: unexpected indent at train.py:2"),
+        (RAISED, "IndexError: list index out of range at train.py:7"),
+    ],
+)
+@pytest.mark.parametrize("lab", ["bare-python-launch", "missing-set-epoch"])
+def test_another_error_is_named_with_its_line(lab: str, printed: str, error: str) -> None:
+    proof = missed(lab, printed + SUMMARY, 1)
+    assert proof.outcome == "another error" and error in proof.what
+    assert "error_file" not in proof.what and "=====" not in proof.what
+
+
+def test_the_error_of_the_lab_is_still_there() -> None:
+    proof = missed("bare-python-launch", "KeyError: 'LOCAL_RANK'", 1)
+    assert (proof.outcome, proof.what) == ("still there", "it fails as before: KeyError: 'LOCAL_RANK'")
+
+
+def test_a_wrong_result_is_shown_with_the_expected_one() -> None:
+    proof = missed("missing-set-epoch", "[default0]:epoch 3\n[default0]:3 different orders in 4 epochs\n" + LAUNCHER, 0)
+    assert proof.outcome == "another result"
+    assert '"3 different orders in 4 epochs"; expected: "4 different orders in 4 epochs"' in proof.what
+    silent = missed("missing-set-epoch", "[default0]:bye\n" + LAUNCHER, 0)
+    assert silent.outcome == "another result" and silent.what.endswith('is not printed; the last line is "bye"')
+    assert "OMP_NUM_THREADS" not in proof.what + silent.what
+
+
+def test_evidence_in_the_output_is_quoted_as_its_lines_have_no_numbers(tmp_path: Path) -> None:
+    session = LabSession(LABS["bare-python-launch"], KNOWLEDGE, sys.executable, tmp_path)
+    asyncio.run(session.start())
+    session.show_answer()
+    shown = "\n".join(evidence_lines(session))
+    assert f"[{OUTPUT}:" not in shown and "[output of python: KeyError: 'LOCAL_RANK']" in shown
