@@ -52,7 +52,8 @@ def missed_repair(lab: Lab, run: LabRun, knowledge: Knowledge) -> LabProof:
 
 def _line_of(pattern: str, run: LabRun) -> str:
     """Return the line of the output that a pattern matches first, or ""."""
-    return next((line for line in _lines(run) if re.search(pattern, line)), "")
+    lines = [line.strip() for lines in lines_by_rank(run.output).values() for line in lines]
+    return next((line for line in lines if re.search(pattern, line)), "")
 
 
 def _line_instead(lab: Lab, run: LabRun) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ...knowledge.chapters import COLUMNS
 from ...knowledge.labs import Failure
+from ..evidence import ReasonLine
 from ..fixes.fix_text import fix_lines
 from ..fixes.records import AppliedFix
 from ..fixes.types import Fix, safety_text
@@ -107,20 +108,21 @@ def evidence_lines(session: LabSession) -> list[str]:
         place = "first" if number == 1 else f"as number {number}"
         lines += ["", f"The wizard ranks it {place} ({probability_text(own.confidence)}), because:"]
         lines += [
-            f"  {line.what}" + (f"   [{_seen_at(session, line.where)}]" if line.where else "")
+            f"  {line.what}" + (f"   [{_seen_at(session, line)}]" if line.where else "")
             for line in own.because[:MOST_REASONS]
         ]
     lines += ["", f"More: ddpwizard explain {cause.id}"]
     return lines
 
 
-def _seen_at(session: LabSession, where: str) -> str:
-    """Return where evidence was seen; of the output of the run, which is shown by rank, the line itself."""
-    origin, _, number = where.rpartition(":")
+def _seen_at(session: LabSession, reason: ReasonLine) -> str:
+    """Return where evidence was seen; of the output, which is shown by rank and without numbers, the line itself."""
+    origin, _, number = reason.where.rpartition(":")
     lines = session.run.output.splitlines() if session.run else []
     if origin != OUTPUT or not number.isdecimal() or not 0 < int(number) <= len(lines):
-        return relative_to(where, session.directory)
+        return relative_to(reason.where, session.directory)
     line = lines[int(number) - 1]
     shown = printed_line(line)
     name = printer_name(shown.rank if shown else None, session.shown_launch)
-    return f"output of {name}: {(shown.text if shown else line).strip()}"
+    text = (shown.text if shown else line).strip()
+    return f"output of {name}" if text in reason.what else f"output of {name}: {text}"

@@ -22,7 +22,7 @@ NEXT_KEYS = {
     "run": "→: the code · r: run it",
     "answer": "g: name the cause · h: a hint",
     "repair": "a: the fix of the wizard · e: edit your copy or its command",
-    "prove": "v: prove it · x: restore the files",
+    "prove": "v: prove it · e: edit · x: restore the files",
     "done": "n: the next lab · esc: back to the labs",
 }
 MAIN_ACTIONS = {"run": "run", "answer": "guess", "repair": "apply", "prove": "prove"}  # of a step: what Enter does

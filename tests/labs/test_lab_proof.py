@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.labs.lab_diagnosis import OUTPUT
+from ddpwizard.app.labs.lab_diagnosis import OUTPUT, diagnose_run
 from ddpwizard.app.labs.lab_proof import LabProof, missed_repair
 from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.lab_session import LabSession
@@ -32,6 +32,10 @@ Root Cause (first observed failure):
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 ============================================================
 """
+SEGFAULT = SUMMARY.replace("exitcode  : 1 (pid", "exitcode  : -11 (pid").replace(
+    "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",
+    "Signal 11 (SIGSEGV) received by PID 1",
+)
 NO_INDENT = """\
 [default1]:  File "/labs/copy/train.py", line 2
 [default1]:    import os
@@ -123,4 +127,23 @@ def test_evidence_in_the_output_is_quoted_as_its_lines_have_no_numbers(tmp_path:
     asyncio.run(session.start())
     session.show_answer()
     shown = "\n".join(evidence_lines(session))
-    assert f"[{OUTPUT}:" not in shown and "[output of python: KeyError: 'LOCAL_RANK']" in shown
+    assert f"[{OUTPUT}:" not in shown and "KeyError: 'LOCAL_RANK'   [output of python]" in shown
+    reasons = [line for cause in session.found.diagnosis.causes for line in cause.because] if session.found else []
+    assert OUTPUT in {line.where.rpartition(":")[0] for line in reasons}
+
+
+def test_evidence_that_names_a_line_in_other_words_quotes_it(tmp_path: Path) -> None:
+    session = LabSession(LABS["decoder-crash"], KNOWLEDGE, sys.executable, tmp_path)
+    session.run = LabRun(ending="ended", code=1, elapsed_s=1.0, output=f"[default0]:step 1\n{SEGFAULT}")
+    session.found = diagnose_run(session.lab, session.run, tmp_path, KNOWLEDGE)
+    session.show_answer()
+    shown = "\n".join(evidence_lines(session))
+    assert f"[{OUTPUT}:" not in shown and "[output of launcher" in shown
+
+
+def test_evidence_of_a_log_counts_from_the_copy(tmp_path: Path) -> None:
+    session = LabSession(LABS["gpu-sick"], KNOWLEDGE, sys.executable, tmp_path)
+    session.read_log()
+    session.show_answer()
+    shown = "\n".join(evidence_lines(session))
+    assert "[kernel.log:" in shown and str(tmp_path) not in shown
