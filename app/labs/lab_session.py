@@ -34,6 +34,7 @@ class LabSession:
         self.run: LabRun | None = None
         self.found: LabDiagnosis | None = None
         self.proof: LabProof | None = None
+        self.other_failure = ""  # of a run that did not fail as the lab shows
         self.offered: Repair | None = None  # the repair that was made last, to be applied as it was shown
         self.progress: LabProgress = load_progress().of(lab.id)
         make_workspace(lab, self.directory)
@@ -152,6 +153,9 @@ class LabSession:
                 self.run = None
             return shown
         failed = shows_failure(self.lab, self.run)
+        self.other_failure = ""
+        if not failed and (self.run.code or self.run.ending == "over its limit"):
+            self.other_failure = (await asyncio.to_thread(missed_repair, self.lab, self.run, self.knowledge)).what
         if failed:
             self.found = await asyncio.to_thread(diagnose_run, self.lab, self.run, self.directory, self.knowledge)
             self.progress.failed = True
@@ -245,7 +249,7 @@ class LabSession:
             on_output=on_output,
             should_end=True,
         )
-        self.proof = self._judge(run)
+        self.proof = await asyncio.to_thread(self._judge, run)
         return self.proof
 
     def _judge(self, run: LabRun) -> LabProof:

@@ -27,6 +27,7 @@ FAILURE_TEXT: dict[Failure, str] = {
 }
 NOT_FAILED = "It did not fail this time. Restore its files if you have changed them, and run it again."
 WELL_AFTER_CHANGE = "It did not fail: your copy is changed. The proof runs it again and shows whether it is repaired."
+OWN_FAILURE = "Edit your copy, or restore its files."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy so from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
@@ -49,6 +50,8 @@ def not_shown_text(session: LabSession) -> str:
     """Return the message after a run that did not show what the lab is about."""
     if session.lab.question:
         return NOT_MEASURED
+    if session.other_failure:
+        return f"Not the failure of the lab: {session.other_failure.removesuffix('.')}. {OWN_FAILURE}"
     return WELL_AFTER_CHANGE if session.is_changed and session.progress.failed else NOT_FAILED
 
 

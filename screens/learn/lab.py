@@ -117,7 +117,7 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
         if stage == "answer" and self._entry.lab.question:
             return f"{question_text(self.session)}  g: answer · h: a hint"
         if stage == "done" and self._entry.lab.question:
-            return "→: the reason"
+            return "→: the reason · n: the next lab"
         return NEXT_KEYS[stage] if self._entry.lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

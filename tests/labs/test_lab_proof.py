@@ -10,7 +10,7 @@ from ddpwizard.app.labs.lab_diagnosis import OUTPUT, diagnose_run
 from ddpwizard.app.labs.lab_proof import LabProof, missed_repair
 from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.lab_session import LabSession
-from ddpwizard.app.labs.phrases import evidence_lines
+from ddpwizard.app.labs.phrases import WELL_AFTER_CHANGE, evidence_lines, not_shown_text
 from ddpwizard.knowledge.labs import Lab, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 from msgspec.structs import replace
@@ -70,6 +70,18 @@ def test_a_run_uses_the_command_that_is_kept_and_its_variables(tmp_path: Path) -
     assert not asyncio.run(session.start()), "and it does not fail after its proof"
     session.reset()
     assert session.command == lab.launch and asyncio.run(session.start())
+
+
+def test_a_run_that_fails_in_another_way_says_so(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert asyncio.run(session.start()) and not session.other_failure
+    session.script.write_text("import os\nprint(os.environ[0])\n")
+    assert not asyncio.run(session.start())
+    text = not_shown_text(session)
+    assert "TypeError: str expected, not int at train.py:2" in text and "did not fail" not in text
+    session.script.write_text("print('trained on 1')\n")
+    assert not asyncio.run(session.start()) and not_shown_text(session) == WELL_AFTER_CHANGE
 
 
 def test_output_is_of_the_command_that_printed_it(tmp_path: Path) -> None:
