@@ -93,6 +93,12 @@ for epoch in range(3):
     for x in loader:
         model(x).sum().backward()
 """,
+    "mixed-parallel-groups": f"""{GROUP}
+from torch.distributed.device_mesh import init_device_mesh
+
+dp_size, tp_size = 4, 2
+mesh = init_device_mesh("cuda", (dp_size, tp_size), mesh_dim_names=("tp", "dp"))
+""",
     "module-prefix-state-dict": f'{WRAPPED}torch.save(model.state_dict(), f"{{rank}}.pt")\n',
     "one-rank-oom": f'{WRAPPED}model.load_state_dict(torch.load("last.pt"))\n',
     "p2p-deadlock": f"{GROUP}x, y = torch.ones(1), torch.zeros(1)\ndist.recv(y, src=(rank - 1) % world_size)\n"
@@ -140,4 +146,4 @@ def test_enough_causes_end_in_a_patch() -> None:
 def test_causes_whose_patch_is_run() -> None:
     """The patch of each of these causes is run on two ranks: without it a script goes wrong there, with it right."""
     assert set(SCRIPTS) >= RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES
-    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 30
+    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 31

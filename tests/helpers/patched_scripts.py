@@ -218,6 +218,21 @@ def main():
 
 main()
 """
+PORT_OF_THE_SCRIPT = """\
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+os.environ["MASTER_PORT"] = "23457"
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ["LIMIT_S"])))
+total = torch.ones(1) * rank
+dist.all_reduce(total)
+print(f"sum {int(total)}\\n", end="")
+dist.barrier()
+"""
 LOCAL_RANK_AS_RANK = """\
 import datetime
 import os

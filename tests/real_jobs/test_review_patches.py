@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from helpers.command import ddpwizard
+from helpers.patched_scripts import PORT_OF_THE_SCRIPT
 from helpers.torchrun_server import Ended, run_torchrun
 
 # The helper reduces under a test on the rank; the others go on to the barrier, and both wait for the time-out.
@@ -83,3 +84,19 @@ def test_a_script_that_hung_runs_to_its_end_after_the_patch(tmp_path: Path) -> N
 
     assert ddpwizard("undo").returncode == 0
     assert script.read_text() == HANGS
+
+
+@pytest.mark.jobs
+@pytest.mark.slow
+def test_ranks_meet_at_the_port_of_torchrun_after_the_patch(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PORT_OF_THE_SCRIPT)
+
+    before = torchrun(script, 5)
+    assert before.code == 1, before.log
+    assert "23457" in before.log and "sum" not in before.log.split()
+
+    done = ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=tmp_path)
+    assert "applied keep-port-of-launcher (DW122)" in done.stderr
+    after = torchrun(script, 60)
+    assert (after.code, after.log.count("sum 1")) == (0, 2), after.log

@@ -16,7 +16,14 @@ from helpers.hang_cases import HANGS
 from helpers.jobs import SCRIPTS as SCRIPTS_THAT_HANG
 from helpers.measured_programs import WITHOUT_PATCH, path_of, read_truth
 from helpers.patched_programs import PROGRAMS
-from helpers.patched_scripts import DEVICE, GLOBAL_RANK_PASSED, LOCAL_RANK_AS_RANK, SCRIPTS, WRITER_OF_EACH_NODE
+from helpers.patched_scripts import (
+    DEVICE,
+    GLOBAL_RANK_PASSED,
+    LOCAL_RANK_AS_RANK,
+    PORT_OF_THE_SCRIPT,
+    SCRIPTS,
+    WRITER_OF_EACH_NODE,
+)
 from helpers.review_snippets import KNOWLEDGE, apply_fixes
 
 # What goes wrong without these fixes needs a GPU, or NCCL, or an older checkpoint; and the fix that never has edits.
@@ -29,7 +36,7 @@ FIX_ID = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 def proved() -> list[ReviewFinding]:
     """The findings with a patch in all scripts that are run before and after it."""
     texts = [each.text for each in (*PROGRAMS.values(), *SCRIPTS.values())]
-    texts += [DEVICE, GLOBAL_RANK_PASSED, LOCAL_RANK_AS_RANK, WRITER_OF_EACH_NODE]
+    texts += [DEVICE, GLOBAL_RANK_PASSED, LOCAL_RANK_AS_RANK, PORT_OF_THE_SCRIPT, WRITER_OF_EACH_NODE]
     broken = (path_of("broken", row.name) for row in read_truth() if row.name not in WITHOUT_PATCH)
     files = [file for path in broken for file in ([path] if path.is_file() else path.glob("*.py"))]
     files += [SCRIPTS_THAT_HANG / name for name in {hang.script for hang in HANGS}]

@@ -15,7 +15,7 @@ from ..violations import violation_at
 
 PARAMETERS = (".parameters", ".named_parameters")
 # What shares the data out by other means than prepare, or reads it whole on purpose.
-SHARES = re.compile(r"DistributedSampler|split_dataset_by_node|process_index|num_processes|get_rank|get_world_size")
+SHARES = re.compile(r"DistributedSampler\(|split_dataset_by_node|process_index|num_processes|get_rank|get_world_size")
 
 
 def check_state(script: Script, run: Run) -> Iterator[Violation]:
