@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ...training_script.collectives import collective_name
 from ...training_script.model.keys import BY_RANK, LOCAL
 from ...training_script.model.reach import Run
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -102,7 +102,7 @@ def _gets(script: Script, function: ast.AST, name: str, made_by: str) -> bool:
     if any(_is_call(each, made_by) for each in _bound(function, name)):
         return True
     places = [each.arg for each in function.args.args]
-    for call in nodes_below(script.source.tree) if name in places else ():
+    for call in nodes_of_kinds(script.source.tree, ast.Call) if name in places else ():
         if not _is_call(call, function.name):
             continue
         place = places.index(name) - (places[:1] == ["self"])
