@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, Function, called_function_name, dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -15,17 +15,19 @@ def check(script: Script) -> list[Violation]:
     """Return the counts of one rank in a method that adds to other attributes what the ranks have reduced."""
     if not (script.mentions("reduce") and script.mentions("+=")) or not script.has_ranks:
         return []
-    classes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef))
+    classes = nodes_of_kinds(script.source.tree, ast.ClassDef)
     return [violation for each in classes for violation in _in_class(script, each)]
 
 
 def _in_class(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
     methods = [each for each in cls.body if isinstance(each, FUNCTIONS)]
     reducing = {each.name for each in methods if any(True for _ in _exchanges(each))}
+    if not reducing:
+        return
     divisors = {
         dotted_name(node.right) for node in walk(cls) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
     }
-    for method in methods if reducing else ():
+    for method in methods:
         added = [(_attribute(node.target), node) for node in walk(method) if isinstance(node, ast.AugAssign)]
         reduced = _reduced(method, reducing)
         shared = [node for name, node in added if name and _is_reduced(node.value, reduced, reducing)]

@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from ...training_script.model.rank_mentions import may_ask_for_ranks
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, Function, called_function_name, dotted_name
 from ..rule_context import Script, Violation
 from ..side_effects import is_side_effect
@@ -55,22 +55,24 @@ def check(script: Script) -> list[Violation]:
 
 def _by_function(script: Script) -> dict[str, list[_Result]]:
     """Return the results of the functions of the script that reduce nothing themselves, by their names."""
-    functions = {
-        node.name: node
-        for node in nodes_below(script.source.tree)
-        if isinstance(node, FUNCTIONS)
-        and not any(isinstance(each, ast.Call) and _exchanges(each) for each in walk(node))
-    }
-    found: dict[str, list[_Result]] = {}
-    for node in nodes_below(script.source.tree):
+    named: dict[str, list[tuple[ast.Assign, str]]] = {}
+    for node in nodes_of_kinds(script.source.tree, ast.Assign):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
-                called = called_function_name(call)
-                if called in functions and MEASURES.search(name):
-                    found.setdefault(called, []).append(_Result(node, name, _uses(script, node, name)))
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if MEASURES.search(name):
+                named.setdefault(called_function_name(call), []).append((node, name))
             case _:
                 pass
-    return {name: results for name, results in found.items() if len(results) > 1}
+    several = {called: results for called, results in named.items() if len(results) > 1}
+    functions = {
+        node.name
+        for node in (nodes_of_kinds(script.source.tree, *FUNCTIONS) if several else ())
+        if node.name in several and not any(isinstance(each, ast.Call) and _exchanges(each) for each in walk(node))
+    }
+    return {
+        called: [_Result(node, name, _uses(script, node, name)) for node, name in results]
+        for called, results in several.items()
+        if called in functions
+    }
 
 
 def _exchanges(call: ast.Call) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.library_effects import EXPERIMENTS, WRITERS
 from ...training_script.model.rank_mentions import may_ask_for_ranks
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.rank_names import one_rank_decorator
 from ...training_script.syntax import FUNCTIONS, Function, called_function_name, dotted_name, last_name
 from ..rule_context import Script, Violation
@@ -22,7 +22,7 @@ def check(script: Script) -> list[Violation]:
     """Return the writers that are made, and the writes that are done, without the decorator of the other methods."""
     if not script.mentions(DECORATED):
         return []
-    classes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef))
+    classes = nodes_of_kinds(script.source.tree, ast.ClassDef)
     return [violation for each in classes for violation in _in_class(script, each)]
 
 
@@ -30,6 +30,8 @@ def _in_class(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
     methods = [each for each in cls.body if isinstance(each, FUNCTIONS)]
     of_one = [each for each in methods if any(one_rank_decorator(last_name(by)) for by in each.decorator_list)]
     writes = {name: call for each in of_one for name, call in _writes(each)}
+    if not writes:
+        return
     made = {name: stmt for each in methods if each.name == "__init__" for name, stmt in _made(script, each)}
     for name in writes.keys() & made.keys():
         line = writes[name].lineno
