@@ -31,7 +31,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         command = [sys.executable, __file__]
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def start(
@@ -148,6 +148,9 @@ def _wait(pids: list[int], requests: FileIO, end_s: float) -> int:
 
 def run_script(script: Path) -> int:
     """Run a script as ``python`` does and return its exit code."""
+    from helpers.run_on_two_ranks import keep_process_groups  # imports torch, which only a process with ranks needs
+
+    keep_process_groups()
     return run_function(partial(runpy.run_path, str(script), run_name="__main__"), of=str(script))
 
 
@@ -172,7 +175,7 @@ def run_function(function: Callable[[], object], of: str = "") -> int:
 
 
 if __name__ == "__main__":
-    importlib.import_module("torch._dynamo")  # what DistributedDataParallel imports when it is made
+    importlib.import_module("helpers.run_on_two_ranks")
     gc.freeze()
     with open(0, "rb", buffering=0, closefd=False) as standard_input:  # unbuffered, so that select sees each line
         started = serve(standard_input)

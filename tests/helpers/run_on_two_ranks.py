@@ -30,19 +30,19 @@ CHECK_FAILED = 3
 
 
 def keep_process_groups() -> None:
-    """Hold each process group that the program makes until the process ends.
+    """Hold each process group that the program destroys until the process ends.
 
     In torch 2.13 a model of DistributedDataParallel that is freed after destroy_process_group frees the gloo group: it
     holds the GIL and joins a thread that may wait for it, and one rank in 20 never ends on a loaded machine.
     """
-    make = distributed_c10d._new_process_group_helper  # pyright: ignore[reportPrivateUsage]
-    made: list[object] = []
+    kept: list[object] = []
+    destroy = torch.distributed.destroy_process_group
 
-    def make_and_keep(*args: Any, **options: Any) -> Any:
-        made.append(result := make(*args, **options))
-        return result
+    def keep_and_destroy(*args: Any, **options: Any) -> None:
+        kept.extend(distributed_c10d._world.pg_map)  # pyright: ignore[reportPrivateUsage]
+        destroy(*args, **options)
 
-    distributed_c10d._new_process_group_helper = make_and_keep  # pyright: ignore[reportPrivateUsage]
+    torch.distributed.destroy_process_group = keep_and_destroy
 
 
 def check_of(script: Path, checks: Path | None) -> Callable[[dict[str, Any]], None] | None:

@@ -159,7 +159,7 @@ def run_rank(training_script: str, *training_script_args: str) -> None:
 
 
 if __name__ == "__main__":
-    for module in ("torch._dynamo", "torch.distributed.run"):  # DistributedDataParallel imports the first
+    for module in ("helpers.run_on_two_ranks", "torch.distributed.run"):
         importlib.import_module(module)
     gc.freeze()
     requested = serve(socket.socket(fileno=int(sys.argv[1])))
