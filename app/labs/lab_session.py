@@ -134,15 +134,7 @@ class LabSession:
             UserError: The interpreter has no torch.
         """
         self.proof = None
-        self.run = await run_lab(
-            self.lab,
-            self.directory,
-            self.python,
-            launch=self.progress.launch,
-            environ=self.progress.environ,
-            on_output=on_output,
-            on_report=on_report,
-        )
+        self.run = await self._run_copy(on_output, on_report)
         if self.lab.question:
             shown = is_repaired(self.lab, self.run)
             if shown:
@@ -240,17 +232,27 @@ class LabSession:
         Raises:
             UserError: The interpreter has no torch.
         """
-        run = await run_lab(
+        run = await self._run_copy(on_output, should_end=True)
+        self.proof = await asyncio.to_thread(self._judge, run)
+        return self.proof
+
+    async def _run_copy(
+        self,
+        on_output: OnOutput | None,
+        on_report: Callable[[JobReport], None] | None = None,
+        should_end: bool = False,
+    ) -> LabRun:
+        """Run the learner's copy by the command that starts it now."""
+        return await run_lab(
             self.lab,
             self.directory,
             self.python,
             launch=self.progress.launch,
             environ=self.progress.environ,
             on_output=on_output,
-            should_end=True,
+            on_report=on_report,
+            should_end=should_end,
         )
-        self.proof = await asyncio.to_thread(self._judge, run)
-        return self.proof
 
     def _judge(self, run: LabRun) -> LabProof:
         if not is_repaired(self.lab, run):
