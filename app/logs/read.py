@@ -31,6 +31,7 @@ BINARY_SHARE = 0.05  # of control bytes; torch prints a NUL after some messages 
 LATIN_SHARE = 0.7  # of the characters of a UTF-16 log without a byte order mark
 LOST_BYTES = 64  # NUL bytes in a row: a hole, left in a log by a lost write, as on NFS
 LOST_WRITE = re.compile(rb"\0{%d,}" % LOST_BYTES)
+OWN_NAME = b"ddpwizard: "
 OWN_LINE = re.compile(rb"^(?:\d{1,6}: ?)?ddpwizard: [^\n]*", re.MULTILINE)  # Slurm puts the number of the task first
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\a\x1b"))
 GZIP = b"\x1f\x8b"
@@ -98,11 +99,16 @@ def read_chunks(source: LogInput) -> Iterator[bytes]:
         first = False
         total += len(chunk)
         chunk, kept = split_at_sequence(kept + _fill_holes(chunk, b"\n"))
-        yield OWN_LINE.sub(b"", strip_sequences_bytes(chunk))
+        yield _without_own_lines(strip_sequences_bytes(chunk))
         if total >= max(STREAM_LIMIT_BYTES, source.size_bytes):
             break
     if kept:
-        yield OWN_LINE.sub(b"", strip_sequences_bytes(kept))
+        yield _without_own_lines(strip_sequences_bytes(kept))
+
+
+def _without_own_lines(chunk: bytes) -> bytes:
+    """Return the chunk with the lines that ``run`` printed left empty; to look for its name is much faster."""
+    return OWN_LINE.sub(b"", chunk) if OWN_NAME in chunk else chunk
 
 
 def empty_input_error(paths: Sequence[str]) -> UserError:

@@ -17,13 +17,20 @@ def divide_sum(script: Script, reduce: ast.Call, why: str = SMALLER) -> Patch:
     source, stmt = script.source, script.source.statement_of(reduce)
     given, module = call_argument(reduce, "tensor", 0), dotted_name(reduce.func).rpartition(".")[0]
     last, tensor = stmt.end_lineno or stmt.lineno, dotted_name(given) if given is not None else ""
-    alone = isinstance(stmt, ast.Expr) and stmt.value is reduce and source.alone(stmt) and last < len(source.starts)
-    if not alone or not module or not tensor or call_argument(reduce, "async_op", 3) is not None:
+    if not is_alone(script, stmt, reduce) or not module or not tensor:
         return no_patch(SUM, "divide the sum by the number of ranks")
     group = call_argument(reduce, "group", 2)
     ranks = f"{module}.get_world_size({source.one_line(group) if group is not None else ''})"
     line = source.insert_line(last + 1, f"{tensor} /= {ranks}", source.indent(stmt.lineno))
     return Patch(id=SUM, safety="unsafe", why_unsafe=why, edits=[line])
+
+
+def is_alone(script: Script, stmt: ast.stmt, reduce: ast.Call) -> bool:
+    """Return whether a statement is nothing but a reduction that it waits for, and a line comes behind it."""
+    source, last = script.source, stmt.end_lineno or stmt.lineno
+    waits = call_argument(reduce, "async_op", 3) is None
+    is_whole = isinstance(stmt, ast.Expr) and stmt.value is reduce and source.alone(stmt)
+    return waits and is_whole and last < len(source.starts)
 
 
 def average_gradients(script: Script, called: ast.expr, backward: ast.Call | None) -> Patch:

@@ -5,6 +5,7 @@ import ast
 from ...training_script.syntax import call_argument, dotted_name
 from ..epoch_loops import loop_around
 from ..rule_context import Patch, Script, no_patch
+from .average_gradients import is_alone
 from .names_in_code import names_set
 from .torch_names import free_name, torch_module
 
@@ -18,9 +19,8 @@ def sum_count(script: Script, reduce: ast.Call, counted: ast.AugAssign | ast.Ass
     source, stmt, count = script.source, script.source.statement_of(reduce), _name_of(counted)
     torch, name, module = torch_module(script, reduce), free_name(script, NAMES), dotted_name(reduce.func)
     tensor, last = dotted_name(reduce.args[0]), stmt.end_lineno or stmt.lineno
-    alone = isinstance(stmt, ast.Expr) and stmt.value is reduce and source.alone(stmt) and last < len(source.starts)
-    waits = call_argument(reduce, "async_op", 3) is None
-    fits = alone and waits and counted.lineno < stmt.lineno and not _adds_again(script, stmt, counted)
+    alone = is_alone(script, stmt, reduce)
+    fits = alone and counted.lineno < stmt.lineno and not _adds_again(script, stmt, counted)
     if not (fits and torch and name and module and tensor and count):
         return no_patch(FIX, BY_HAND)
     group, indent = call_argument(reduce, "group", 2), source.indent(stmt.lineno)

@@ -25,8 +25,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if not made or script.mentions(BEFORE):
         return
     selected = next((place for place, each in enumerate(run.reached) if each.name == SET), len(run.reached))
+    early = {id(each) for each in run.reached[:selected]}
     for reach, fact in run.of(*COLLECTIVES):
-        if not reach.by_all or not script.is_here(reach) or run.reached.index(reach) > selected or not fact.node.args:
+        if id(reach) not in early or not reach.by_all or not script.is_here(reach) or not fact.node.args:
             continue
         around = script.names.enclosing_function(fact.node) or script.source.tree
         selections = [
