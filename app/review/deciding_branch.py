@@ -18,7 +18,7 @@ from ..training_script.model.branch_sides import (
 from ..training_script.model.divergence import Divergence
 from ..training_script.model.keys import BY_RANK, LOCAL, PER_NODE, RANKS, Key, parts
 from ..training_script.model.sequences import Site
-from ..training_script.nodes import node_at, nodes_below
+from ..training_script.nodes import node_at, nodes_of_kinds
 from ..training_script.syntax import FUNCTIONS
 from .rule_context import Script
 
@@ -94,7 +94,7 @@ class DecidingBranch:
         call = node_at(tree, site.line, site.column, ast.Call)
         if call is None or not isinstance(call.func, ast.Name):
             return site
-        functions = (node for node in nodes_below(tree) if isinstance(node, FUNCTIONS))
+        functions = nodes_of_kinds(tree, *FUNCTIONS)
         around = [node for node in functions if node.lineno <= site.line <= (node.end_lineno or node.lineno)]
         given = {each.arg for node in around for each in (*node.args.args, *node.args.posonlyargs)}
         way = [*self.found.calls, self.found.first.site]
@@ -105,7 +105,7 @@ class DecidingBranch:
     def lines_of_function(self) -> range:
         """The lines of the innermost function around the condition, or those of the file."""
         line = self.found.decided.line
-        functions = (node for node in nodes_below(self.script.source.tree) if isinstance(node, FUNCTIONS))
+        functions = nodes_of_kinds(self.script.source.tree, *FUNCTIONS)
         spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in functions]
         return max((span for span in spans if line in span), key=lambda span: span.start, default=range(1 << 30))
 
@@ -131,7 +131,7 @@ class DecidingBranch:
     def _is_under_rank(self, site: Site) -> bool:
         """Return whether a condition on the rank is around a place of the script."""
         tree = self.script.source.tree
-        around = (node for node in nodes_below(tree) if isinstance(node, ast.If))
+        around = nodes_of_kinds(tree, ast.If)
         inner = (node for node in around if node.lineno < site.line <= (node.end_lineno or node.lineno))
         return any(self.script.depends_on_rank(node.test) for node in inner)
 

@@ -29,6 +29,7 @@ FIELDS = _Fields()
 Kind = TypeVar("Kind", bound=ast.AST)
 _NODES: "WeakKeyDictionary[ast.AST, list[ast.AST]]" = WeakKeyDictionary()
 _OF_KINDS: "WeakKeyDictionary[ast.AST, dict[tuple[type[ast.AST], ...], list[Any]]]" = WeakKeyDictionary()
+_BY_PLACE: "WeakKeyDictionary[ast.AST, dict[tuple[int, int], list[ast.stmt | ast.expr]]]" = WeakKeyDictionary()
 
 
 class CompletedCall(ast.Call):
@@ -106,11 +107,21 @@ def parents_below(tree: ast.AST) -> dict[ast.AST, ast.AST]:
 
 def node_at(tree: ast.AST, line: int, column: int, *kinds: type[Placed]) -> Placed | None:
     """Return the node of one of these kinds that begins at a place (both count from 1), the outermost one."""
-    found = (node for node in nodes_below(tree) if isinstance(node, kinds))
-    return next((node for node in found if (node.lineno, node.col_offset + 1) == (line, column)), None)
+    found = _nodes_by_place(tree).get((line, column - 1), [])
+    return next((node for node in found if isinstance(node, kinds)), None)
+
+
+def _nodes_by_place(tree: ast.AST) -> dict[tuple[int, int], list[ast.stmt | ast.expr]]:
+    """Return the statements and expressions below ``tree`` by where they begin, outer ones first."""
+    known = _BY_PLACE.get(tree)
+    if known is None:
+        known = _BY_PLACE[tree] = {}
+        for node in nodes_of_kinds(tree, ast.stmt, ast.expr):
+            known.setdefault((node.lineno, node.col_offset), []).append(node)
+    return known
 
 
 def try_with_handler(tree: ast.AST, line: int) -> ast.Try | None:
     """Return the ``try`` statement of which a handler begins in a line."""
-    found = (node for node in nodes_below(tree) if isinstance(node, ast.Try))
+    found = nodes_of_kinds(tree, ast.Try)
     return next((node for node in found if any(each.lineno == line for each in node.handlers)), None)

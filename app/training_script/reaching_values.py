@@ -7,6 +7,7 @@ been bound yet. Of a program that ran, a line that read the name proves that it 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from weakref import WeakKeyDictionary
 
 from .control_flow import LEAVING_CALLS
 from .name_resolution import Names
@@ -15,6 +16,7 @@ from .syntax import FUNCTIONS, Function, called_function_name, dotted_name, last
 
 MOST_STEPS = 20_000  # statements that are passed: loops in loops are passed again and again
 DEPTH = 4  # of calls that are followed to the values of an outer scope
+MOST_KEPT = 50_000  # states of the statements of one script
 
 
 class Absent(Enum):
@@ -28,6 +30,8 @@ Value = ast.AST | Absent
 State = frozenset[Value]  # empty: the place is not reached
 NOTHING: State = frozenset()
 UNBOUND: State = frozenset([Absent.UNBOUND])
+Reached = dict[tuple[ast.stmt, bool], State]  # before each statement, and at the start of each iteration of a loop
+_REACHED: "WeakKeyDictionary[Names, dict[object, tuple[Reached, bool]]]" = WeakKeyDictionary()
 
 
 def values_at(names: Names, expr: ast.Name | ast.Attribute, stmt: ast.stmt, *, inside: bool = False) -> State:
@@ -54,16 +58,32 @@ def may_return_nothing(names: Names, function: Function) -> bool:
 
 
 def _at(names: Names, expr: ast.Name | ast.Attribute, stmt: ast.stmt, inside: bool, depth: int) -> State:
-    path = dotted_name(expr)
     function = names.enclosing_function(stmt)
     bindings = names.bindings(expr)
-    here = [each for each in bindings if names.enclosing_function(each.at) is function]
     elsewhere = [each for each in bindings if names.enclosing_function(each.at) is not function]
-    flow = _Flow(names, path, _by_place(names, here))
-    body = function.body if function else names.source.tree.body
-    flow.block(body, _at_entry(names, expr, function, here, elsewhere, depth))
-    found = flow.reached.get((stmt, inside), NOTHING) | (UNBOUND if flow.gave_up else NOTHING)
+    reached, gave_up = _reached(names, expr, function, bindings, depth)
+    found = reached.get((stmt, inside), NOTHING) | (UNBOUND if gave_up else NOTHING)
     return found | _leaves(names, elsewhere) if found and elsewhere and _rebinds(names, expr, function) else found
+
+
+def _reached(
+    names: Names, expr: ast.Name | ast.Attribute, function: Function | None, bindings: Sequence[Binding], depth: int
+) -> tuple[Reached, bool]:
+    """Return the states of a name in one function, and whether they are not complete; they are kept with ``names``."""
+    path = dotted_name(expr)
+    kept = _REACHED.setdefault(names, {})
+    key = path, function, tuple(map(id, bindings)), depth
+    known = kept.get(key)
+    if known is None:
+        here = [each for each in bindings if names.enclosing_function(each.at) is function]
+        elsewhere = [each for each in bindings if names.enclosing_function(each.at) is not function]
+        flow = _Flow(names, path, _by_place(names, here))
+        body = function.body if function else names.source.tree.body
+        flow.block(body, _at_entry(names, expr, function, here, elsewhere, depth))
+        if sum(len(reached) for reached, _ in kept.values()) > MOST_KEPT:
+            kept.clear()
+        known = kept[key] = flow.reached, flow.gave_up
+    return known
 
 
 def _at_entry(
@@ -152,12 +172,24 @@ def _is_none(value: Value) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
 
 
+def _nodes_around(names: Names, places: Iterable[ast.AST]) -> set[ast.AST]:
+    """Return these nodes and all that they are parts of."""
+    found: set[ast.AST] = set()
+    for place in places:
+        node: ast.AST | None = place
+        while node is not None and node not in found:
+            found.add(node)
+            node = names.source.parents.get(node)
+    return found
+
+
 class _Flow:
     """One pass over the statements of a function for one name."""
 
     def __init__(self, names: Names, path: str, places: dict[ast.AST, State]) -> None:
         self.names, self.path, self.places = names, path, places
-        self.reached: dict[tuple[ast.stmt, bool], State] = {}
+        self.reached: Reached = {}
+        self._around = _nodes_around(names, places)
         self.returned: State = NOTHING
         self._broken: list[State] = []  # of each loop, the states at its breaks
         self._again: list[State] = []  # and at its ``continue``
@@ -224,6 +256,8 @@ class _Flow:
 
     def _bound_in(self, node: ast.AST, state: State) -> State:
         """Return the state when the name may be bound inside of an expression."""
+        if node not in self._around:
+            return state
         for inner in (node, *nodes_of_body(node)):
             state |= self.places.get(inner, NOTHING)
         return state

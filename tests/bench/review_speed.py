@@ -105,12 +105,25 @@ def elifs(count: int) -> str:
     return f"{START}kind = input()\nif rank == 0:\n    dist.barrier()\n{chain}"
 
 
+def alternatives(count: int) -> str:
+    """Return a program with a chain of conditions and a collective in each branch."""
+    chain = "".join(f"elif kind == {n}:\n    dist.barrier()\n" for n in range(count))
+    return f"{START}kind = input()\nif not kind:\n    dist.barrier()\n{chain}else:\n    dist.barrier()\n"
+
+
+def sends(count: int) -> str:
+    """Return a program of messages between two ranks."""
+    return f"{START}t = torch.ones(1)\n" + "if rank == 0:\n    dist.send(t, 1)\nelse:\n    dist.recv(t, 0)\n" * count
+
+
 SHAPES: dict[str, tuple[Callable[[int], str], int]] = {
     "calls": (calls, 444),
     "recursion": (recursion, 600),
     "deep": (deep_calls, 1_000),
     "assigned": (mutual_assignment, 4_000),
     "elif": (elifs, 1_500),
+    "alternatives": (alternatives, 1_000),
+    "messages": (sends, 500),
 }
 
 

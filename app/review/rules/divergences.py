@@ -13,7 +13,7 @@ from ...training_script.model.length_differences import may_differ
 from ...training_script.model.lengths import length
 from ...training_script.model.members import PAIR
 from ...training_script.model.sequences import Event, Site
-from ...training_script.nodes import node_at, nodes_below
+from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..agreed_on_way import is_agreed_on_way
 from ..deciding_branch import DecidingBranch, asks_for_rank
@@ -185,7 +185,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
 
 def _refuses_rest(script: Script) -> bool:
     """Return whether the script ends where the number of ranks does not divide another number."""
-    for node in nodes_below(script.source.tree):
+    for node in nodes_of_kinds(script.source.tree, ast.Assert, ast.If):
         match node:
             case ast.Assert(test=test):
                 pass
@@ -269,8 +269,8 @@ def _sets_size_behind(script: Script, leaves: Site) -> bool:
     """Return whether the statements behind the place where ranks leave set the number of ranks."""
     around = [
         node.end_lineno or node.lineno
-        for node in nodes_below(script.source.tree)
-        if isinstance(node, FUNCTIONS) and node.lineno <= leaves.line <= (node.end_lineno or node.lineno)
+        for node in nodes_of_kinds(script.source.tree, *FUNCTIONS)
+        if node.lineno <= leaves.line <= (node.end_lineno or node.lineno)
     ]
     lines = script.source.text.splitlines()[leaves.line : min(around, default=None)]
     return any(SETS_SIZE.search(line) for line in lines)
@@ -281,7 +281,7 @@ def _is_kept(script: Script, found: Divergence) -> bool:
     lines = [site.line for site in (*found.calls, found.first.site) if site.path == script.source.path]
     return any(
         node.lineno < line <= (node.body[-1].end_lineno or node.lineno)
-        for node in nodes_below(script.source.tree)
+        for node in nodes_of_kinds(script.source.tree, ast.If, *FUNCTIONS)
         if (isinstance(node, ast.If) and makes_on_demand(node)) or (isinstance(node, FUNCTIONS) and _is_cached(node))
         for line in lines
     )

@@ -8,8 +8,8 @@ import ast
 import re
 
 from ...training_script.edits import Edit
-from ...training_script.nodes import nodes_below
-from ...training_script.syntax import call_argument, dotted_name, nodes_of_body
+from ...training_script.nodes import nodes_of_kinds
+from ...training_script.syntax import call_argument, dotted_name
 from ..model_device import Placement, is_device_move, model_placement, node_position
 from ..rule_context import Patch, Script, Violation, no_patch
 
@@ -23,7 +23,7 @@ def check(script: Script) -> list[Violation]:
     """Return every DDP wrap in the script that comes before the move to the device."""
     if not script.mentions("DistributedDataParallel"):
         return []
-    found = [_judge(script, node) for node in nodes_below(script.source.tree) if isinstance(node, ast.Call)]
+    found = [_judge(script, node) for node in nodes_of_kinds(script.source.tree, ast.Call)]
     return [finding for finding in found if finding]
 
 
@@ -68,14 +68,15 @@ def _move_after(script: Script, wrap: ast.Call) -> ast.Call | None:
     stmt = above
     if not (isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and stmt.value is wrap):
         return None
-    name = dotted_name(stmt.targets[0])
-    function = script.names.enclosing_function(wrap) or script.source.tree
-    for node in nodes_of_body(function):
-        if isinstance(node, ast.Call) and node_position(node) > node_position(wrap) and is_device_move(node):
-            assert isinstance(node.func, ast.Attribute)
-            if name and dotted_name(node.func.value) == name and _statement(script, node):
-                return node
-    return None
+    name, own = dotted_name(stmt.targets[0]), script.names.enclosing_function(wrap)
+    later = [
+        node
+        for node in nodes_of_kinds(own or script.source.tree, ast.Call)
+        if name and isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == name
+        if node_position(node) > node_position(wrap) and script.names.enclosing_function(node) is own
+        if is_device_move(node) and _statement(script, node)
+    ]
+    return min(later, key=node_position, default=None)
 
 
 def _statement(script: Script, move: ast.Call) -> ast.Expr | ast.Assign | None:

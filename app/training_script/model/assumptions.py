@@ -3,6 +3,7 @@
 from .keys import LOCAL, Key, Keys, View
 
 COMPOUND = {"not", "and", "or", "if"}  # operations whose truth follows from that of their parts
+MOST_ASSUMED = 64  # conditions at once, so that a chain of branches takes time in proportion to its length
 
 
 class Assumptions:
@@ -33,7 +34,7 @@ class AssumptionSets:
         return self._settled(seen, assumed) if assumed.truths else seen
 
     def assume(self, assumed: Assumptions, key: Key, truth: bool) -> Assumptions:
-        """Return the assumptions with one more condition, if ranks may agree on it."""
+        """Return the assumptions with one more condition, if ranks may agree on it, and at most so many."""
         if key.spread & LOCAL or key.is_constant:
             return assumed
         if key.op == "not":
@@ -45,6 +46,8 @@ class AssumptionSets:
         more = assumed.more.get((key, truth))
         if more is None:
             truths = {**assumed.truths, key: truth}
+            if len(truths) > MOST_ASSUMED:
+                del truths[next(iter(truths))]
             same = frozenset(truths.items())
             more = assumed.more[key, truth] = self._known.setdefault(same, Assumptions(truths))
         return more

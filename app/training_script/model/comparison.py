@@ -32,6 +32,7 @@ from .sequences import (
 )
 from .taken_arms import Arm, TakenArms, refuses
 
+Joins = tuple[tuple[Node, Assumptions], ...]
 OF_TRAINING = {FORWARD, BACKWARD}  # which no protocol between a leader and its workers is made of
 MOST_VISITS = 8  # of one pair of nodes, with different assumptions
 
@@ -107,7 +108,7 @@ class Comparison:
         by: int,
         calls: tuple[Site, ...],
         assumed: Assumptions,
-        joins: tuple[tuple[Node, Assumptions], ...] = (),
+        joins: Joins = (),
     ) -> set[tuple[str, str]]:
         """Compare from here on; return the pairs of different ends that are reached.
 
@@ -139,7 +140,7 @@ class Comparison:
                     continue
                 diverged = False
                 if a is b and isinstance(a, Choice) and self._taken.is_taken_alike(a, assumed):
-                    joins = (*joins, (a.behind, assumed))
+                    joins = _with_join(joins, a.behind, assumed)
                 for first, second, place, spread, taken in arms if a is not b else arms[:-1]:
                     if diverged and (first is not second or id(first) in self._rejoined):
                         continue  # one finding is enough, unless the ranks are together again on this arm
@@ -338,3 +339,8 @@ class Comparison:
         for place, each in enumerate(self.found[since:], since):
             if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
                 self.found[place] = each._replace(sure=False)
+
+
+def _with_join(joins: Joins, behind: Node, assumed: Assumptions) -> Joins:
+    """Return the joins with one more; of nested branches that end at one place, the outermost counts."""
+    return joins if joins and joins[-1][0] is behind else (*joins, (behind, assumed))
