@@ -79,7 +79,7 @@ def test_bash_completes_applied_fixes(tmp_path: Path):
     assert ddpwizard("review", str(script), "--fix", "--unsafe-fixes").returncode in (0, 1)
     (applied,) = applied_fixes()
     assert in_bash("undo", "") == [applied.id]
-    assert ddpwizard("undo").returncode == 0
+    assert ddpwizard("undo", "--yes").returncode == 0
     assert in_bash("undo", "") == []
 
 

@@ -180,14 +180,14 @@ class TestPatching:
         assert done.returncode == 0, done.stdout
         id_ = done.stderr.split("ddpwizard undo ")[1].strip()
         assert script.read_text() != BUGGY_SCRIPT
-        assert ddpwizard("undo", id_).returncode == 0
+        assert ddpwizard("undo", "--yes", id_).returncode == 0
         assert script.read_text() == BUGGY_SCRIPT
 
     def test_several_files_are_one_apply(self, script: Path) -> None:
         other = script.parent / "other.py"
         other.write_text(BUGGY_SCRIPT)
         assert findings(".", "--fix", "--unsafe-fixes", cwd=script.parent, code=0) == []
-        assert ddpwizard("undo").returncode == 0
+        assert ddpwizard("undo", "--yes").returncode == 0
         assert script.read_text() == other.read_text() == BUGGY_SCRIPT
 
     def test_fix_without_applicable_patch_is_reported(self, clean: Path) -> None:
@@ -374,7 +374,7 @@ class TestNotebooks:
         for cell in (*old["cells"], *new["cells"]):
             del cell["source"]
         assert old == new
-        assert ddpwizard("undo", done.stderr.split("ddpwizard undo ")[1].strip()).returncode == 0
+        assert ddpwizard("undo", "--yes", done.stderr.split("ddpwizard undo ")[1].strip()).returncode == 0
         assert notebook.read_bytes() == before
 
     def test_script_that_a_cell_writes_is_reviewed_as_a_file_of_its_own(self, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_fix_writes_and_undo_reverts(script: Path):
     assert "migrated train.py to ddp" in done.stdout
     assert "model = wrap(model" in script.read_text()
     id_ = done.stdout.split()[-1]
-    assert ddpwizard("undo", id_, cwd=script.parent).returncode == 0
+    assert ddpwizard("undo", "--yes", id_, cwd=script.parent).returncode == 0
     assert script.read_text() == SCRIPT
 
 

@@ -1,6 +1,7 @@
 """``ddpwizard undo``: revert the last apply or the one with an id, or report why not in one line."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def applied(tmp_path: Path) -> AppliedFix:
 
 
 def test_undo_reverts_the_last_apply(applied: AppliedFix) -> None:
-    done = ddpwizard("undo")
+    done = ddpwizard("undo", "--yes")
     assert done.returncode == 0
     assert done.stdout.startswith("Reverted patch (t), applied ")
     assert done.stdout.endswith(f"id {applied.id}\n  {applied.paths[0]}\n")
@@ -29,7 +30,7 @@ def test_undo_reverts_the_last_apply(applied: AppliedFix) -> None:
 
 
 def test_undo_shows_the_change_first(applied: AppliedFix) -> None:
-    shown = ddpwizard("undo").stderr
+    shown = ddpwizard("undo", "--yes").stderr
     assert shown.startswith("Reverts patch (t), applied ")
     assert "\n-x = 2\n+x = 1\n" in shown
 
@@ -43,25 +44,49 @@ def test_undo_asks_in_a_terminal(applied: AppliedFix) -> None:
     assert path.read_text() == "x = 2\n"
 
 
+def test_undo_needs_yes_where_nobody_can_be_asked(applied: AppliedFix) -> None:
+    """A script that calls it, or standard input from /dev/null, is no consent."""
+    path = Path(applied.paths[0])
+    shown = ddpwizard("undo", applied.id)
+    assert f"ddpwizard undo {applied.id} --yes" in refused(shown, 2)
+    assert "\n-x = 2\n+x = 1\n" in shown.stderr
+    assert f"ddpwizard undo {applied.id} --yes" in refused(ddpwizard("undo", "--json"), 2)
+    assert path.read_text() == "x = 2\n"
+
+
+def test_diff_prints_the_patch_alone(applied: AppliedFix) -> None:
+    path = Path(applied.paths[0])
+    done = ddpwizard("undo", "--diff", cwd=path.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    subprocess.run(["patch", "-p1"], input=done.stdout, text=True, cwd=path.parent, check=True, capture_output=True)
+    assert path.read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize("given", [["--diff", "--yes"], ["--list", "--yes"], ["--diff", "--json"], ["--list", "ID"]])
+def test_options_that_contradict_each_other_are_refused(applied: AppliedFix, given: list[str]) -> None:
+    refused(ddpwizard("undo", *given), 2)
+    assert Path(applied.paths[0]).read_text() == "x = 2\n"
+
+
 def test_list_shows_each_fix_with_its_state(applied: AppliedFix) -> None:
     row = f"{applied.id}  applied  "
     done = ddpwizard("undo", "--list")
     assert row in done.stdout and "patch (t)" in done.stdout and applied.paths[0] in done.stdout
-    ddpwizard("undo")
+    ddpwizard("undo", "--yes")
     document = json.loads(ddpwizard("undo", "--list", "--json").stdout)
     assert document["schema"] == "ddpwizard.undo-list/1"
     assert [(each["id"], each["state"]) for each in document["fixes"]] == [(applied.id, "taken back")]
 
 
 def test_undo_by_id_as_json(applied: AppliedFix) -> None:
-    document = json.loads(ddpwizard("undo", applied.id, "--json").stdout)
+    document = json.loads(ddpwizard("undo", applied.id, "--yes", "--json").stdout)
     assert document["schema"] == "ddpwizard.undo/1"
     assert (document["id"], document["fix"], document["cause"]) == (applied.id, "patch", "port-in-use")
     assert document["paths"] == applied.paths
 
 
 def test_second_undo_of_a_fix_is_refused(applied: AppliedFix) -> None:
-    assert ddpwizard("undo").returncode == 0
+    assert ddpwizard("undo", "--yes").returncode == 0
     assert "nothing to revert" in refused(ddpwizard("undo"), 2)
     assert "already reverted" in refused(ddpwizard("undo", applied.id), 2)
 

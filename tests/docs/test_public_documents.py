@@ -104,7 +104,7 @@ def test_exported_session_and_an_undone_fix_are_valid(files: Path) -> None:
     check("sessions", json.loads(ddpwizard("sessions", "list", "--json").stdout))
     ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=files)
     check("undo-list", json.loads(ddpwizard("undo", "--list", "--json").stdout))
-    check("undo", json.loads(ddpwizard("undo", "--json").stdout))
+    check("undo", json.loads(ddpwizard("undo", "--yes", "--json").stdout))
 
 
 def test_checks_of_this_machine_are_valid() -> None:

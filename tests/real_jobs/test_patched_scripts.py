@@ -38,7 +38,7 @@ def test_patched_script_does_right_where_it_went_wrong(name: str, tmp_path: Path
     assert right.code == 0, right.log
     assert not [text for text in case.after if text not in right.log], right.log
 
-    assert ddpwizard("undo", cwd=tmp_path).returncode == 0
+    assert ddpwizard("undo", "--yes", cwd=tmp_path).returncode == 0
     assert script.read_text() == case.text
 
 

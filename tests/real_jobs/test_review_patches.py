@@ -82,7 +82,7 @@ def test_a_script_that_hung_runs_to_its_end_after_the_patch(tmp_path: Path) -> N
     assert losses == ["loss of epoch 0 over 2 ranks", "loss of epoch 2 over 2 ranks"]
     assert "epoch 2" in next(line for line in after.log.splitlines() if "first order" in line)
 
-    assert ddpwizard("undo").returncode == 0
+    assert ddpwizard("undo", "--yes").returncode == 0
     assert script.read_text() == HANGS
 
 

@@ -108,7 +108,7 @@ def test_nothing_is_written_without_confirmation(tmp_path: Path) -> None:
     assert fix and fix.data["action"] == "written"
     assert "Example written: " in done.stdout
     assert "your script is unchanged" in done.stdout
-    undone = ddpwizard("undo", fix.data["backup"])
+    undone = ddpwizard("undo", fix.data["backup"], "--yes")
     assert undone.returncode == 0, undone.stderr
     assert list(tmp_path.iterdir()) == []
 
