@@ -29,7 +29,7 @@ from ..training_script.syntax import call_argument
 from ..triage.rank_activity.frames import user_frames
 from ..triage.types import JobReport
 from .job_facts import is_started_by_hand, job_values, loader_has_workers, machine_values, stuck_workers
-from .log_facts import first_error, log_values, named_scripts
+from .log_facts import first_error, is_late, log_values, named_scripts
 from .typed_command import command_elsewhere, typed_command, usual_command
 from .types import Place
 from .user_code import UserFile, read_user_files, variable_names
@@ -315,6 +315,8 @@ class CaseFacts:
             yield "case.error-while-loading"
         elif self.error_place:
             yield "case.error-in-step"
+        if self.error_place and self.first_error[1]:
+            yield "case.error-is-late" if is_late(self.first_error[1].text) else "case.error-at-its-line"
         if any(LOCAL_RANK_ARGUMENT.search(item.what) for item in self.context.evidence):
             yield "case.local-rank-argument"
         if self.context.report and is_started_by_hand(self.context.report):

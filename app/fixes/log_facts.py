@@ -10,6 +10,13 @@ from ..logs.types import Timeline, TimelineEvent, Track
 from ..system.paths import relative_to_cwd
 from ..text.units import rank_ranges
 
+OF_A_KERNEL = "CUDA error: "
+
+
+def is_late(error: str) -> bool:
+    """Return whether CUDA reports this error after the line that caused it."""
+    return OF_A_KERNEL in error
+
 
 def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent | None]:
     """Return the first error with a line of code, and the rank that it is of: that of the culprit, if there is one."""

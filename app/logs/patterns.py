@@ -36,6 +36,7 @@ COMMAND_WORDS = r"\['[^\]\n]{0,400}?[ ]'(?P<script>[^'\n]{1,400}\.py)'[^\]\n]{0,
 # A printed loss or norm of the gradients; an infinite norm alone is usual under a gradient scaler.
 NOT_FINITE = r"(?P<what>\b(?:[A-Za-z]\w{0,19}[_/])?(?:loss|grad_?norm))['\"]? ?[:=]? ?(?:tensor\()?(?:nan|NaN)\b"
 
+NOT_OF_WORKER = r"(?<!killed by signal: )"  # torch's DataLoader names the signal of a worker, not of the rank
 MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
     ("oom", "out of memory. Tried to allocate", r"out of memory\. Tried to allocate [^\n]{0,900}", "error"),
     (
@@ -90,8 +91,8 @@ MARKS: tuple[tuple[str, str, str, EventKind], ...] = (
         "exit",
     ),
     ("exit", "Killed", r"(?:^|[\s:])(?P<how>Killed)(?:\s{2,}\S|\s*$)", "exit"),
-    ("exit", "Segmentation fault", r"\b(?P<how>Segmentation) fault", "exit"),
-    ("exit", "Bus error", r"\b(?P<how>Bus) error", "exit"),
+    ("exit", "Segmentation fault", rf"{NOT_OF_WORKER}\b(?P<how>Segmentation) fault", "exit"),
+    ("exit", "Bus error", rf"{NOT_OF_WORKER}\b(?P<how>Bus) error", "exit"),
     ("not-finite", "nan", NOT_FINITE, "note"),
     ("not-finite", "NaN", NOT_FINITE, "note"),
     ("script", " FAILED", r"(?m)^(?P<script>[^\s][^\n]{0,400}\.py) FAILED[ \t]*$", "note"),

@@ -431,6 +431,16 @@ def test_line_of_a_device_side_assert_is_not_named_as_the_one_to_fix():
     assert "CUDA_LAUNCH_BLOCKING=1" in fix.text
 
 
+def test_line_of_an_index_error_on_the_cpu_is_the_one_to_fix():
+    case = Case(KNOWLEDGE)
+    text = LOG.replace("KeyError: 'image_path'", "IndexError: Target 10 is out of bounds.")
+    found = add_to_case(case, [source_of_text(text, "/data/run/out.log")])
+    context = FixContext(evidence=case.evidence, timeline=found.timeline)
+    fix = next(iter(fixes("device-side-assert", context).values()))
+    assert fix.id == "print-the-value"
+    assert "Fix this line" in fix.text and "CUDA_LAUNCH_BLOCKING" not in fix.text + fix.code
+
+
 def test_first_failure_of_a_log_is_named():
     case = Case(KNOWLEDGE)
     found = add_to_case(case, [source_of_text(LOG, "/data/run/out.log")])

@@ -312,6 +312,15 @@ class TestOtherFindings:
             "crashed-by-signal"
         }
 
+    @pytest.mark.parametrize("signal", ["Bus error", "Segmentation fault", "Killed", "Aborted"])
+    def test_signal_of_a_loader_worker_is_not_one_of_its_rank(self, signal: str):
+        line = f"[rank1]: RuntimeError: DataLoader worker (pid 4711) is killed by signal: {signal}. It is possible that\n"
+        assert found(of(line)).keys().isdisjoint({"crashed-by-signal", "killed-without-error"})
+
+    @pytest.mark.parametrize("signal", ["Bus error", "Segmentation fault"])
+    def test_signal_that_the_shell_prints_is_one_of_the_rank(self, signal: str):
+        assert set(found(of(f"{signal} (core dumped)\n"))) == {"crashed-by-signal"}
+
     @pytest.mark.parametrize(
         "text",
         ["x.sh: line 3:  4711 Killed                  python train.py", "Killed\n", "exits with return code = -9"],

@@ -3,9 +3,9 @@
 from ...text.units import rank_ranges
 from ...triage.phrases import DEATH_TEXT
 from ..facts import CaseFacts
+from ..log_facts import is_late
 from .types import RecipeResult
 
-OF_A_KERNEL = "CUDA error: "  # of an error that CUDA reports after the line that caused it
 LATE_ERROR = "Kernels fail after the line that starts them, so an earlier line may be the cause"
 
 
@@ -17,7 +17,7 @@ def first_failure(facts: CaseFacts) -> RecipeResult:
         place = facts.error_place
         at = f" at {place.shown}" if place else ""
         error = event.text.partition("   at ")[0].rstrip(".")
-        advice = LATE_ERROR if OF_A_KERNEL in error else "Fix this line"
+        advice = LATE_ERROR if is_late(error) else "Fix this line"
         text = f"{who} failed first{at}: {error}. {advice}; the errors of the other ranks are consequences."
         if "log.all-ranks-failed-alike" in facts.holds:
             text = f"All ranks failed{at}: {error}. {advice}."
