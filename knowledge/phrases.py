@@ -31,4 +31,14 @@ def expand_question(question: Question, groups: Groups) -> Question:
 
 def _expanded(terms: Iterable[str], groups: Groups) -> Iterator[str]:
     for term in terms:
-        yield GROUP.sub(lambda found: "|".join(groups[found[1]]), term)
+        yield "|".join(phrase for part in term.split("|") for phrase in _phrases(part, groups))
+
+
+def _phrases(part: str, groups: Groups) -> Iterator[str]:
+    """Yield a phrase with each phrase of the groups that it names: ``$a of $b`` has all pairs."""
+    found = GROUP.search(part)
+    if not found:
+        yield part
+        return
+    for phrase in groups[found[1]]:
+        yield from _phrases(part[: found.start()] + phrase + part[found.end() :], groups)

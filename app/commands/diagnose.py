@@ -26,7 +26,14 @@ from ..text.progress import ProgressLine
 from ..text.terminal import Verbatim, print_line, print_progress
 from ..text.units import bytes_text, probability_text
 from .common import ScreenRequested, common_options
-from .diagnose_questions import ask_before_guess, print_question, print_what_to_give
+from .diagnose_questions import (
+    LOG,
+    LOG_OF_STDIN,
+    ask_before_guess,
+    line_to_repeat,
+    print_question,
+    print_what_to_give,
+)
 
 if TYPE_CHECKING:
     from ..diagnosis.job_of_case import CaseFiles
@@ -96,15 +103,17 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         body = msgspec.to_builtins(diagnosis) | {"fix": _document(fixes)}
         print_json(public_document("diagnosis", knowledge, body))
     else:
-        for line in [*timeline_chart.chart_lines(timeline), ""] if timeline else []:
-            print_line(line)
+        if timeline and (chart := timeline_chart.chart_lines(timeline)):
+            for line in [*chart, ""]:
+                print_line(line)
         line = ["ddpwizard", "diagnose", *paths, *(["--script", script] if script else [])]
         line += [word for answer in answers for word in ("--answer", answer)] + ["--probe"] * probe
+        line = line_to_repeat(line)
         asked = print_question(case, diagnosis, line)
         print_diagnosis(diagnosis, knowledge, line, asked)
         print_fixes(fixes)
         if diagnosis.in_scope and not fixes:
-            print_what_to_give(diagnosis)
+            print_what_to_give(diagnosis, line, has_script=bool(scripts))
     return ExitCode.FOUND if diagnosis.named(1) else ExitCode.OK
 
 
@@ -280,3 +289,5 @@ def print_diagnosis(
         print_line(f"next: {question.text}")
         print_line(Verbatim(f"  {again} --answer {question.id}={answers[0]}"))
         print_line(f"  or one of {', '.join(answers[1:])} instead of {answers[0]}")
+    if LOG in command_line and not asked and (probe or question):
+        print_line(f"  {LOG_OF_STDIN}")

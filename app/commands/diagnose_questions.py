@@ -8,18 +8,14 @@ import click
 
 from ...knowledge.schema import Question
 from ..diagnosis.case import SKIPPED, Case
-from ..diagnosis.dialogue import question_before_guess
+from ..diagnosis.dialogue import best_cause_text, question_before_guess
 from ..evidence import Diagnosis
 from ..text.terminal import Verbatim, print_line
 from ..text.units import probability_text
 
 MOST_ASKED = 3
-WHAT_SHOWS_MORE = (
-    "the whole log, of all ranks: ddpwizard diagnose LOG…",
-    "the script: ddpwizard diagnose LOG… --script train.py",
-    "a job that still runs: ddpwizard triage",
-    "the next run of the job: ddpwizard run -- torchrun … train.py",
-)
+STDIN, LOG = "-", "LOG"  # LOG: a file, in a line to type, as standard input is read only once
+LOG_OF_STDIN = "LOG is a file with the output: it is not read from standard input again."
 
 
 def ask_before_guess(case: Case, diagnose: Callable[[], Diagnosis]) -> Diagnosis:
@@ -52,11 +48,12 @@ def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]
     if not question:
         return False
     spec = case.knowledge.questions[question]
-    known = (
-        "The evidence decides no cause yet." if diagnosis.cause_to_fix else "No cause is likely enough to show its fix."
-    )
-    print_line(f"{known} An answer would narrow it down: {spec.ask}")
+    cause = diagnosis.cause_to_fix
+    known = best_cause_text(cause) if cause else "No cause is likely enough to show its fix"
+    print_line(f"{known}. An answer would narrow it down: {spec.ask}")
     print_line(Verbatim(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}"))
+    if LOG in command_line:
+        print_line(f"  {LOG_OF_STDIN}")
     print_line("  with one of these answers:")
     for answer, text in spec.answers.items():
         print_line(f"    {question}={answer}   {text}")
@@ -64,12 +61,22 @@ def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]
     return True
 
 
-def print_what_to_give(diagnosis: Diagnosis) -> None:
+def line_to_repeat(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line as it can be run again: with a file in place of standard input."""
+    return [LOG if word == STDIN else word for word in words]
+
+
+def print_what_to_give(diagnosis: Diagnosis, command_line: Sequence[str], *, has_script: bool) -> None:
     """Print what else shows the cause, where none is likely enough to show its fix."""
     print_line("")
     for cause in diagnosis.named(1):
         print_line(f"No fix is shown: {cause.id} has a share of {probability_text(cause.confidence)}.")
         print_line(f"  its fixes: ddpwizard explain {cause.id}")
     print_line("What shows more:")
-    for row in WHAT_SHOWS_MORE:
-        print_line(f"  {row}")
+    print_line("  the whole log, of all ranks: ddpwizard diagnose LOG")
+    if not has_script:
+        print_line(Verbatim(f"  the script: {shlex.join([*command_line, '--script'])} SCRIPT"))
+    print_line("  a job that still runs: ddpwizard triage")
+    print_line("  the next run of the job: ddpwizard run -- COMMAND")
+    script = "" if has_script else "SCRIPT the training script, "
+    print_line(f"  LOG is a file with the output, {script}COMMAND the line that starts the job.")

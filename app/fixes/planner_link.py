@@ -20,13 +20,13 @@ def planner_fields(facts: CaseFacts) -> dict[str, str]:
 
 
 def planner_command(facts: CaseFacts) -> str:
-    """Return the command line of ``ddpwizard plan`` for the case; what is not known is left to the user."""
+    """Return the command line of ``ddpwizard plan`` for the case; MODEL is to be filled in if no script is known."""
     fields = planner_fields(facts)
     script = next((word for word in facts.target if not word.startswith("-")), "")
     words = [
         "ddpwizard",
         "plan",
-        *(["--script", script] if script.endswith(".py") else ["--model", "your-config.json"]),
+        *(["--script", script] if script.endswith(".py") else ["--model", "MODEL"]),
     ]
     words += ["--gpus", fields["gpus"]] if "gpus" in fields else []
     words += ["--gpu-memory", fields["gpu_memory"]] if "gpu_memory" in fields else []

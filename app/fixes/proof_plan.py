@@ -248,7 +248,9 @@ def _words(line: str, python: str) -> list[str]:
     except ValueError as error:
         raise UserError(f"{line!r}: {error}", "close the quotes") from error
     if not words:
-        raise UserError("no command was given", "give the line that starts the job: torchrun … train.py")
+        raise UserError(
+            "no command was given", "give the line that starts the job, such as torchrun --nproc-per-node=2 train.py"
+        )
     program = shutil.which(words[0]) or shutil.which(words[0], path=str(Path(python).parent))
     if program is None:
         raise UserError(f"{words[0]}: no such program", "activate the environment of the job, or give its path")

@@ -176,13 +176,17 @@ def shm_size(machine: Machine, target: list[str]) -> GeneratedFix:
     ]
     on_host = [f"sudo mount -o remount,size={gib}G /dev/shm"]
     assumed = "" if machine.ranks_known else " (assumed; put in yours)"
+    of_image = "IMAGE is the image of your container"
+    placeholders = f"{of_image}.{_placeholder_note(target)}"
+    if not machine.ranks_known:
+        placeholders = f"{of_image}, COMMAND the line that starts your job."
     commands = for_containers if machine.container else [*on_host, *for_containers]
     return GeneratedFix(
         text=(
             f"{gib} GiB: 1 GiB for each of {ranks} ranks{assumed}, at most half of the memory. The size is set when a "
             "container starts and cannot be raised from inside; --ipc=host uses the host's /dev/shm instead. "
             "Its content counts as memory of the container. Until it is larger, DataLoader(…, num_workers=0) needs "
-            f"none of it. On Kubernetes, add the volume to the pod:\n{_kubernetes(gib)}"
+            f"none of it. {placeholders} On Kubernetes, add the volume to the pod:\n{_kubernetes(gib)}"
         ),
         commands=commands if machine.memory_bytes else [*for_containers, *on_host],
     )

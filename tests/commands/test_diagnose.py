@@ -185,8 +185,23 @@ def test_no_fix_is_shown_for_a_cause_that_is_not_likely(words: str):
     assert shown.count(lead.rpartition(": ")[2]) == 1, "a question is asked once"
     answer = next(line for line in shown.splitlines() if " --answer " in line)
     assert ddpwizard(*shlex.split(answer)[1:]).returncode in (0, 1)
-    for command in ("ddpwizard run -- torchrun", "ddpwizard triage", "--script train.py"):
+    for command in ("ddpwizard run -- COMMAND", "ddpwizard triage", "--script SCRIPT"):
         assert command in shown
+    assert "LOG is a file with the output, SCRIPT the training script, COMMAND the line that starts the job." in shown
+
+
+def test_lines_to_repeat_name_a_file_in_place_of_standard_input():
+    shown = ddpwizard("diagnose", "-", stdin="it hangs on 4 gpus in nccl\n").stdout
+    lines = [line.strip() for line in shown.splitlines() if line.strip().startswith("ddpwizard diagnose")]
+    assert lines and all(line.startswith("ddpwizard diagnose LOG --") for line in lines)
+    assert "LOG is a file with the output: it is not read from standard input again." in shown
+
+
+def test_question_next_to_a_fix_names_the_likeliest_cause():
+    shown = ddpwizard("diagnose", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.").stdout
+    first, second = shown[: shown.index("\n1  ")], shown[shown.index("\n1  ") :].splitlines()[1]
+    assert re.match(r"(Most likely|Perhaps): .* \(\d+%\)\. An answer would narrow it down: ", first)
+    assert first.partition(": ")[2].split(" (")[0] in second
 
 
 def test_nothing_is_asked_once_the_cause_is_clear(tmp_path: Path):

@@ -573,7 +573,7 @@ def test_out_of_memory_gives_the_line_of_the_planner():
     fix = fixes("model-does-not-fit", context)["plan-it"]
     assert fix.code == "ddpwizard plan --script pretrain.py --gpus 4 --gpu-memory 39.4GiB"
     generic = fixes("model-does-not-fit", FixContext())["plan-it"]
-    assert generic.code == "ddpwizard plan --model your-config.json --gpus 8 --gpu-memory 80GB"
+    assert generic.code == "ddpwizard plan --model MODEL --gpus 8 --gpu-memory 80GB"
 
 
 @pytest.mark.parametrize("kind", ["script", "log", "job"])

@@ -73,6 +73,13 @@ def test_group_of_phrases_means_each_of_them(tmp_path: Path):
     assert {"odd thing", "strange thing"} <= knowledge.stems.keys()
 
 
+def test_group_within_a_phrase_means_the_phrase_with_each_of_its_phrases(tmp_path: Path):
+    write(tmp_path, "odd: [odd, strange]\nthing: [thing, case]\n", name="phrases.yaml")
+    write(tmp_path, ENTRY.replace("findings:", "clues: [{all: [$odd $thing here|weird], why: Odd.}]\nfindings:", 1))
+    (term,) = read_knowledge(tmp_path).causes["odd-cause"].clues[0].all
+    assert term.split("|") == ["odd thing here", "odd case here", "strange thing here", "strange case here", "weird"]
+
+
 @pytest.mark.parametrize("name", ["in_scope_words.yaml", "scope.yaml"])
 def test_a_team_adds_words_under_either_file_name(name: str, tmp_path: Path):
     write(tmp_path, "- oddword\n", name=name)

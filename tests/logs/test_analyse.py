@@ -314,7 +314,9 @@ class TestOtherFindings:
 
     @pytest.mark.parametrize("signal", ["Bus error", "Segmentation fault", "Killed", "Aborted"])
     def test_signal_of_a_loader_worker_is_not_one_of_its_rank(self, signal: str):
-        line = f"[rank1]: RuntimeError: DataLoader worker (pid 4711) is killed by signal: {signal}. It is possible that\n"
+        line = (
+            f"[rank1]: RuntimeError: DataLoader worker (pid 4711) is killed by signal: {signal}. It is possible that\n"
+        )
         assert found(of(line)).keys().isdisjoint({"crashed-by-signal", "killed-without-error"})
 
     @pytest.mark.parametrize("signal", ["Bus error", "Segmentation fault"])
