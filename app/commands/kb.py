@@ -46,6 +46,8 @@ def check(directory: Path | None, options: Options) -> int:
     extra = [*knowledge_directories(options), *([directory] if directory else [])]
     if missing := next((path for path in extra if not path.is_dir()), None):
         raise UserError(f"{missing}: no such directory", "name a directory with knowledge entries")
+    if empty := next((path for path in extra if not any(path.rglob("*.yaml"))), None):
+        raise UserError(f"{empty}: no .yaml file in it", f"ddpwizard kb new ID --into {empty} drafts an entry there")
     try:
         knowledge, problems = read_valid_knowledge(*extra, thorough=True)
         problems += _problems_of_examples(knowledge, extra) + _problems_of_chapters(knowledge, extra)

@@ -1,5 +1,6 @@
 """Options of ``ddpwizard plan``, and their groups in its help."""
 
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,6 +28,18 @@ class GroupedOption(click.Option):
 
 class GroupedCommand(click.Command):
     """A command whose help lists its options in groups; those of all commands are under General."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options; a word without an option is refused with the option that may be meant."""
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            option = "--script" if rest[0].endswith(".py") else "--model"
+            raise UserError(
+                f"{rest[0]}: without an option",
+                f"ddpwizard plan {shlex.join([option, rest[0]])} reads the model from it",
+            )
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {title: [] for title in GROUPS}

@@ -1,5 +1,6 @@
 """``ddpwizard review --launch-files PATH…``: compare the files of one job."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from ..exit_codes import ExitCode
 from ..options import Options
 from ..review.launch_files.conflicts import find_conflicts
 from ..review.launch_files.read_files import read_job_files
+from ..system.paths import relative_to_cwd
 from ..text.json_output import print_json, public_document
 from ..text.terminal import print_line
 
@@ -38,11 +40,17 @@ def review_launch_files(paths: Sequence[Path], options: Options) -> int:
     for conflict in found:
         others = f" ({', '.join(conflict.where[1:])})" if len(conflict.where) > 1 else ""
         print_line(f"{conflict.where[0]}: {conflict.message}{others}")
-    names = [Path(file.path).name for file in files if file.compares]
+    names = _short_names([file.path for file in files if file.compares])
     if not found:
         alone = f"{names[0]} does not contradict itself; there is nothing to compare it with."
         print_line(f"These agree: {', '.join(names)}." if len(names) > 1 else alone)
     for file in files:
         if not file.compares:
-            print_line(f"Not compared: {Path(file.path).name}, whose numbers are variables or are set elsewhere.")
+            print_line(f"Not compared: {relative_to_cwd(file.path)}, whose numbers are variables or are set elsewhere.")
     return ExitCode.FOUND if found else ExitCode.OK
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """Return the names of files, with their directories where a name occurs twice."""
+    counts = Counter(Path(path).name for path in paths)
+    return [relative_to_cwd(path) if counts[Path(path).name] > 1 else Path(path).name for path in paths]

@@ -37,6 +37,11 @@ def test_broken_team_entry_is_one_warning_and_kb_check_reports_it(tmp_path: Path
     assert f"{path}:1: " in done.stdout
 
 
+def test_kb_check_refuses_a_directory_without_entries(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("none yet\n")
+    assert f"{tmp_path}: no .yaml file in it" in refused(ddpwizard("kb", "check", "--knowledge", str(tmp_path)), 2)
+
+
 def test_list_and_graph():
     ids = {cause["id"] for cause in json.loads(ddpwizard("kb", "list", "--json").stdout)["causes"]}
     assert ids == set(built_in_knowledge().causes)

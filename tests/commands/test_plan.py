@@ -16,6 +16,7 @@ from ddpwizard.app.plan.strategies.search import layouts_to_try
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.timing.step_time import communication_bytes
 from ddpwizard.app.plan.types import Candidate, Model, Strategy, TrainingOptions, TrainingSetup
+from helpers.command import refused
 from helpers.planned import plan_candidates as rows
 
 LLAMA = {"params": 6.738e9, "layers": 32, "hidden": 4096, "heads": 32, "intermediate": 11008, "vocab": 32000}
@@ -297,10 +298,25 @@ class TestCommand:
         assert all(each["why_not"] for each in plain["candidates"][1:])
         shown = self.run(*batch).stdout
         assert f"{best['micro_batch']} x {best['grad_accum']}" in shown
-        assert "Why not another:" in shown
+        assert "Why not another, compared with" in shown
         fixed = msgspec.json.decode(self.run(*batch, "--micro-batch", "1", "--json").stdout)
         assert {each["grad_accum"] for each in fixed["candidates"]} >= {128}
         assert {each["micro_batch"] for each in fixed["candidates"]} == {1}
+
+    @pytest.mark.parametrize(("word", "option"), [("single.py", "--script"), ("Llama-3.1-8B", "--model")])
+    def test_word_without_an_option_names_the_option(self, word: str, option: str) -> None:
+        line = refused(self.run(word, "--gpus", "8"), 2)
+        assert line.endswith(f"ddpwizard plan {option} {word} reads the model from it")
+
+    def test_table_says_why_a_faster_strategy_is_below_and_what_times_are_compared_with(self) -> None:
+        shown = self.run("--model", "Llama-3.1-8B", "--gpus", "8", "--gpu", "H100").stdout
+        rows = [line for line in shown.splitlines() if line.startswith("  ✓ ") and "  " in line[4:]]
+        below = next(number for number, row in enumerate(rows) if "TP 2" in row)
+        assert any(row.endswith(" x") for row in rows[:below]), "a slower one is above"
+        assert "they need a plan for your modules, and come after the others with the same sign" in shown
+        best = shown.partition("Use ")[2].partition(":")[0]
+        assert f"Why not another, compared with {best}:" in shown
+        assert "times slower" not in shown
 
     def test_scaling_curve(self) -> None:
         arguments = ("--params", "1e9", "--gpus", "8", "--gpu", "H100", "--curve")

@@ -33,7 +33,10 @@ SHORTER = {
     "context parallel": "CP",
     "expert parallel": "EP",
 }
-SPLITS = "  TP, PP, CP, EP: tensor, pipeline, context, expert parallelism"
+SPLITS = (
+    "  TP, PP, CP, EP: tensor, pipeline, context, expert parallelism;",
+    "    they need a plan for your modules, and come after the others with the same sign, also slower ones",
+)
 RIGHT = range(3, len(HEAD))  # columns of numbers
 STEP = HEAD.index("step")
 HOST = "host"  # instead of a time, if the memory of the host is full
@@ -96,7 +99,7 @@ def render_table(
         sign, *rest = cells
         lines.append(f"  {sign} {'  '.join(rest)}".rstrip())
     if any(" parallel " in each.strategy for each in listed):
-        lines.append(SPLITS)
+        lines += SPLITS
     if len(candidates) > len(listed):
         lines.append(f"  … {len(candidates) - len(listed)} more that are slower or need more, all of them with --json")
     fits_shown = {each.fits for each in listed if not _is_slow(each)}
@@ -135,7 +138,7 @@ def _reasons(listed: Sequence[Candidate]) -> list[str]:
     """Return why the other strategies are not the first choice, and that of the first row if it is another one."""
     best, *others = worth_choosing(listed)
     lines = [f"Not the first choice: {best.why_not}."] if best.why_not else []
-    lines += ["Why not another:"] if others else []
+    lines += [f"Why not another, compared with {best.full_name}:"] if others else []
     return [*lines, *(f"  {each.full_name}: {each.why_not}" for each in others), *([""] if lines else [])]
 
 

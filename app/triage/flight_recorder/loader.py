@@ -8,7 +8,7 @@ import asyncio
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,7 +102,9 @@ def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
         try:
             if path.is_dir():
                 inside = [each for each in files_below(path) if not each.name.startswith(".")]
-                files += [each for each in inside if each.suffix.lower() not in NO_DUMPS]
+                possible = [each for each in inside if each.suffix.lower() not in NO_DUMPS]
+                files += possible
+                problems += [] if possible else [f"{path}: {_without_dumps(inside)}"]
             elif path.is_file():
                 files.append(path)
             else:
@@ -112,6 +114,13 @@ def _files(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
         except UserError as error:
             problems.append(error.message)
     return sorted(dict.fromkeys(files)), problems
+
+
+def _without_dumps(inside: Sequence[Path]) -> str:
+    if not inside:
+        return "no files in it"
+    some = "its file is no dump" if len(inside) == 1 else f"none of its {len(inside)} files is a dump"
+    return f"{some}; the name of a dump ends with the number of its rank"
 
 
 async def _load_in_children(wanted: list[WantedFile]) -> list[LoadedFile]:

@@ -51,7 +51,7 @@ def report_from_records(records: Records) -> JobReport:
         UserError: None of the dumps could be read.
     """
     if not records.records:
-        first = records.problems[0] if records.problems else f"no file in {records.folder} is named by a rank"
+        first = next(iter(records.problems), "none was given")
         raise UserError(
             f"no Flight Recorder dump could be read: {first}", "give the folder into which the ranks wrote their dumps"
         )

@@ -238,6 +238,14 @@ class TestCommand:
         result = ddpwizard("review", "--launch-files", str(tmp_path))
         assert (result.returncode, result.stdout) == (0, "These agree: ds.json, go.sh.\n")
 
+    def test_files_of_the_same_name_are_named_with_their_directories(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "go.sh").write_text(LAUNCH)
+        (tmp_path / "ds.json").write_text(zero())
+        result = ddpwizard("review", "--launch-files", "a", "b", "ds.json", cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (0, "These agree: a/go.sh, b/go.sh, ds.json.\n")
+
     def test_deepspeed_launcher_starts_the_ranks_of_its_hostfile(self, tmp_path: Path) -> None:
         (tmp_path / "go.sh").write_text("deepspeed --hostfile=./hostfile train.py\n")
         (tmp_path / "hostfile").write_text("a slots=4\nb slots=4\n")

@@ -257,6 +257,20 @@ def test_logs_are_skipped_and_duplicate_ranks_reported(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        ([], "no files in it"),
+        (["a.log"], "its file is no dump; the name of a dump ends with the number of its rank"),
+        (["a.log", "b.txt"], "none of its 2 files is a dump; the name of a dump ends with the number of its rank"),
+    ],
+)
+def test_directory_without_dumps_is_reported(names: list[str], problem: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_text("x\n")
+    assert load_records([tmp_path]).problems == [f"{tmp_path}: {problem}"]
+
+
 def test_terminal_sequences_are_removed(tmp_path: Path) -> None:
     content = dump([entry(0, frames=[("step\x1b[31m", "/home/me/tr\u0007ain.py", 3)], group=("0", "a\x1b]0;b"))])
     text = msgspec.json.encode(only(write(tmp_path, {0: content}))).decode()
