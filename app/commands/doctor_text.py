@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from ..evidence import Check
-from ..probes.summary import counts_text
+from ..probes.summary import counts_text, shows_nothing
 from ..snapshot import BenchRow, Snapshot
 from ..text.terminal import status_glyph, strip_control, terminal_width
 from ..text.units import bytes_text, count_text, gbps_text, seconds_text
@@ -28,10 +28,10 @@ COLOURS = {"fail": "red", "warn": "yellow", "unknown": "yellow", "ok": "green"}
 def print_checks(snapshot: Snapshot, checks: Sequence[Check], *, full: bool, ascii_only: bool) -> None:
     """Print the checks in the given order (worst first) and the rows of the all-reduce test.
 
-    Checks that passed are counted, except that of the all-reduce test, which was asked for.
+    Checks that passed are counted, except that of the all-reduce test, which was asked for, and what a machine lacks.
     """
     worst = next((check.status for check in checks if check.status in ("fail", "warn", "unknown")), "ok")
-    folded = [] if full else [check for check in checks if check.status in ("ok", "skip") and check.id != BENCH]
+    folded = [] if full else [check for check in checks if shows_nothing(check) and check.id != BENCH]
     counts = Counter(check.status for check in folded)
     summary = counts_text(checks)
     _line(f"Machine  {snapshot.host}".ljust(WIDTH - len(summary) - 1) + " " + summary, worst)

@@ -48,6 +48,11 @@ def worst_check(checks: Iterable[Check]) -> Check | None:
     return min(bad, key=lambda check: STATUS_SEVERITY.index(check.status), default=None)
 
 
+def shows_nothing(check: Check) -> bool:
+    """Return whether a check passed, or was skipped without a finding: it is only counted, unless all are listed."""
+    return check.status == "ok" or (check.status == "skip" and not check.finding)
+
+
 def counts_text(checks: Iterable[Check], statuses: Iterable[Status] = tuple(COUNT_WORDS)) -> str:
     """Return how many checks have each status, ``8 ok · 1 warn``; a status that none has is left out."""
     counts = Counter(check.status for check in checks)

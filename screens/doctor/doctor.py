@@ -15,7 +15,7 @@ from textual.widgets import Static
 from ...app.errors import UserError
 from ...app.evidence import Check
 from ...app.probes.context import level_permitted
-from ...app.probes.summary import counts_text
+from ...app.probes.summary import counts_text, shows_nothing
 from ...app.snapshot import AllreduceSection, Snapshot
 from ...app.text.units import bytes_text, gbps_text
 from ...knowledge.schema import Intrusiveness
@@ -139,7 +139,7 @@ class DoctorScreen(WizardScreen):
 
     def _rows(self) -> list[Choice]:
         checks = sorted(self.state.checks, key=lambda check: ORDER.index(check.status))
-        healthy = [check for check in checks if check.status in ("ok", "skip")]
+        healthy = [check for check in checks if shows_nothing(check)]
         shown = checks if self._open else [check for check in checks if check not in healthy]
         rows = [Choice(f"{n}", self._label(check)) for n, check in enumerate(shown)]
         if healthy and not self._open:
