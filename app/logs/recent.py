@@ -13,11 +13,12 @@ MOST_LOGS = 4
 
 
 def recent_logs(written_by_ranks: Iterable[str], directory: Path) -> list[Path]:
-    """Return the logs of the ranks, then the newest ones of ``directory`` and its usual folders."""
-    of_ranks = [Path(path) for path in dict.fromkeys(written_by_ranks) if path and Path(path).is_file()]
-    newest = sorted(_logs_in(directory), key=lambda item: -item[0])
-    found = [*of_ranks, *(path for _, path in newest)]
-    return list({path.absolute(): path for path in found}.values())[:MOST_LOGS]
+    """Return the logs of the ranks below ``directory``, then its newest ones and those of its usual folders, then the
+    logs of ranks elsewhere: they may be of jobs of others."""
+    of_ranks = [Path(path).absolute() for path in written_by_ranks if path and Path(path).is_file()]
+    newest = [path.absolute() for _, path in sorted(_logs_in(directory), key=lambda item: -item[0])]
+    here = [path for path in of_ranks if path.is_relative_to(directory.absolute())]
+    return list(dict.fromkeys([*here, *newest, *of_ranks]))[:MOST_LOGS]
 
 
 def _logs_in(directory: Path) -> Iterator[tuple[float, Path]]:
