@@ -135,6 +135,8 @@ class Choices(BaseWidget, can_focus=True):
         """
         before, count = self._in_view(), len(self._all_rows())
         stay = self.marked.id if self.marked and not first else ""
+        if bool(items) != bool(self.items) and self.is_attached:
+            self.screen.query("Footer").refresh()  # it offers to choose a row
         self.items = list(items)
         self._version += 1
         at = next((n for n, item in enumerate(self.items) if item.id == stay), None)

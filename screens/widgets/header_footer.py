@@ -90,7 +90,7 @@ class Footer(BaseWidget):
         writing = focused is not None and focused.check_consume_key("a", "a")  # letters are typed into it
         ends = [("f1", "help"), ("ctrl+q", "quit")] if writing else [("?", "help"), ("q", "quit")]
         keys: list[tuple[str, str]] = []
-        if isinstance(focused, Choices) and focused.verb:
+        if isinstance(focused, Choices) and focused.verb and focused.items:
             keys.append(("enter", focused.verb))
         for binding in screen.shown_bindings():  # type: ignore[attr-defined]
             key = binding.key.split(",")[0]

@@ -26,6 +26,8 @@ async def test_demo_from_the_hang_to_the_proof() -> None:
     state = WizardState(Options())
     app = WizardApp(state, "demo")
     async with app.run_test(size=(100, 30)) as pilot:
+        await shows(pilot, "A real job of four processes starts here")
+        assert frame(pilot).splitlines()[-1].split() == ["?", "help", "q", "quit"], "nothing to act on yet"
         await shows(pilot, "looks hung", "waits in all_reduce at train.py:", "◀ rank 0", limit_s=120)
         screen = app.screen
         assert isinstance(screen, TriageScreen)

@@ -91,3 +91,15 @@ async def test_only_changed_rows_are_repainted() -> None:
         await pilot.pause()
         assert sorted(set(painted)) == [1, 2, 3], "another word, another style, a row that is gone"
         assert shown(pilot) == held(pilot)
+
+
+@walk
+async def test_footer_offers_to_choose_only_while_there_are_rows() -> None:
+    async with WizardApp(RecordedState(), "plan").run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "Use: ")
+        choices = pilot.app.screen.query_one("#strategies", Choices)
+        choices.focus()
+        offered = f"enter {choices.verb}"
+        for items, is_offered in (([], False), ([Choice("1", "row 1")], True), ([], False)):
+            choices.set_items(items)
+            await until(pilot, lambda is_offered=is_offered: (offered in rows(pilot)[-1]) is is_offered)
