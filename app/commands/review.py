@@ -139,12 +139,14 @@ def command(list_rules: bool, target: str | None, launch_files: bool, options: O
         print_progress(f"left out: {each.message}")
     for each in unfinished:
         print_progress(each)
+    fixed = None
     if request.fix:
         settings = {str(file.path.absolute()): file.settings for file in files}
+        fixed = sum(len(file.patched.done) for file in reviewed if file.patched)
         reviewed = _apply(reviewed, settings, knowledge)
     findings = [finding for file in reviewed for finding in file.findings]
     gc.freeze()  # what the review keeps for further files lives as long as this process: no search for garbage in it
-    _print(request, reviewed, skipped, _rules_that_ran(files, knowledge), knowledge)
+    _print(request, reviewed, skipped, _rules_that_ran(files, knowledge), knowledge, fixed)
     return ExitCode.FOUND if findings else ExitCode.OK
 
 
@@ -228,6 +230,7 @@ def _print(
     skipped: Sequence[SkippedFile],
     rules: Sequence[str],
     knowledge: Knowledge,
+    fixed: int | None,
 ) -> None:
     findings = [finding for file in reviewed for finding in file.findings]
     if request.options.json:
@@ -254,7 +257,7 @@ def _print(
             _show_statistics(findings, knowledge)
         else:
             _show_findings(reviewed, knowledge, request.options.ascii)
-        _show_summary(findings, len(reviewed), len(skipped), rules, fixed=request.fix)
+        _show_summary(findings, len(reviewed), len(skipped), rules, fixed)
 
 
 def _show_findings(reviewed: Sequence[ReviewedFile], knowledge: Knowledge, ascii_only: bool) -> None:
@@ -274,20 +277,21 @@ def _show_statistics(findings: Sequence[ReviewFinding], knowledge: Knowledge) ->
 
 
 def _show_summary(
-    findings: Sequence[ReviewFinding], files: int, skipped: int, rules: Sequence[str], fixed: bool
+    findings: Sequence[ReviewFinding], files: int, skipped: int, rules: Sequence[str], fixed: int | None
 ) -> None:
+    """Print the last line: how many findings there are, or with ``fixed`` how many were fixed and are left."""
+    before = f"{fixed:,} fixed, " if fixed else ""
     where = f"{files:,} file{'s' if files != 1 else ''}"
     left_out = f"; {skipped:,} left out" if skipped else ""
     if not findings:
         ran = ", ".join(rules) if len(rules) <= MOST_RULES_SHOWN else f"{len(rules)}, listed by --rules"
-        print_line(
-            f"{'No finding is left' if fixed else 'Nothing found'} in {where}{left_out}. Rules: {ran or 'none'}."
-        )
+        none = f"{before}none left" if fixed else "Nothing found"
+        print_line(f"{none} in {where}{left_out}. Rules: {ran or 'none'}.")
         return
     safeties = Counter(finding.fix.safety for finding in findings if finding.fix)
     patches = safeties["safe"] + safeties["unsafe"]
     unsafe = f"{patches} with a patch ({safeties['unsafe']} of them unsafe)"
-    print_line(f"{len(findings)} {'left' if fixed else 'found'} in {where}; {unsafe}{left_out}")
+    print_line(f"{before}{len(findings)} {'found' if fixed is None else 'left'} in {where}; {unsafe}{left_out}")
     if patches:
         unsafe = " --unsafe-fixes" if safeties["unsafe"] else ""
         print_line(f"--diff shows the patch, --fix{unsafe} applies it, ddpwizard undo reverts it")

@@ -170,7 +170,7 @@ class TestPatching:
     def test_fix_applies_safe_fixes_and_counts_remaining_findings(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--fix", cwd=script.parent)
         assert done.returncode == 1
-        assert "4 left in 1 file" in done.stdout
+        assert "1 fixed, 4 left in 1 file" in done.stdout
         assert "applied move-before-wrap (DW201) to train.py" in done.stderr
         assert "\n+++ b/train.py\n" in done.stderr, "what is written is shown"
         assert script.read_text() == BUGGY_SCRIPT.replace("DDP(Net())\n    model.cuda()", "DDP(Net().cuda())")
@@ -178,6 +178,7 @@ class TestPatching:
     def test_unsafe_fixes_remove_all_findings_and_undo_restores_the_file(self, script: Path) -> None:
         done = ddpwizard("review", "train.py", "--fix", "--unsafe-fixes", cwd=script.parent)
         assert done.returncode == 0, done.stdout
+        assert re.search(r"(?m)^5 fixed, none left in 1 file\. Rules: ", done.stdout), done.stdout
         id_ = done.stderr.split("ddpwizard undo ")[1].strip()
         assert script.read_text() != BUGGY_SCRIPT
         assert ddpwizard("undo", "--yes", id_).returncode == 0
