@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The wizard with torch alone. Where everything is installed, nothing is added.
+RUNNABLE := $(or $(wildcard $(STAMP)),$(VENV)/.runnable)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
@@ -12,17 +14,20 @@ ARGS ?=
 .PHONY: calibrate text-model soak man docs bundle
 .PHONY: assets clean
 
-run: install
-	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/ddpwizard $(ARGS); else $(BIN)/ddpwizard --demo --plain $(ARGS); fi
+# ARGS: options and a command, such as learn; without a terminal the default is the demo.
+run: $(RUNNABLE)
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/ddpwizard $(ARGS); else $(BIN)/ddpwizard --plain $(or $(ARGS),--demo); fi
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt __init__.py
+$(VENV)/.runnable: EXTRAS := torch
+$(STAMP): EXTRAS := torch,serve,docs,dev
+$(VENV)/.runnable $(STAMP): pyproject.toml constraints.txt __init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV); the first time takes a minute" >&2
+	@echo "installing into $(VENV); the first time takes minutes, most of them for torch" >&2
 	@$(PIP) setuptools wheel
 	@$(PIP) torch numpy
-	@$(PIP) --no-build-isolation -e ".[torch,serve,docs,dev]"
+	@$(PIP) --no-build-isolation -e ".[$(EXTRAS)]"
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
 

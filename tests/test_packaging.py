@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -53,6 +54,24 @@ def test_the_manual_page_is_installed_where_man_searches(wheel: Path):
         name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".data/data/share/man/man1/ddpwizard.1")
     )
     assert zipfile.ZipFile(wheel).read(name) == (ROOT / "docs" / "ddpwizard.1").read_bytes()
+
+
+def planned(directory: Path, *words: str) -> str:
+    """Return the commands that make would run in a clone."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "__init__.py"):
+        shutil.copy2(ROOT / name, directory)
+    done = subprocess.run(["make", "-n", *words], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_run_installs_torch_and_the_wizard_only(tmp_path: Path):
+    assert '-e ".[torch]"\n' in planned(tmp_path, "run")
+    assert '-e ".[torch,serve,docs,dev]"\n' in planned(tmp_path, "install")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".installed").touch()
+    assert "pip" not in planned(tmp_path, "run"), "everything is installed"
+    assert ".venv/bin/ddpwizard learn;" in planned(tmp_path, "run", "ARGS=learn")
 
 
 def test_nothing_else_is_in_the_wheel(wheel: Path):
