@@ -1,5 +1,7 @@
 """The chapters and labs, with what is done; the marked one is described next to the list."""
 
+import importlib
+import threading
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +18,14 @@ from ...app.options import knowledge_directories
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
+
+
+IMPORT_AFTER_S = 0.5  # once the chapters are shown
+
+
+def _import_lab_screen() -> None:
+    """Import what a lab needs, 0.1 s, before one is opened."""
+    importlib.import_module(".lab", __package__)
 
 
 class CourseScreen(WizardScreen):
@@ -49,6 +59,7 @@ class CourseScreen(WizardScreen):
             self.show_status(left_out[0])
         if self._number:
             await self._open(self._number)
+        self.set_timer(IMPORT_AFTER_S, threading.Thread(target=_import_lab_screen, daemon=True).start)
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()

@@ -14,6 +14,7 @@ from helpers.jobs import wait_for
 from helpers.pseudo_terminal import ALTERNATE_OFF, ALTERNATE_ON, Terminal, marked
 
 WIZARD = [sys.executable, "-m", "ddpwizard"]
+LAB = "ddpwizard.screens.learn.lab"
 # Probing an interpreter without torch takes less time.
 QUICK = ["--python", sys._base_executable]  # type: ignore[attr-defined]
 HOME = "What is wrong?"
@@ -27,7 +28,7 @@ SLOW_MODULES = {"torch", "networkx", "numpy", "markdown_it", "pygments.lexers"}
 WRITING_MODULES = """
 import json, pathlib, signal, sys
 def write_modules(*_):
-    pathlib.Path(sys.argv.pop()).write_text(json.dumps(sorted(sys.modules)))
+    pathlib.Path(sys.argv[-1]).write_text(json.dumps(sorted(sys.modules)))
 signal.signal(signal.SIGUSR1, write_modules)
 from ddpwizard.cli import main
 main([])
@@ -91,6 +92,22 @@ def test_slow_modules_are_not_loaded_at_the_first_frame(tmp_path: Path) -> None:
     loaded = set(json.loads(listed.read_text()))
     assert "textual.app" in loaded
     assert not SLOW_MODULES & loaded
+
+
+def test_a_lab_is_imported_before_it_is_opened(tmp_path: Path) -> None:
+    listed = tmp_path / "modules.json"
+    code = WRITING_MODULES.replace("main([])", 'main(["learn"])')
+
+    def loaded() -> set[str]:
+        listed.unlink(missing_ok=True)
+        terminal.process.send_signal(signal.SIGUSR1)
+        terminal.wait_until(lambda: listed.exists() and listed.read_text().endswith("]"), "list of modules")
+        return set(json.loads(listed.read_text()))
+
+    with Terminal([sys.executable, "-c", code, str(listed)]) as terminal:
+        terminal.wait_for("Learn distributed training")
+        assert not SLOW_MODULES & loaded()
+        terminal.wait_until(lambda: LAB in loaded(), "import of the screen of a lab")
 
 
 def test_q_restores_the_terminal(home: Terminal) -> None:
