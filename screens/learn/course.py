@@ -19,7 +19,6 @@ from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
 
-
 IMPORT_AFTER_S = 0.5  # once the chapters are shown
 
 
