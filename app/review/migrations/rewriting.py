@@ -21,6 +21,7 @@ class Rewriting:
         self.reports: list[Note] = []
         self.changed: set[ast.AST] = set()
         self.wrapped_at: ast.stmt | None = None  # the model is wrapped before this statement
+        self.wrapped_name: ast.expr | None = None  # the name of the wrapped model
         self.was_conditional = False  # the DataParallel that was there was under a condition
         self._edits: list[Edit] = []
         self._lines: dict[int, list[str]] = {}  # code to insert before a line, in order

@@ -58,21 +58,30 @@ def set_up_and_finish(made: Rewriting) -> None:
 def _finish(made: Rewriting) -> None:
     last = made.facts.start_body[-1]
     exits = last.value if isinstance(last, ast.Expr) else last.exc if isinstance(last, ast.Raise) else None
+    end = [*_free_model(made), f"{made.helpers.name('finish')}()"]
     if made.facts.main_block and isinstance(exits, ast.Call) and last_name(exits.func) in ("exit", "SystemExit"):
         if len(exits.args) == 1 and isinstance(exits.args[0], ast.Call):
             name = free_name(made.facts.script, ("code", "exit_code"))
-            made.insert_before(
-                last, f"{name} = {made.source.one_line(exits.args[0])}", f"{made.helpers.name('finish')}()"
-            )
+            made.insert_before(last, f"{name} = {made.source.one_line(exits.args[0])}", *end)
             made.replace(exits.args[0], name)
         else:
-            made.insert_before(last, f"{made.helpers.name('finish')}()")
+            made.insert_before(last, *end)
     elif made.facts.main_block and "exit" in ast.unparse(last):
-        made.report(last, f"call {made.helpers.name('finish')}() before the script exits")
+        made.report(last, f"call {end[-1]} before the script exits")
     elif made.facts.main_block:
-        made.insert_after(last, f"{made.helpers.name('finish')}()")
+        made.insert_after(last, *end)
     else:
-        made.insert_after(last, "", f"{made.helpers.name('finish')}()")
+        made.insert_after(last, "", *end)
+
+
+def _free_model(made: Rewriting) -> list[str]:
+    """Return the line that frees a wrapped model of the module, which holds the process group."""
+    name, at = made.wrapped_name, made.wrapped_at
+    if not isinstance(name, ast.Name) or at is None:
+        return []
+    always_bound = made.source.parents[at] in (made.source.tree, made.facts.main_block)
+    deleted = [node for node in made.facts.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)]
+    return [f"del {name.id}"] if always_bound and name.id not in {node.id for node in deleted} else []
 
 
 def _device_statements(made: Rewriting) -> list[ast.Assign | ast.If]:

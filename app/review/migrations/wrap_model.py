@@ -20,7 +20,7 @@ def wrap_model(made: Rewriting) -> None:
     model, place = place_before_optimizer(made)
     name = made.source.code(model)
     made.insert_before(place, f"{name} = {made.helpers.name('wrap')}({name}, {device_expression(made, place)})")
-    made.wrapped_at = place
+    made.wrapped_at, made.wrapped_name = place, model
 
 
 def _replace_data_parallel(made: Rewriting) -> None:
@@ -32,6 +32,7 @@ def _replace_data_parallel(made: Rewriting) -> None:
     stmt = made.source.statement_of(call)
     if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
         raise Refusal(call.lineno, "DataParallel is not assigned to a name")
+    made.wrapped_name = stmt.targets[0]
     wrapped = _with_bare_side(made, call)
     condition = _outermost_condition(made, wrapped)
     made.was_conditional = condition is not None or wrapped is not call

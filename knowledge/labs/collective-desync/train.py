@@ -47,8 +47,8 @@ def main():
     if rank == 0:
         torch.save(model.state_dict(), "model.pt")
         print(f"trained on {world_size} ranks and saved")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    dist.destroy_process_group()

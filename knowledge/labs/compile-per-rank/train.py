@@ -1,5 +1,6 @@
 """Train a compiled model on texts; each rank has the texts of one source."""
 
+import gc
 import time
 
 import torch
@@ -39,4 +40,5 @@ def main():
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # frees the compiled model, which holds the process group
     dist.destroy_process_group()

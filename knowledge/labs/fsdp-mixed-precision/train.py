@@ -1,5 +1,6 @@
 """Fine-tune a bfloat16 model with low-rank adapters, sharded by FSDP2."""
 
+import gc
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -54,8 +55,9 @@ def main():
             print(f"step {step}: loss {loss.item():.4f}")
     if rank == 0:
         print("the adapters are trained")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # frees the model, which holds the process group
+    dist.destroy_process_group()

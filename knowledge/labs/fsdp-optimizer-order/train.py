@@ -1,5 +1,6 @@
 """Train a residual network whose blocks are sharded over the processes."""
 
+import gc
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -58,8 +59,9 @@ def main():
         first = first or total
         if rank == 0:
             print(f"epoch {epoch}: loss {total:.3f}, {100 * total / first:.0f} % of the first epoch")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # frees the model, which holds the process group
+    dist.destroy_process_group()

@@ -1,5 +1,6 @@
 """Shard a pretrained model with FSDP2 and fine-tune it."""
 
+import gc
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -43,8 +44,9 @@ def main():
         optimizer.step()
         if rank == 0 and step % 10 == 9:
             print(f"step {step + 1}: fine-tuned, loss {loss.item():.4f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # frees the model, which holds the process group
+    dist.destroy_process_group()

@@ -1,5 +1,6 @@
 """Train a stack of blocks that FSDP2 shards."""
 
+import gc
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -48,8 +49,9 @@ def main():
         optimizer.step()
         if rank == 0 and step % 10 == 9:
             print(f"step {step + 1}: loss {loss.item():.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # frees the model, which holds the process group
+    dist.destroy_process_group()

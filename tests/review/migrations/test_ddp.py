@@ -64,6 +64,15 @@ def test_a_plain_script_gets_device_sampler_batch_wrap_and_one_writer():
     ]
 
 
+def test_model_of_the_module_is_freed_before_the_process_group():
+    """A model that is freed after its group can block the end of a rank. A function frees its own when it returns."""
+    head, _, body = SCRIPT.partition("def main():\n")
+    body = textwrap.dedent(body[: body.index("\n\nif __name__")])
+    assert changed_lines(head + body)[-2:] == ["del model", "finish()"]
+    assert changed_lines(head + body + "del model\n")[-1] == "finish()"
+    assert "del model" not in changed_lines(SCRIPT)
+
+
 def test_numbers_of_the_step_are_those_of_all_ranks():
     step = "            optimizer.step()\n"
     text = SCRIPT.replace(step, f"{step}            seen += len(x)\n")
