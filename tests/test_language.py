@@ -152,13 +152,16 @@ def test_documents_avoid_the_words(name: str) -> None:
     assert not avoided(ROOT / name, iter(enumerate(lines, 1)))
 
 
-def test_titles_and_explanations_of_the_knowledge_base_avoid_the_words() -> None:
-    """Quoted log lines and phrases of users are theirs; titles, summaries and explanations are ours."""
+def test_texts_of_the_entries_avoid_the_words() -> None:
+    """Quoted log lines and phrases of users are theirs; titles, explanations, fixes and differences are ours."""
     from ddpwizard.knowledge.loader import read_knowledge
 
     found = []
     for cause in read_knowledge().causes.values():
-        for text in (cause.title, cause.summary, cause.explain, *(fix.title for fix in cause.fixes)):
+        fixes = (text for fix in cause.fixes for text in (fix.id, fix.title, fix.text, fix.code, fix.note))
+        clues = (clue.why for clue in cause.clues)
+        apart = (*cause.tells_apart.values(), *(each.what for each in cause.changed), cause.no_lab)
+        for text in (cause.title, cause.summary, cause.explain, *fixes, *clues, *apart):
             found += [f"{cause.id}: {match[0]}: {text[:60]}" for match in PATTERN.finditer(text)]
     assert not found, "\n".join(found)
 

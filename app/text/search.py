@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-SPREAD = 4  # the words are found, but in different texts, or within other words
+SCATTERED = 4  # the words are found, but in different texts, or within other words
 
 
 def match_order(typed: str, texts: Sequence[str]) -> tuple[int, int]:
@@ -22,4 +22,4 @@ def match_order(typed: str, texts: Sequence[str]) -> tuple[int, int]:
         return (0 if together[0] == 0 else 1), together[0]
     if in_one:
         return (2 if in_one[0] == 0 else 3), in_one[0]
-    return SPREAD, 0
+    return SCATTERED, 0
