@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The wizard with torch alone. Where everything is installed, nothing is added.
+# The wizard with torch alone, and with what the documentation needs. Where everything is installed, nothing is added.
 RUNNABLE := $(or $(wildcard $(STAMP)),$(VENV)/.runnable)
+DOCUMENTED := $(or $(wildcard $(STAMP)),$(VENV)/.documented)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
@@ -21,12 +22,13 @@ run: $(RUNNABLE)
 install: $(STAMP)
 
 $(VENV)/.runnable: EXTRAS := torch
+$(VENV)/.documented: EXTRAS := docs
 $(STAMP): EXTRAS := torch,serve,docs,dev
-$(VENV)/.runnable $(STAMP): pyproject.toml constraints.txt __init__.py
+$(VENV)/.runnable $(VENV)/.documented $(STAMP): pyproject.toml constraints.txt __init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV); the first time takes minutes, most of them for torch" >&2
 	@$(PIP) setuptools wheel
-	@$(PIP) torch numpy
+	@$(if $(findstring torch,$(EXTRAS)),$(PIP) torch numpy,:)
 	@$(PIP) --no-build-isolation -e ".[$(EXTRAS)]"
 	@mkdir -p $(VENV)/tree && ln -sfn ../.. $(VENV)/tree/ddpwizard
 	@touch $@
@@ -97,7 +99,7 @@ bundle: install
 	$(BIN)/python assets/make_bundle.py $(ARGS)
 
 # The documentation site in build/site; every link is checked.
-docs: install
+docs: $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 
 # After a change of options or help texts.

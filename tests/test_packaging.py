@@ -65,12 +65,13 @@ def planned(directory: Path, *words: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-def test_make_run_installs_torch_and_the_wizard_only(tmp_path: Path):
+def test_make_installs_what_a_target_needs(tmp_path: Path):
     assert '-e ".[torch]"\n' in planned(tmp_path, "run")
+    assert '-e ".[docs]"\n' in planned(tmp_path, "docs") and "torch numpy" not in planned(tmp_path, "docs")
     assert '-e ".[torch,serve,docs,dev]"\n' in planned(tmp_path, "install")
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / ".installed").touch()
-    assert "pip" not in planned(tmp_path, "run"), "everything is installed"
+    assert "pip" not in planned(tmp_path, "run") + planned(tmp_path, "docs"), "everything is installed"
     assert ".venv/bin/ddpwizard learn;" in planned(tmp_path, "run", "ARGS=learn")
 
 
