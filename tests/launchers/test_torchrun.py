@@ -162,7 +162,9 @@ class TestShmSize:
         assert seen.commands[0] == "docker run --shm-size=4g IMAGE torchrun --standalone --nproc-per-node=4 train.py"
         assert "sizeLimit: 4Gi" in seen.text
         assert "num_workers=0" in seen.text
-        assert torchrun.shm_size(Machine(), []).commands[0] == "docker run --shm-size=8g IMAGE COMMAND"
+        unknown = torchrun.shm_size(Machine(), [])
+        assert unknown.commands[0] == "docker run --shm-size=8g IMAGE COMMAND"
+        assert "IMAGE is the image of your container, COMMAND the line that starts your job." in unknown.text
 
     def test_remount_is_offered_on_a_host_but_not_in_a_container(self):
         assert "remount" in torchrun.shm_size(EIGHT_GPUS, []).commands[0]
