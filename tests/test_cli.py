@@ -156,7 +156,7 @@ def test_traceback_is_written_to_the_log_file_only(
 @pytest.mark.parametrize(
     ("words", "help_"),
     [
-        (["plan", "x.py"], "ddpwizard plan --help lists the options and arguments"),
+        (["plan", "--nothing-like-it"], "ddpwizard plan --help lists the options and arguments"),
         (["kb", "nothing-like-it"], "ddpwizard kb --help lists the commands"),
         (["--nothing-like-it"], "ddpwizard --help lists the commands"),
     ],
