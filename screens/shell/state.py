@@ -219,7 +219,10 @@ class WizardState:
         session = self._case.session if self._case else None
         if session is None or session.last("closed"):
             return ""
-        return session.problem or f"this case is kept; to continue it:\n  ddpwizard sessions resume {session.id}"
+        return (
+            session.problem
+            or f"session {session.id} is kept; to continue it:\n  ddpwizard sessions resume {session.id}"
+        )
 
     def close(self) -> None:
         """Mark the session as done, so that it is not offered again."""

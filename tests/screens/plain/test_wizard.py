@@ -168,7 +168,9 @@ def test_ctrl_c_exits_with_130_and_names_the_session() -> None:
         terminal.wait_for("Path of your training script")
         terminal.send("ctrl+c")
         assert terminal.wait_exit() == 130
-        assert f"session {Session.load('last').id} is kept".encode() in terminal.output
+        kept = Session.load("last").id
+        assert f"session {kept} is kept".encode() in terminal.output
+        assert f"ddpwizard sessions resume {kept}".encode() in terminal.output, "on one line of 80 columns"
         assert b"Traceback" not in terminal.output
 
 
