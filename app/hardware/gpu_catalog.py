@@ -21,9 +21,9 @@ from ..text.suggestions import closest, did_you_mean
 
 MATMUL_SHARE = 0.8  # of the peak, if no product was measured (0.73 to 0.87 for NVIDIA's in that table)
 # Of that rate, over the products of a whole step: less if power limits the chip, as on H100. Fitted to the throughput
-# that llm-foundry and torchtitan publish (``benchmarks``, December 2024); 0.7 for GPUs without such figures, which fits
-# 33 steps measured on an H200 (``tests/plan/references``).
-STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER = 0.7, 0.79, 0.64
+# that llm-foundry and torchtitan publish (``benchmarks``, December 2024); on an H200 products that followed each other
+# for 5 s ran at 0.84 of the rate of the first ones (docs/gpu-runs.md); 0.8 for GPUs without such figures.
+STEADY_SHARE, STEADY_AMPERE, STEADY_HOPPER, STEADY_H200 = 0.8, 0.83, 0.7, 0.84
 ADA_SHARE = 0.92  # of the peak for cuBLAS on AD102: 105 to 115 of L20's 119.5 (xlite-dev/LeetCUDA, kernels/hgemm)
 PCIE_3_GBPS, PCIE_4_GBPS, PCIE_5_GBPS = 12.0, 24.8, 55.0
 CHIP_LINK_GBPS = 385.0  # NVLink-C2C of GH200 and GB300: of its 450 the share that PCIe 5 reaches
@@ -56,7 +56,7 @@ GPUS = {
     "gb200": GpuSpec(184.5, 2500, 720, 8000, 80, PCIE_5_GBPS, 1822, fp8_tflops=3615.6),
     "b200": GpuSpec(178.0, 2250, 720, 8000, 80, PCIE_5_GBPS, 1745, fp8_tflops=3432.5),
     "gh200": GpuSpec(94.5, 989, 370, 4000, 67, CHIP_LINK_GBPS, 828.6, fp8_tflops=1535),
-    "h200": GpuSpec(139.8, 989, 370, 4800, 67, PCIE_5_GBPS, 794.5, fp8_tflops=1453.4),
+    "h200": GpuSpec(139.8, 989, 370, 4800, 67, PCIE_5_GBPS, 794.5, STEADY_H200, 1453.4),
     "h100": GpuSpec(79.1, 989, 370, 3350, 67, PCIE_5_GBPS, 794.5, STEADY_HOPPER, 1402.6),
     "h100-pcie": GpuSpec(79.1, 756, 28, 2000, 51, PCIE_5_GBPS, None, STEADY_HOPPER, 1059),
     "h100-nvl": GpuSpec(93.0, 835, 28, 3900, 60, PCIE_5_GBPS, None, STEADY_HOPPER, 1169),

@@ -22,6 +22,8 @@ START_LIMIT_S = 180.0  # importing torch in every process of a busy machine; the
 PAUSE_S = 1.0  # between samples of ranks that start or hang
 SAMPLES_OF_A_HANG = 8
 BY_RANK = {"PET_TEE": "3"}  # torchrun: each line of output says which rank printed it
+# Labs compute on CPUs: with a GPU, FSDP and NCCL would use it, and two ranks need two of them.
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 Ending = Literal["ended", "hung", "slow", "over its limit"]
 
 
@@ -102,7 +104,7 @@ async def run_lab(
         started_words(line, python),
         directory,
         name="the lab",
-        environ=BY_RANK | lab.environ | dict(environ or {}),
+        environ=BY_RANK | WITHOUT_GPU | lab.environ | dict(environ or {}),
         lives_at_most_s=START_LIMIT_S + lab.within_s,
         on_output=on_output,
     )

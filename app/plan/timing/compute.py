@@ -25,7 +25,6 @@ from ..memory.computation import (
     uses_autocast,
     vision_setting,
 )
-from ..memory.model_states import optimizer_bytes_per_parameter, shard_counts, without_batch
 from ..model.parameter_counts import (
     adapted_linears,
     adapter_widths,
@@ -38,9 +37,12 @@ from ..model.parameter_counts import (
 )
 from ..model.parameters import bytes_per_parameter, frozen_weight_bytes
 from ..rank_share import rank_share
-from ..types import Lora, Model, TrainingOptions, TrainingSetup
+from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
+from .optimizer_step import EACH_LINEAR, LAUNCH_S, optimizer_step_s
 
+# Share of the bandwidth that elementary operations reach, as a fused Adam does (measured on an H200, docs/gpu-runs.md).
+REACHED_BANDWIDTH = 0.7
 ATTENTION_SHARE = 0.5  # of the rate of matrix products: causal fused attention, forward and backward
 
 
@@ -70,7 +72,7 @@ EAGER_LAYER = BlockWork(1.6, 3.1, 20, 31)  # norms of one kernel
 COMPILED = BlockWork(1.5, 2.5, 23, 33)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
-EAGER_S, COMPILED_S = 1.75e-5, 5e-6
+EAGER_S, COMPILED_S = LAUNCH_S, 5e-6
 # What the hooks of a wrapper do on the host for each block, to gather, reduce and free weights, in operations of
 # that time. Measured as processor time of a rank on a CPU, of a wrapped block over a plain one: ``fully_shard``
 # of torch 2.13 on a GPT and a Llama block, DeepSpeed 0.19.8 on the GPT block. On the host of docs/gpu-runs.md,
@@ -85,7 +87,10 @@ EXPERT_KERNELS = (11, 20)
 # Bytes moved to cast an operand to fp8 with a scale of its own: read for the scale, read and written for the cast
 # (torchao's float8 linear with dynamic scales). The backward pass casts twice as many: gradients, and inputs again.
 FP8_CAST_BYTES = 2 + 2 + 1
-AUTOCAST_KERNELS = (3, 8)  # casts of a block's weights and of their gradients, with the hooks of DDP
+AUTOCAST_KERNELS = (10, 14)  # casts of weights, inputs and their gradients (counted in the same way)
+# Of each RMSNorm beyond two: of the outputs of a block's parts, of heads, of latent attention; and of a router with its
+# experts as one grouped product (counted on Gemma 3, Qwen3 and Qwen2-MoE).
+RMS_KERNELS, ROUTER_KERNELS = (9, 16), (26, 37)
 ADAPTER_KERNELS = 6  # of an adapter's forward pass (PEFT: cast, dropout, two products, scaling, sum)
 # Bytes moved per logit. Eager: cast to fp32, log-softmax, its gradient, and the cast back; compiled or fused: read
 # twice, and read and written with the gradient.
@@ -93,17 +98,12 @@ LOSS_BYTES, FUSED_LOSS_BYTES = 32.0, 8.0
 # Share that torch's checkpoint recomputes: all but the block's last product, as it stops early (the default since 2.1
 # without re-entering), and with a selective policy every second product (torchtitan's).
 SELECTIVE = 0.5
-# Memory passes of Adam: in one kernel at 0.7 of the bandwidth, or in many that move 80 bytes for its 28
-# (measured on an H200, docs/gpu-runs.md).
-STEP_PASSES = {"fused": 1.4, "foreach": 4.0}
-OTHER_STEP_PASSES = 2.0  # of an optimizer with fewer operations than Adam
 # Memory passes of an activation function in elementary operations, over the tensors that it saves (counted like those
 # of a block): forward and backward.
 WRITTEN_OUT_PASSES = 6.0, 10.0
 # Products with rows that are no multiple of 16 bytes use kernels for any alignment: 123 TFLOP/s on an H200, for the
 # vocabulary of GPT-2.
 ALIGNED, UNALIGNED_TFLOPS = 8, 123.0
-EACH_LINEAR = Lora(target="all-linear")
 
 
 class ComputeCost(NamedTuple):
@@ -129,6 +129,7 @@ def compute_cost(
     model = setting.model
     rate = matmul_flops_per_s(setting, gpu, links)
     memory = gpu.memory_gbps * 1e9
+    reached = memory * REACHED_BANDWIDTH
     products, attention = matmul_flops(setting), attention_flops(setting)
     layers = float(model.layers or 0)
     written = layers * batch_tokens(on_rank.train) * (0.0 if setting.train.compile else written_out_bytes(on_rank))
@@ -147,12 +148,14 @@ def compute_cost(
     adapters = tokens * _adapter_bytes(setting)
     forward = products / fast + attention / (rate * ATTENTION_SHARE)
     of_written = written * WRITTEN_OUT_PASSES[0]
-    forward += (kept * work.forward_passes + of_written + loss + weights + cast + scaled + operands + adapters) / memory
+    forward += (kept * work.forward_passes + of_written + loss + cast + scaled + adapters) / reached
+    forward += (weights + operands) / memory
     backward = products * (1 + trained + again) / fast
-    backward += ((2 + again) * scaled + (1 + trained + again) * operands + (2 + again) * adapters) / memory
+    backward += ((2 + again) * (scaled + adapters)) / reached + (1 + trained + again) * operands / memory
     backward += attention * (2.5 + again_attention) / (rate * ATTENTION_SHARE)
-    backward += (written * WRITTEN_OUT_PASSES[1] + of_written * again_kept) / memory
-    backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss + weights) / memory
+    backward += (written * WRITTEN_OUT_PASSES[1] + of_written * again_kept) / reached
+    backward += (kept * (work.backward_passes + work.forward_passes * again_kept) + 2 * loss) / reached
+    backward += weights / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
     models = forward_models(setting.train)
     hooks, each_s = _host_work(setting) if has_hooks else HostWork(0, 0), layers * EAGER_S
@@ -160,7 +163,7 @@ def compute_cost(
     backward_kernels = work.backward_kernels + again_kept * work.forward_kernels
     backward_least_s = launch_s * backward_kernels + each_s * hooks.backward
     return ComputeCost(
-        models * max(forward, forward_least_s), max(backward, backward_least_s), _step_s(setting, memory)
+        models * max(forward, forward_least_s), max(backward, backward_least_s), optimizer_step_s(setting, gpu, rate)
     )
 
 
@@ -180,9 +183,22 @@ def _block_work(setting: TrainingSetup) -> BlockWork:
     looped = 0.0
     if loops_over_experts(train) and not setting.layout.expert:
         looped = min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
+    router = ROUTER_KERNELS if setting.model.experts and not looped else (0, 0)
+    norms = max(0, layout.norms - 2) + 2 * layout.normed_heads + 2 * bool(layout.latent)
+    more = norms if layout.norm.startswith("rms") else 0
     return work._replace(
-        forward_kernels=work.forward_kernels + casts[0] + adapters + looped * EXPERT_KERNELS[0],
-        backward_kernels=work.backward_kernels + casts[1] + 2 * adapters + looped * EXPERT_KERNELS[1],
+        forward_kernels=work.forward_kernels
+        + casts[0]
+        + adapters
+        + looped * EXPERT_KERNELS[0]
+        + more * RMS_KERNELS[0]
+        + router[0],
+        backward_kernels=work.backward_kernels
+        + casts[1]
+        + 2 * adapters
+        + looped * EXPERT_KERNELS[1]
+        + more * RMS_KERNELS[1]
+        + router[1],
     )
 
 
@@ -280,12 +296,6 @@ def model_flops(setting: TrainingSetup) -> float:
     return (sum(forward) + backward) * (setting.train.grad_accum or 1)
 
 
-def optimizer_step_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes that an optimizer moves per trained parameter: weight and states both ways, and the gradient."""
-    per = bytes_per_parameter(setting.train)
-    return 2 * (per.weight + optimizer_bytes_per_parameter(without_batch(setting))) + per.grad
-
-
 def _again(setting: TrainingSetup) -> tuple[float, float, float]:
     """Return what is recomputed: shares of the products, of attention, and of the saved tensors of a block."""
     once = _in_blocks(setting.model) * (1 - _last_product(setting.model))
@@ -319,15 +329,3 @@ def _weight_bytes(setting: TrainingSetup) -> float:
     if setting.train.quant:
         return setting.model.params * (frozen_weight_bytes(setting.train) + 2 + 2)
     return setting.model.params * (4.0 if setting.train.dtype == "fp32" else 2.0)
-
-
-def _step_s(setting: TrainingSetup, memory: float) -> float:
-    """Return the seconds of an optimizer step on the GPU."""
-    strategy, train = setting.layout, setting.train
-    if strategy.steps_on_host:
-        return 0.0
-    shard = trained_params(setting.model, setting.train) / shard_counts(strategy, setting.gpus, setting.nodes)[2]
-    written = "fused" if strategy.kind == "deepspeed" else train.optimizer_impl or "foreach"
-    is_adam = train.optimizer in ("adamw", "adam")
-    passes = STEP_PASSES[written] if is_adam or written == "fused" else OTHER_STEP_PASSES
-    return passes * shard * optimizer_step_bytes(setting) / memory

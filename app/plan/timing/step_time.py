@@ -23,7 +23,8 @@ from ..model.parameters import bytes_per_parameter, frozen_weight_bytes
 from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
 from .communication import CollectiveGroup, CommunicationCost, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
-from .compute import ComputeCost, compute_cost, forward_models, optimizer_step_bytes
+from .compute import ComputeCost, compute_cost, forward_models
+from .optimizer_step import optimizer_step_bytes
 from .split_communication import bubble_share, exchange_cost
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
