@@ -99,6 +99,8 @@ def seen_machine(machine: Machine, facts: CaseFacts) -> Machine:
     ranks, port = facts.values.get("ranks_per_node", ""), facts.values.get("port", "")
     if ranks.isdigit() and int(ranks) > 0:
         machine = msgspec.structs.replace(machine, job_ranks=int(ranks))
+    if (world := facts.values.get("world", "")).isdigit():
+        machine = msgspec.structs.replace(machine, world_size=int(world))
     if not machine.head and (head := facts.values.get("master_addr")):
         machine = msgspec.structs.replace(machine, head=head)
     machine = msgspec.structs.replace(machine, start_elsewhere=facts.command_elsewhere)

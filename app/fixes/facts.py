@@ -37,13 +37,24 @@ from .user_code import UserFile, read_user_files, variable_names
 LOCAL_RANK_ARGUMENT = re.compile(r"arguments?(?: are required)?: .{0,200}--local[-_]rank")
 LOCATION = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: in (?P<function>.+))?$")
 # Values that other processes claim and that stand in commands to copy: anything but a plain word is left out.
-IN_COMMANDS = {"port", "host", "master_addr", "interface", "pid", "ranks", "ranks_per_node", "nodes", "workers"}
+IN_COMMANDS = {
+    "port",
+    "host",
+    "master_addr",
+    "interface",
+    "pid",
+    "ranks",
+    "ranks_per_node",
+    "nodes",
+    "workers",
+    "world",
+}
 PLAIN_WORD = re.compile(r"[\w.:%\[\]-]{1,255}", re.ASCII)
 ENOUGH_SHM_BYTES = 4 << 30
 LONGER = 4  # a time-out that ran out is raised to this multiple
 SHOWN_SEEN = 2
 PORT_OPTIONS = ("master-port", "main-process-port")
-EVIDENCE_VALUES = ("port", "host", "parameters", "holder_pid", "holder_size")
+EVIDENCE_VALUES = ("port", "host", "parameters", "holder_pid", "holder_size", "world")
 
 
 class FixContext(msgspec.Struct, frozen=True, kw_only=True):

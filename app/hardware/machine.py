@@ -18,6 +18,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_count: int | None = None  # GPUs a job started here would see
     job_ranks: int = 0  # ranks of the job on this machine, as it was seen
+    world_size: int = 0  # of the job, as its log says it
     gpu_memory_bytes: int = 0  # of the smallest of them
     gpu_free_bytes: int = 0  # of the GPU with the least free memory
     gpu_name: str = ""  # of the first of them

@@ -16,6 +16,7 @@ from ..triage.merge_samples import extend_with_earlier_samples
 from ..triage.sampling.sampler import sample_job
 from ..triage.types import JobReport
 from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
+from .plot import measured_points
 from .workspace import recorded_outputs
 
 START_LIMIT_S = 180.0  # importing torch in every process of a busy machine; the lab's own limit counts from then
@@ -171,7 +172,8 @@ async def _failing_report(
             pause_s = max(between_s, PAUSE_S)
             continue
         if lab.failure == "slow":
-            if report.verdict.culprits and re.search(lab.shows, "\n".join(job.output)):
+            printed = "\n".join(job.output)
+            if report.verdict.culprits and re.search(lab.shows, printed) and _has_points(lab, printed):
                 return report
         elif report.verdict.state not in ("hung", "dead"):
             hung_since = None
@@ -179,3 +181,8 @@ async def _failing_report(
             hung_since = time.monotonic()
         elif time.monotonic() - hung_since >= hung_for_s:
             return report
+
+
+def _has_points(lab: Lab, output: str) -> bool:
+    """Return whether a run has printed numbers for the plot of the lab, or the lab has none."""
+    return lab.plot is None or bool(measured_points(lab.plot, output))

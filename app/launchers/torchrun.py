@@ -78,7 +78,12 @@ def nodes_text(machine: Machine) -> str:
 
 
 def single_node(machine: Machine, target: list[str]) -> GeneratedFix:
-    """``torchrun-single-node``: one process per GPU of this machine."""
+    """``torchrun-single-node``: one process per GPU of this machine.
+
+    If that was not seen, as many processes as a small job waits for.
+    """
+    if not machine.ranks_known and 0 < machine.world_size <= ASSUMED_RANKS:
+        machine = msgspec.structs.replace(machine, job_ranks=machine.world_size)
     text = f"{_processes(machine)} torchrun sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_* for each."
     return GeneratedFix(
         text=f"{text} --standalone takes a free port; with it --master-port is ignored.{_placeholder_note(target)}",

@@ -50,6 +50,15 @@ class TestSingleNode:
         assert parsed(made.commands[0]).nproc_per_node == "auto"
         assert "for each GPU" in made.text
 
+    @pytest.mark.parametrize(("world_size", "ranks"), [(2, "2"), (8, "8"), (64, "auto")])
+    def test_machine_that_was_not_seen_starts_what_a_small_job_waits_for(self, world_size: int, ranks: str):
+        made = torchrun.single_node(Machine(world_size=world_size), ["train.py"])
+        assert parsed(made.commands[0]).nproc_per_node == ranks
+
+    def test_gpus_of_a_machine_count_before_what_the_job_waits_for(self):
+        made = torchrun.single_node(Machine(gpu_count=4, world_size=2), ["train.py"])
+        assert parsed(made.commands[0]).nproc_per_node == "4"
+
     def test_missing_script_is_replaced_by_a_placeholder(self):
         made = torchrun.single_node(EIGHT_GPUS, [])
         assert made.commands[0].endswith(torchrun.STAND_IN_SCRIPT)

@@ -226,7 +226,8 @@ def same_collective(context: JobContext) -> Verdict | None:
         text = f"{who} in {phrases.place_text(first)}; {others}: {context.unreadable[0].row.note}."
         return make_verdict("unknown", text, 0.3, waiting=[first])
     if context.world_size == 1:
-        text = f"The process waits in {phrases.place_text(first)}, for ranks that were not found here."
+        whom = "its GPU, as it is the only rank" if context.is_single_rank else "ranks that were not found here"
+        text = f"The process waits in {phrases.place_text(first)}, for {whom}."
         return hang_verdict(None, [], text, 0.4, [], waiting=[first])
     if order := order_by_rank(first, context.sources):
         chosen, is_choice = order

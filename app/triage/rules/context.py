@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from ...launchers.rank_variables import rank_from_environment
 from ...training_script.line_queries import ScriptFiles
 from .. import phrases
 from ..rank_activity.rank_state import RankState
@@ -43,6 +44,12 @@ class JobContext:
     @property
     def world_size(self) -> int:
         return self.job.world_size
+
+    @property
+    def is_single_rank(self) -> bool:
+        """True if the launcher made the only process of the job its only rank: no other one can be missing."""
+        ranks = [rank_from_environment(each.environ) for each in self.job.processes]
+        return self.world_size == 1 and any(rank and rank.world_size == 1 and rank.certain for rank in ranks)
 
 
 Rule = Callable[[JobContext], Verdict | None]

@@ -200,6 +200,20 @@ def test_helper_called_from_two_lines_is_distinguished_by_its_callers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("world_size", "whom"),
+    [("1", "its GPU, as it is the only rank"), ("", "ranks that were not found here")],
+)
+def test_the_only_rank_of_a_launcher_waits_for_no_other(world_size: str, whom: str) -> None:
+    text = "model = DDP(net)  # WAITS\n"
+    environ = {"RANK": "0", "WORLD_SIZE": world_size} if world_size else {}
+    (line,) = lines_with(text, "WAITS")
+    seen = observation(job(1, **environ), {100: still(at("all_gather", line))}, {SCRIPT: text})
+    verdict = judge_job(seen).verdict
+    assert verdict.state == "hung"
+    assert verdict.why.endswith(f", for {whom}.")
+
+
 def test_places_text_of_several_places() -> None:
     of = job(4)
     lines = [3, 4, 4, 5]
