@@ -205,7 +205,14 @@ def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
     ranks = section.local_world_size
     if ranks is None:
         return
-    if ranks > len(devices):
+    if ranks > len(devices) and devices and _leaves_gpus_alone(section, snapshot):
+        yield Check(
+            "gpus.ranks",
+            "warn",
+            f"{count_text(ranks, 'rank')} on this host, {count_text(len(devices), 'visible GPU')} that no rank uses",
+            "a job on CPUs needs none; the ranks of one that has just started may still fail with an invalid device",
+        )
+    elif ranks > len(devices):
         yield Check(
             "gpus.ranks",
             "fail",
@@ -217,6 +224,13 @@ def _ranks(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:
     elif not shared:
         detail = "; ".join(f"local rank {i}: {_device(device)}" for i, device in enumerate(devices[:ranks]))
         yield Check("gpus.ranks", "ok", "each rank has its own GPU", detail, finding="gpus.one-to-one")
+
+
+def _leaves_gpus_alone(section: GpuSection, snapshot: Snapshot) -> bool:
+    """Return whether a job runs here and none of its ranks holds memory of a GPU."""
+    ranks = set(snapshot.env.ranks) if snapshot.env else set()
+    holders = {process.pid for gpu in section.gpus for process in gpu.processes}
+    return bool(ranks) and section.sees_all_pids and not ranks & holders
 
 
 def _shared(section: GpuSection, snapshot: Snapshot) -> Iterator[Check]:

@@ -186,6 +186,18 @@ class TestJudge:
         assert checks["gpus.fewer-than-ranks"].fix == "--nproc-per-node=2"
         assert "gpus.one-to-one" not in checks
 
+    @pytest.mark.parametrize(("holder", "status"), [("rank", "fail"), ("another program", "warn")])
+    def test_job_on_cpus_needs_no_gpus(self, holder: str, status: str, processes: list[subprocess.Popen[bytes]]):
+        pid = start(processes, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2")
+        other = start(processes)
+        section = look_at(
+            "h200-virtual-machine", {"program": pid if holder == "rank" else other}, LOCAL_WORLD_SIZE="2"
+        )
+        env = EnvSection(owner="", variables={}, ranks={pid: {"RANK": "0"}, pid + 1: {"RANK": "1"}})
+        (check,) = (check for check in gpus.judge(snapshot(section, env)) if check.id == "gpus.ranks")
+        assert check.status == status
+        assert ("that no rank uses" in check.title) == (status == "warn")
+
     def test_hidden_gpus(self):
         checks = found(look_at("h100x8", LOCAL_WORLD_SIZE="1", CUDA_VISIBLE_DEVICES=""))
         assert checks["env.visible-devices-odd"].status == "fail"
