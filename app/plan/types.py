@@ -37,6 +37,7 @@ class BlockLayout(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     wide_softmax: bool = False  # eager attention has its softmax in fp32
     capped: bool = False  # its scores go through a tanh
     drops_scores: bool = True  # dropout applies to attention scores
+    math_groups: bool = False  # fused attention gets keys of fewer heads, for which PyTorch has no kernel
     fused: bool = True  # transformers implements it with fused attention
 
 

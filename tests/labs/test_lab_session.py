@@ -1,12 +1,15 @@
 """A learner's way through a lab: which step comes next, what is kept, what a fix writes."""
 
+import asyncio
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
 from ddpwizard.app.labs.lab_diagnosis import OWN_REPAIR, diagnose_run
-from ddpwizard.app.labs.lab_run import LabRun, is_repaired
+from ddpwizard.app.labs.lab_run import LabRun, is_repaired, run_lab
 from ddpwizard.app.labs.lab_session import LabSession
 from ddpwizard.app.labs.phrases import (
     START_SO,
@@ -228,3 +231,12 @@ def test_wrong_number_is_no_repair() -> None:
     )
     assert is_repaired(lab, right)
     assert not is_repaired(lab, wrong)
+
+
+@pytest.mark.parametrize("environ", [{}, {"CUDA_VISIBLE_DEVICES": "1"}])
+def test_a_lab_sees_no_gpu_unless_it_names_one(environ: dict[str, str], tmp_path: Path) -> None:
+    """With a GPU, FSDP and NCCL would use it: on one GPU seven labs of two ranks failed in another way."""
+    (tmp_path / "train.py").write_text("import os; print('visible:', repr(os.environ.get('CUDA_VISIBLE_DEVICES')))")
+    lab = msgspec.structs.replace(LABS["script-error"], launch="python train.py", environ=environ)
+    run = asyncio.run(run_lab(lab, tmp_path, sys.executable))
+    assert run.output == f"visible: {environ.get('CUDA_VISIBLE_DEVICES', '')!r}"

@@ -190,9 +190,7 @@ class TestJudge:
     def test_job_on_cpus_needs_no_gpus(self, holder: str, status: str, processes: list[subprocess.Popen[bytes]]):
         pid = start(processes, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2")
         other = start(processes)
-        section = look_at(
-            "h200-virtual-machine", {"program": pid if holder == "rank" else other}, LOCAL_WORLD_SIZE="2"
-        )
+        section = look_at("h200-virtual-machine", {"program": pid if holder == "rank" else other}, LOCAL_WORLD_SIZE="2")
         env = EnvSection(owner="", variables={}, ranks={pid: {"RANK": "0"}, pid + 1: {"RANK": "1"}})
         (check,) = (check for check in gpus.judge(snapshot(section, env)) if check.id == "gpus.ranks")
         assert check.status == status

@@ -22,6 +22,7 @@ from ..types import TrainingSetup
 from .computation import (
     LayerGroup,
     compute_dtype_bytes,
+    expands_keys,
     inner_width_bytes,
     keeps_scores,
     layer_groups,
@@ -29,6 +30,7 @@ from .computation import (
     saves_frozen_inputs,
     sequences,
     uses_autocast,
+    uses_math_attention,
 )
 from .formula import Factor, Term, term, total_bytes
 
@@ -145,14 +147,20 @@ def _attention_bytes(setting: TrainingSetup, crosses: bool) -> float:
     """Return the bytes per token saved for attention: queries, keys, values, and the output, which fused attention
     saves.
 
-    Keys and values are expanded to all heads first (by torchtitan, torchtune and transformers' SDPA with a mask). If
-    none is expanded, values may be a view of one product with queries and keys, which is then saved in addition to the
-    rotated ones. Queries and output of cross-attention are added.
+    Keys and values are expanded to all heads first by torchtitan, by torchtune, and by transformers' SDPA with a mask,
+    which padding needs (``use_gqa_in_sdpa``; seen without one on an H200, docs/gpu-runs.md). If none is expanded,
+    values may be a view of one product with queries and keys, which is then saved in addition to the rotated ones.
+    Queries and output of cross-attention are added.
     """
     model, train = setting.model, setting.train
     written = block_layout(model)
     tensors = 6.0 if crosses else 2 * (1 + written.value_share)
     if train.attention != "eager":
+        if not (crosses or expands_keys(setting)):
+            narrow = (1 + written.value_share) * kv_width(model)
+            wide = tensors / 2 * attention_width(model)
+            copies = 1 if written.copied and not train.lora else 0
+            return (wide + narrow + copies * attention_width(model)) * compute_dtype_bytes(train)
         tensors += 2 if written.joint and kv_width(model) == attention_width(model) else 0
         tensors += 1 if written.copied and not train.lora else 0
     return tensors * attention_width(model) * compute_dtype_bytes(train)
@@ -240,11 +248,12 @@ def _scores_bytes(setting: TrainingSetup, group: LayerGroup) -> float:
     width = compute_dtype_bytes(train)
     softmax = softmax_bytes(setting)
     dropped = train.dropout and written.drops_scores
-    each = softmax + (1 + width if dropped else width if softmax > width else 0) + width * written.capped
+    copied = softmax > width and not uses_math_attention(setting)
+    each = softmax + (1 + width if dropped else width if copied else 0) + width * written.capped
     return (setting.model.heads or 0) * each * (group.length + group.attended)
 
 
 def softmax_bytes(setting: TrainingSetup) -> int:
-    """Return the bytes per score of the softmax of eager attention."""
-    wide = uses_autocast(setting) or block_layout(setting.model).wide_softmax
+    """Return the bytes per score of the softmax of attention that is not fused."""
+    wide = uses_autocast(setting) or uses_math_attention(setting) or block_layout(setting.model).wide_softmax
     return 4 if wide else compute_dtype_bytes(setting.train)

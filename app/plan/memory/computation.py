@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..model.parameter_counts import is_encoder_decoder
+from ..model.parameter_counts import block_layout, is_encoder_decoder
 from ..types import Model, TrainingOptions, TrainingSetup
 
 
@@ -73,13 +73,32 @@ def casts_no_experts(setting: TrainingSetup) -> bool:
 
 
 def keeps_scores(setting: TrainingSetup) -> bool:
-    """Return whether attention saves its scores: eager attention, and fused attention with grouped heads in fp32.
+    """Return whether attention saves its scores: eager attention, and what PyTorch has no fused kernel for."""
+    return setting.train.attention == "eager" or uses_math_attention(setting)
 
-    PyTorch has no fused kernel for that and computes it in operations of its own (seen on an H200 with torch 2.11).
+
+def uses_math_attention(setting: TrainingSetup) -> bool:
+    """Return whether PyTorch computes fused attention in operations of its own, with scores in fp32.
+
+    It has no kernel for grouped heads in fp32, nor for keys of fewer heads that are neither expanded nor announced by
+    ``enable_gqa``, as Falcon passes its only one (both seen on an H200 with torch 2.11).
     """
     model, train = setting.model, setting.train
-    grouped = bool(model.kv_heads) and model.kv_heads != model.heads
-    return train.attention == "eager" or (train.dtype == "fp32" and grouped)
+    is_math = train.dtype == "fp32" or block_layout(model).math_groups
+    return train.attention != "eager" and has_grouped_heads(model) and is_math
+
+
+def has_grouped_heads(model: Model) -> bool:
+    return bool(model.kv_heads) and model.kv_heads != model.heads
+
+
+def expands_keys(setting: TrainingSetup) -> bool:
+    """Return whether keys and values are expanded to all heads before attention.
+
+    Fused attention takes fewer heads of them since torch 2.5, in 16 bit and without a mask.
+    """
+    train, scores = setting.train, keeps_scores(setting)
+    return not has_grouped_heads(setting.model) or scores or train.precedes_torch(2, 5) or pads_to_longest(train)
 
 
 def inner_width_bytes(setting: TrainingSetup) -> int:

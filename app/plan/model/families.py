@@ -140,6 +140,8 @@ def family_layout(config: Config, name: str) -> BlockLayout:
     if name == "falcon" and (config.get("parallel_attn", True) or config.get("new_decoder_architecture")):
         of_two = config.get("new_decoder_architecture") and config.get("num_ln_in_parallel_attn") != 1
         more |= PARALLEL | ({"products": 2} if of_two else {})
+    if name == "falcon" and not config.get("new_decoder_architecture"):
+        more["math_groups"] = bool(config.get("multi_query", True))
     if latent := first_nonzero(config, "kv_lora_rank"):
         share = first_nonzero(config, "v_head_dim") / (latent_head_size(config) or 1)
         more |= {"latent": latent + first_nonzero(config, "q_lora_rank"), "value_share": share}

@@ -48,7 +48,7 @@ def errors(kind: str) -> dict[str, float]:
 
 def test_rows_cover_what_was_measured() -> None:
     ids = [row["id"] for row in DATA["rows"]]
-    assert len(set(ids)) == len(ids) > 50
+    assert len(set(ids)) == len(ids) > 80
     assert {row["train"]["dtype"] for row in ROWS} >= {"fp32", "bf16-mixed", "bf16-pure"}
     assert {row["strategy"]["kind"] for row in ROWS} >= {"single", "ddp", "fsdp2"}
 

@@ -266,7 +266,7 @@ class TestChanges:
 
     def test_change_is_described_in_numbers(self) -> None:
         best = plan_candidates(setting(), LINKS)[0].candidate
-        assert "46% of the peak is activations" in best.lever
+        assert "45% of the peak is activations" in best.lever
         assert "GiB" in best.lever
         assert "% of a step" in best.lever
         short = plan_candidates(setting(memory_gib=20.0, gpus=4), LINKS, host_bytes=1e9)[0].candidate
