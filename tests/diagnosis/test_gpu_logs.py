@@ -11,6 +11,10 @@ from helpers.built_in_knowledge import built_in_knowledge
 KNOWLEDGE = built_in_knowledge()
 LOGS = Path(__file__).parent / "gpu_logs"
 CAUSES = {
+    "assert-embedding": "device-side-assert",
+    "assert-label": "device-side-assert",
+    "batch-on-cpu": "tensors-on-two-devices",
+    "checkpoint-of-another-gpu": "local-rank-device",
     "cpu-tensor-on-nccl": "backend-mismatch",
     "ddp-of-cpu-model-device-ids": "wrap-before-device",
     "fork-after-cuda": "cuda-before-fork",
@@ -19,11 +23,13 @@ CAUSES = {
     "invalid-ordinal": "local-rank-device",
     "loader-worker-cuda": "cuda-before-fork",
     "net-ib-absent": "nccl-plugin-missing",
+    "no-gpu-visible": "backend-mismatch",
     "no-set-device": "local-rank-device",
     "oom-forward": "model-does-not-fit",
     "oom-model-to-gpu": "model-does-not-fit",
     "oom-optimizer-step": "oom-at-step",
     "socket-ifname-absent": "wrong-nic",
+    "two-ranks-one-device-id": "local-rank-device",
     "two-ranks-one-gpu": "local-rank-device",
     "two-ranks-waiting": "rank0-slow-work",
 }
