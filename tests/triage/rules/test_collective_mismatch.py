@@ -208,7 +208,7 @@ def test_the_only_rank_of_a_launcher_waits_for_no_other(world_size: str, whom: s
     text = "model = DDP(net)  # WAITS\n"
     environ = {"RANK": "0", "WORLD_SIZE": world_size} if world_size else {}
     (line,) = lines_with(text, "WAITS")
-    seen = observation(job(1, **environ), {100: still(at("all_gather", line))}, {SCRIPT: text})
+    seen = observation(job(1, None, **environ), {100: still(at("all_gather", line))}, {SCRIPT: text})
     verdict = judge_job(seen).verdict
     assert verdict.state == "hung"
     assert verdict.why.endswith(f", for {whom}.")
