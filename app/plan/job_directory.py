@@ -21,8 +21,8 @@ FILES_WITHOUT = (
 
 def unwritable_error(row: PlanRow) -> UserError | None:
     """Return why no files are written for a strategy: it does not fit, or has no template yet; None if there are."""
-    if row.setting.lacks_files:
-        why = f"no files can be written for {row.candidate.strategy} yet: they need a mesh and a plan for your modules"
+    if row.setting.without_files:
+        why = f"no files can be written for {row.candidate.strategy} yet, with {row.setting.without_files}"
         return UserError(why, " ".join(split_changes(row.setting)))
     if row.setting.train.fp8 or row.setting.train.reference_model:
         what = "fp8 products" if row.setting.train.fp8 else "a reference model"

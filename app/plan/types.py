@@ -213,10 +213,16 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return self.strategy or Strategy(kind="single")
 
     @property
-    def lacks_files(self) -> bool:
-        """True if job files cannot split the model like this: they split layers without experts, or sequences."""
+    def without_files(self) -> str:
+        """Return what job files cannot split like this, or ""."""
         used = [name for name, size in self.layout.splits.items() if size > 1]
-        return self.layout.splits_model and used != ["context"] and (used != ["tensor"] or bool(self.model.experts))
+        if not self.layout.splits_model:
+            return ""
+        if "pipeline" in used:
+            return "stages of a pipeline"
+        if len(used) > 1:
+            return f"{' and '.join(used)} parallelism together"
+        return "split layers with experts" if used == ["tensor"] and self.model.experts else ""
 
     def with_train(self, **changes: Any) -> "TrainingSetup":
         """Return the setting with other training options."""
@@ -288,6 +294,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     dominated_by: str = ""  # strategy of its family that is no worse in time and memory
     why: str = ""
     why_not: str = ""  # why it is not the first choice
+    without_files: str = ""  # what the job files cannot split
     lever: str = ""
     changes: list[WhatIfResult] = []
     files: list[str] = []

@@ -51,7 +51,7 @@ import torch.distributed as dist
 device = None
 scripts = {{}}
 for name in sys.argv[1:]:
-    for module in ("train", "model", "data", "parallel", "checkpoint", "sequence"):
+    for module in ("train", "model", "data", "parallel", "checkpoint", "sequence", "experts"):
         sys.modules.pop(module, None)
     sys.path.insert(0, name)
     os.chdir(name)
@@ -77,6 +77,20 @@ LOGITS = """\
         found = made.build_model(device)(tokens)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     print(f"{Path(name).name}: the logits of one process\\n", end="", flush=True)
+"""
+# Of one batch that the ranks share, before the first step: AdamW's steps do not depend on the size of a gradient.
+GRADIENTS = """\
+    model = made.build_model(device)
+    tokens = torch.randint(256, (8, 33), generator=torch.Generator().manual_seed(1))
+    made.loss_of(model, tokens.chunk(dist.get_world_size())[dist.get_rank()]).backward()
+    grads = {name: weight.grad for name, weight in model.named_parameters()}
+    grads = {name.replace("_checkpoint_wrapped_module.", ""): grad for name, grad in grads.items()}
+    grads = {name: grad.full_tensor() if hasattr(grad, "full_tensor") else grad for name, grad in grads.items()}
+    if dist.get_rank() == 0:
+        torch.save(grads, "gradients.pt")
+    dist.barrier()
+    del model, grads
+    gc.collect()
 """
 BUFFERS = """\
     engine = made.make_engine()
@@ -380,6 +394,7 @@ def killed_in_mid_run(directory: Path, seen: str, variables: dict[str, str]) -> 
 DDP, FSDP2 = Strategy(kind="ddp"), Strategy(kind="fsdp2")
 TENSOR = Strategy(kind="fsdp2", reshard_after_forward=True, tensor=2)
 CONTEXT = Strategy(kind="fsdp2", reshard_after_forward=True, context=2)
+EXPERT = Strategy(kind="fsdp2", reshard_after_forward=True, expert=2)
 TIED = Model(params=1e6, tied=True, mlp="gelu")
 EXPERTS = Model(params=1e6, experts=8, experts_per_token=2)
 
@@ -464,13 +479,40 @@ def test_split_layers_and_sequences_train_as_one_process_does(tmp_path: Path) ->
         same(tmp_path / "alone" / "model.pt", tmp_path / name / "model.pt")
 
 
+@pytest.mark.parametrize(("ranks", "splits"), [(2, [2]), (4, [2, 4])])
+def test_split_experts_train_as_one_process_does(ranks: int, splits: list[int], tmp_path: Path) -> None:
+    """Gradients, losses and weights, whatever the split; a run continues with the same losses."""
+    alone = written(tmp_path / "alone", setting(Strategy(kind="single"), 1, grad_accum=2, model=EXPERTS))
+    for name, of_one, of_all in (
+        ("model.py", "experts=3,", "experts=4,"),
+        ("train.py", "    ACCUMULATION = 2", f"    ACCUMULATION = {ranks}"),
+    ):
+        text = (alone / name).read_text()
+        assert of_one in text
+        (alone / name).write_text(text.replace(of_one, of_all))
+    names = [f"of-{size}" for size in splits]
+    for name, size in zip(names, splits, strict=True):
+        layout = msgspec.structs.replace(EXPERT, expert=size)
+        written(tmp_path / name, setting(layout, ranks, model=EXPERTS, act_ckpt="full", act_offload=size == 2))
+    whole = drive(tmp_path, ["alone"], 1, each=GRADIENTS + TRAIN)["alone"]
+    for name, found in drive(tmp_path, names, ranks, each=GRADIENTS + TRAIN_AGAIN).items():
+        assert continues(found), name
+        assert falls(found[:24]), name
+        assert found[:24] == [(step, pytest.approx(loss, abs=1e-5)) for step, loss in whole]
+        same(alone / "model.pt", tmp_path / name / "model.pt")
+        gradients, wanted = (torch.load(each / "gradients.pt") for each in (tmp_path / name, alone))
+        torch.testing.assert_close(gradients, wanted, rtol=1e-4, atol=1e-7)
+
+
 @pytest.mark.calibration
 @pytest.mark.parametrize(
-    ("strategy", "ranks"), [(FSDP2, 2), (TENSOR, 4), (CONTEXT, 4)], ids=["fsdp2", "tensor", "context"]
+    ("strategy", "ranks"),
+    [(FSDP2, 2), (TENSOR, 4), (CONTEXT, 4), (EXPERT, 4)],
+    ids=["fsdp2", "tensor", "context", "expert"],
 )
 def test_a_killed_rank_does_not_change_the_losses(strategy: Strategy, ranks: int, tmp_path: Path) -> None:
     """kill -9 of a rank in mid-run: torchrun starts the ranks again, and they continue from a checkpoint."""
-    made = written(tmp_path / "plan", setting(strategy, ranks))
+    made = written(tmp_path / "plan", setting(strategy, ranks, model=EXPERTS if strategy.expert else None))
     whole = drive(tmp_path, ["plan"], ranks)["plan"]
     shutil.rmtree(made / "checkpoints")
     before, after = killed_in_mid_run(made, "step 15: ", {"TINY": "1"}).split(": continuing after step ")

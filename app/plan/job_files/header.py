@@ -41,6 +41,8 @@ def strategy_title(setting: TrainingSetup) -> str:
         return (
             f"FSDP2 with tensor parallelism: {strategy.tensor} ranks split each layer, groups of them shard the rest."
         )
+    if strategy.splits["expert"] > 1:
+        return f"FSDP2 with expert parallelism: {strategy.expert} ranks split the experts, all shard the other weights."
     if strategy.splits["context"] > 1:
         return f"FSDP2 with context parallelism: {strategy.context} ranks split each sequence, all shard the weights."
     if strategy.kind == "fsdp2" and strategy.reshard_after_forward is False:

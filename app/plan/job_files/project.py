@@ -6,6 +6,7 @@ The files are rendered from ``assets/templates``. A part of the plan that no tem
 
 import re
 from collections.abc import Mapping, Sequence, Set
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from ...text.units import gib_text
 from ..batch_scaling import BatchScaling
 from ..memory.model_states import model_states
 from ..memory.peak import estimate_candidate
-from ..model.parameter_counts import is_encoder_decoder
+from ..model.parameter_counts import expert_width, is_encoder_decoder
 from ..strategies.evaluate import gpu_of
 from ..timing.communication import Links
 from ..timing.step_time import step_time
@@ -58,7 +59,7 @@ STEPS = 1000  # as in the templates
 WARM_UP_STEPS = 100  # without a reference run
 WIDTH = 120  # of a line
 HIDDEN, HEAD_DIM, VOCAB = 2048, 128, 32000  # of a model that is known by its parameters only
-TINY_HEADS = 4
+TINY_HEADS, TINY_EXPERTS = 4, 3
 BLOCK_WEIGHTS = 12  # per layer, times the square of the width
 GATED = ("swiglu", "geglu", "gated-gelu")
 RANK_ALPHA = 8  # PEFT's default, independent of the rank
@@ -83,10 +84,9 @@ def render_project(setting: TrainingSetup, options: ProjectOptions) -> dict[str,
     made |= {name: render_template(f"{name}.in", tags, values) for name in ("model.py", "data.py")}
     if kind == "deepspeed":
         return made
-    made |= {"sequence.py": render_template("sequence.py.in", tags, values)} if "context" in tags else {}
     made["parallel.py"] = render_template(f"{kind}_setup.py.in", tags, values)
-    made["checkpoint.py"] = render_template("checkpoint.py.in", tags, values)
-    return made
+    own = {"checkpoint.py": True, "sequence.py": "context" in tags, "experts.py": "expert" in tags}
+    return made | {name: render_template(f"{name}.in", tags, values) for name, used in own.items() if used}
 
 
 def render_accelerate_script(setting: TrainingSetup, options: ProjectOptions) -> str:
@@ -120,6 +120,7 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "hybrid": strategy.kind == "hsdp",
         "tensor": strategy.splits["tensor"] > 1,
         "context": strategy.splits["context"] > 1,
+        "expert": strategy.splits["expert"] > 1,
         "stage3": strategy.stage == 3,
         "mixed": mixed,
         "autocast": mixed and kind == "ddp",
@@ -149,13 +150,15 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
     width, _, _ = (train.dtype or "fp32").partition("-")
     share = options.batch.warm_up_share if options.batch else 0.0
     functions = template_functions("resume.py.in", set(), FROM_RESUME)
-    blocks, root = _shard_arguments(setting, tags)
-    tensor = strategy.splits["tensor"]
+    shard = _shard_arguments(setting, tags)
+    tensor, expert = strategy.splits["tensor"], strategy.splits["expert"]
     return _shape_values(setting.model) | {
         "TENSOR": str(tensor),
         "CONTEXT": str(strategy.splits["context"]),
+        "EXPERT": str(expert),
         "TINY_HEADS": str(max(TINY_HEADS, 2 * tensor)),
         "TINY_KV_HEADS": str(max(TINY_HEADS // 2, tensor)),
+        "TINY_EXPERTS": str(expert * ceil(TINY_HEADS / expert) if expert > 1 else TINY_EXPERTS),
         "TITLE": header.strategy_title(setting),
         "MADE_FOR": f" for {header.run_summary(setting)}",
         "NEEDS": header.requirements(setting, kind),
@@ -175,8 +178,9 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
         "USED": ", ".join(_used_functions(kind, tags)),
         "CHECKPOINTS": _call("Checkpoints", _checkpoint_arguments(tags), "    ", len("checkpoints = ")),
         "FUNCTIONS": "\n\n\n".join(functions),
-        "SHARD_BLOCK": _call("fully_shard", ["module", *blocks], 12 * " "),
-        "OF_ROOT": ", ".join(root),
+        "SHARD_BLOCK": _call("fully_shard", ["module", *shard["blocks"]], 12 * " "),
+        "SHARD_EXPERTS": _call("fully_shard", ["module", *shard["experts"]], 12 * " "),
+        "OF_ROOT": ", ".join(shard["root"]),
         "SHARD_SIZE": str(strategy.shard_size or machine.ranks),
         "BUILT_BYTES": gib_text(4 * setting.model.params),
         "RANK": str(train.lora.r) if train.lora else "",
@@ -191,6 +195,7 @@ def _used_functions(kind: str, tags: Set[str]) -> list[str]:
     makes = "make_optimizers" if "pair" in tags else "step_in_backward" if "in-backward" in tags else "make_optimizer"
     names = ["finish", makes, "save", "set_up", "shard" if kind == "fsdp2" else "wrap"]
     names += ["TENSOR"] if "tensor" in tags else []
+    names += ["clip"] if "expert" in tags and "in-backward" not in tags else []
     names += ["adapt"] if "lora" in tags else []
     names += ["recompute"] if {"full", "selective-layer", "selective-op"} & tags else []
     return sorted(names)
@@ -211,15 +216,18 @@ def _checkpoint_arguments(tags: Set[str]) -> list[str]:
     return ["CHECKPOINTS", "model", optimizers, *keywords, "batches=batches", *unpacked]
 
 
-def _shard_arguments(setting: TrainingSetup, tags: Set[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments of ``fully_shard`` for a block and for the root."""
-    common = ["mesh=mesh"]
-    common += ["mp_policy=precision"] if "mixed" in tags else []
+def _shard_arguments(setting: TrainingSetup, tags: Set[str]) -> dict[str, list[str]]:
+    """Return the arguments of ``fully_shard`` for blocks, for experts that ranks split, and for the root."""
+    common = ["mp_policy=precision"] if "mixed" in tags else []
     common += ["offload_policy=offload"] if "offload" in tags else []
     reshard = setting.layout.reshard_after_forward
-    of_blocks = [*common, *([f"reshard_after_forward={reshard}"] if reshard is not None else [])]
-    of_blocks += ["shard_placement_fn=placement"] if "experts" in tags else []
-    return of_blocks, common
+    again = [f"reshard_after_forward={reshard}"] if reshard is not None else []
+    by_number = ["shard_placement_fn=placement"] if "experts" in tags and "expert" not in tags else []
+    return {
+        "blocks": ["mesh=mesh", *common, *again, *by_number],
+        "experts": ['mesh=meshes["dp_shard"]', *common, *again, "shard_placement_fn=lambda _: Shard(1)"],
+        "root": ["mesh=mesh", *common],
+    }
 
 
 def _call(name: str, arguments: Sequence[str], indent: str, used: int = 0) -> str:
@@ -268,7 +276,7 @@ def _shape_values(model: Model) -> dict[str, str]:
         "HEADS": heads,
         "KV_HEADS": model.kv_heads or heads,
         "HEAD_DIM": model.head_dim or hidden // heads,
-        "INTERMEDIATE": model.intermediate or 4 * hidden,
+        "INTERMEDIATE": expert_width(model) or model.intermediate or 4 * hidden,
         "EXPERTS": model.experts or 0,
         "EXPERTS_PER_TOKEN": model.experts_per_token or 1,
     }

@@ -11,6 +11,7 @@ from ...launchers import accelerate, deepspeed, schedulers, torchrun
 from ...system.atomic_files import replace_file
 from ...text.units import GIB
 from ..batch_scaling import BatchScaling
+from ..model.parameter_counts import expert_width
 from ..timing.communication import Links
 from ..types import TrainingSetup
 from . import accelerate_yaml, deepspeed_json, project
@@ -132,7 +133,7 @@ def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
             "Muon with ZeRO-3, under which DeepSpeed's loss does not fall",
             "plan for ZeRO-2 or fsdp2",
         ),
-        (setting.lacks_files, "pipeline or expert parallelism, split experts, or two splits", "plan for fsdp2 alone"),
+        (setting.without_files, setting.without_files, "plan for fsdp2 alone"),
         *_split_refusals(setting),
         (with_zero and train.frozen, "frozen weights with DeepSpeed", "plan for fsdp2 or ddp"),
         (with_zero and train.compile, "torch.compile with DeepSpeed", "plan without --compile"),
@@ -147,18 +148,24 @@ def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
 def _split_refusals(setting: TrainingSetup) -> Iterator[tuple[object, str, str]]:
     """Yield what the files cannot do of a plan that splits layers or sequences: condition, part, and what to change."""
     train, model, splits = setting.train, setting.model, setting.layout.splits
-    tensor, context = splits["tensor"], splits["context"]
+    tensor, context, expert = splits["tensor"], splits["context"], splits["expert"]
     if not setting.layout.splits_model:
         return
-    yield train.compile, "torch.compile with layers or sequences that are split", "plan without --compile"
+    yield train.compile, "torch.compile with layers, sequences or experts that are split", "plan without --compile"
     sizes = [("tokens", train.seq_len, 2 * context if context > 1 else tensor)]
-    if tensor > 1:
+    if tensor > 1 or expert > 1:
+        layers = "split layers" if tensor > 1 else "split experts"
         optimizer = train.optimizer in ("adamw-8bit", "paged-adamw-8bit")
-        yield train.lora, "adapters on split layers", "plan for fsdp2 alone"
+        yield train.lora, f"adapters on {layers}", "plan for fsdp2 alone"
+        yield optimizer, f"{train.optimizer} with {layers}", "plan for another optimizer: adamw"
+    if tensor > 1:
         yield train.act_offload, "activations of split layers on the host", "plan without --act-offload"
         yield train.loss == "compiled", "a compiled loss of split logits", "plan with --loss chunked"
-        yield optimizer, f"{train.optimizer} with split layers", "plan for another optimizer: adamw"
         sizes += [("key and value heads", model.kv_heads, tensor), ("feed-forward columns", model.intermediate, tensor)]
+    if expert > 1:
+        groups, reshard = setting.gpus // expert, setting.layout.reshard_after_forward
+        yield type(reshard) is int, f"resharding of split experts to {reshard} ranks", "plan for fsdp2 alone"
+        sizes += [("rows of an expert", model.hidden, groups), ("columns of an expert", expert_width(model), groups)]
     for name, size, parts in sizes:
         yield (size or 0) % parts, f"{size} {name} in {parts} parts", "give sizes that can be divided"
 

@@ -109,6 +109,12 @@ def expert_params(model: Model) -> float:
     return min(0.9 * model.params, each * experts * (model.layers or 0))
 
 
+def expert_width(model: Model) -> int:
+    """Return the inner columns of an expert, a multiple of 8; 0 if the shape of the model is not known."""
+    rows = (model.expert_layers or model.layers or 0) * (model.experts or 0) * 3 * (model.hidden or 0)
+    return 8 * round(expert_params(model) / rows / 8) if rows else 0
+
+
 @lru_cache(maxsize=64)
 def embedding_params(model: Model) -> float:
     """Return the parameters of the token embedding, and of the output head if it is not tied."""

@@ -57,6 +57,7 @@ def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
         slower_than_ideal=slowdown - 1,
         in_practice=slowdown < NOT_IN_PRACTICE or step.step_s < SHORT_STEP_S,
         mfu=flops / (step.step_s * peak_flops_per_s(setting, gpu)),
+        without_files=setting.without_files,
     )
 
 

@@ -119,7 +119,7 @@ def _reasons(other: PlanRow, best: PlanRow) -> Iterator[str]:
     if found.host_bytes > first.host_bytes + LEAST_BYTES:
         yield f"takes {gib_text(found.host_bytes, 0)} of host memory for each GPU"
     if setting.layout.splits_model:
-        yield f"needs a plan for your modules{', without files yet' if setting.lacks_files else ''}"
+        yield "needs a plan for your modules" + (found.without_files and f", no files yet for {found.without_files}")
         return
     more = [part for part in moving_parts(setting) if part not in moving_parts(best.setting)]
     if share < ALIKE - 1 and more:

@@ -16,7 +16,7 @@ from ..memory.computation import has_known_shape
 from ..memory.formula import Term
 from ..memory.model_states import shard_counts
 from ..memory.peak import Phase, judge_candidate
-from ..model.parameter_counts import expert_params, is_encoder_decoder, trained_params
+from ..model.parameter_counts import expert_width, is_encoder_decoder, trained_params
 from ..rank_share import split_ways
 from ..timing import step_time
 from ..types import Checkpointing, Model, PlanRow, Strategy, TrainingSetup
@@ -190,10 +190,8 @@ def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bo
     ``fully_shard`` takes no uneven split of another dimension than the first (torch 2.13).
     """
     model, over = setting.model, shard_counts(strategy, setting.gpus, setting.nodes)[0]
-    if not (model.experts and model.hidden and model.layers) or model.experts >= over:
-        return False
-    inner = expert_params(model) / ((model.expert_layers or model.layers) * model.experts * 3 * model.hidden)
-    return model.hidden % over == 0 and round(inner) % over == 0
+    inner = expert_width(model)
+    return inner > 0 and (model.experts or 0) < over and (model.hidden or 0) % over == inner % over == 0
 
 
 def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:

@@ -100,6 +100,8 @@ def render_table(
         lines.append(f"  {sign} {'  '.join(rest)}".rstrip())
     if any(" parallel " in each.strategy for each in listed):
         lines += SPLITS
+    lacking = dict.fromkeys(f"{_short(each)} ({each.without_files})" for each in listed if each.without_files)
+    lines += [f"  no files yet: {', '.join(lacking)}"] if lacking else []
     if len(candidates) > len(listed):
         lines.append(f"  … {len(candidates) - len(listed)} more that are slower or need more, all of them with --json")
     fits_shown = {each.fits for each in listed if not _is_slow(each)}

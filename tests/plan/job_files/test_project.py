@@ -20,6 +20,7 @@ from ddpwizard.app.plan.job_files import deepspeed_json, optimizer_snippets
 from ddpwizard.app.plan.job_files.own_script import plan_job_files
 from ddpwizard.app.plan.job_files.project import weigh_accumulation
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
+from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Kind, Model, Strategy, TrainingOptions, TrainingSetup
@@ -39,6 +40,7 @@ STRATEGIES = {
     "hsdp": Strategy(kind="hsdp", shard_size=4),
     "tensor": Strategy(kind="fsdp2", reshard_after_forward=True, tensor=8),
     "context": Strategy(kind="fsdp2", reshard_after_forward=True, context=8),
+    "expert": Strategy(kind="fsdp2", reshard_after_forward=True, expert=4),
     "zero-2": Strategy(kind="deepspeed", stage=2, offload_optimizer="cpu"),
     "zero-3": Strategy(kind="deepspeed", stage=3),
 }
@@ -56,6 +58,7 @@ TRAINS: dict[str, dict[str, Any]] = {
     "chunked": {"loss": "chunked", "frozen": 0.5},
     "compiled-loss": {"loss": "compiled", "grad_accum": 2},
 }
+MIXTRAL = catalog.MODELS["mixtral-8x7b"]
 MODELS = {
     "pure": msgspec.structs.replace(MODEL, tied=True, mlp="gelu"),
     "fp32": msgspec.structs.replace(MODEL, experts=12, experts_per_token=2),
@@ -83,7 +86,8 @@ def test_every_project_passes_ruff(tmp_path: Path) -> None:
     written = 0
     for (first, strategy), (second, train) in itertools.product(STRATEGIES.items(), TRAINS.items()):
         try:
-            content = made(strategy, model=MODELS.get(second, MODEL), stateful=bool(written % 2), **train)
+            model = MIXTRAL if strategy.expert else MODELS.get(second, MODEL)
+            content = made(strategy, model=model, stateful=bool(written % 2), **train)
         except UserError:
             continue
         written += 1
@@ -95,7 +99,7 @@ def test_every_project_passes_ruff(tmp_path: Path) -> None:
                 assert "#?" not in text
                 (directory / name).write_text(text)
     assert written > 100
-    own = 'lint.isort.known-first-party=["checkpoint","data","model","parallel","sequence"]'
+    own = 'lint.isort.known-first-party=["checkpoint","data","experts","model","parallel","sequence"]'
     for words in (["check", "--select", "E,F,I,B,UP,SIM", "--config", own], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *words, "--isolated", "--no-cache", "--line-length", "120"]
         done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=180)
@@ -110,7 +114,7 @@ def test_templates_use_known_tags_only() -> None:
     known |= {"accumulate", "compile", "full", "selective-op", "selective-layer", *optimizer_snippets.OPTIMIZERS}
     known |= {"act-offload", "lora", "in-backward", "pair", "own-lion", "cpu-lion", "named", "several"}
     known |= {"project", "single", "ddp", "fsdp", "block", "unreduced", "numbered", "frozen", "part", "chunked"}
-    known |= {"tensor", "context"}
+    known |= {"tensor", "context", "expert"}
     known |= {"compiled", "stateful", "experts", "tied", "gated", "zero-stage", "cast"}
     known |= {"workers", "alone", "on-cpu"}  # of fixes and migrations
     names = ["train", "model", "data", "checkpoint", "deepspeed_train", "accelerate_train", "shared"]
@@ -132,6 +136,14 @@ class TestModel:
             built = shape["build"]()
         count = sum(weight.numel() for weight in built.parameters())
         assert count == pytest.approx(6.738e9 - tied * 32000 * 4096, rel=1e-3)
+
+    def test_model_with_experts_has_the_parameters_of_the_plan(self) -> None:
+        shape: dict[str, Any] = {}
+        exec(made(Strategy(kind="ddp"), model=MIXTRAL)["model.py"], shape)  # noqa: S102
+        with torch.device("meta"):
+            built = shape["build"]()
+        assert built.blocks[0].feed_forward.experts.down.shape == (8, 14336, 4096)
+        assert sum(weight.numel() for weight in built.parameters()) == pytest.approx(MIXTRAL.params, rel=1e-3)
 
     def test_other_models_are_named_as_a_stand_in(self) -> None:
         only_params = made(Strategy(kind="ddp"), model=Model(params=1e9, name="mine"))["model.py"]
@@ -343,6 +355,20 @@ class TestContextParallelism:
         assert "sequence.py" not in made(Strategy(kind="fsdp2"))
 
 
+class TestExpertParallelism:
+    def test_experts_are_split_over_a_group_and_sharded_over_the_groups(self) -> None:
+        content = made(STRATEGIES["expert"], model=MIXTRAL, micro_batch=3)
+        assert "3 × 1 × 16 = 48 sequences" in content["train.py"]  # all ranks have different data
+        assert "EXPERT = 4  #" in content["experts.py"]
+        assert "distribute_tensor(weight, mesh, [Shard(0)])" in content["parallel.py"]
+        assert content["parallel.py"].count('mesh=meshes["dp_shard"],') == 1
+        assert content["parallel.py"].count("mp_policy=precision") == 3
+        assert "shard_placement_fn=lambda _: Shard(1)" in content["parallel.py"]
+        assert "def placement" not in content["parallel.py"]
+        assert "experts=4," in content["model.py"]  # of the small model: the ranks divide them
+        assert "experts.py" not in made(Strategy(kind="fsdp2"), model=MIXTRAL)
+
+
 class TestTensorParallelism:
     TENSOR = Strategy(kind="fsdp2", reshard_after_forward=True, tensor=8)
 
@@ -534,7 +560,7 @@ def test_required_packages_are_listed() -> None:
 
 def test_activation_offload_saves_tensors_on_the_host() -> None:
     autocast, host = "torch.autocast(tokens.device.type, dtype=torch.bfloat16)", "save_on_cpu(pin_memory=True)"
-    for strategy in (each for each in STRATEGIES.values() if not each.tensor):
+    for strategy in (each for each in STRATEGIES.values() if not (each.tensor or each.expert)):
         content = code(strategy, act_offload=True)
         assert content.count(host) == 1
         assert (f"with {autocast}, torch.autograd.graph.{host}:" in content) is (
@@ -554,7 +580,13 @@ def test_activation_offload_saves_tensors_on_the_host() -> None:
         (Strategy(kind="fsdp1"), {}, "fsdp1"),
         (STRATEGIES["context"], {"seq_len": 1000}, "1000 tokens in 16 parts"),
         (STRATEGIES["context"], {"compile": True}, "torch.compile with"),
-        (Strategy(kind="fsdp2", context=4, tensor=2), {}, "two splits"),
+        (Strategy(kind="fsdp2", context=4, tensor=2), {}, "tensor and context parallelism together"),
+        (Strategy(kind="fsdp2", context=4, expert=2), {"model": MIXTRAL}, "context and expert parallelism together"),
+        (STRATEGIES["tensor"], {"model": MIXTRAL}, "split layers with experts"),
+        (STRATEGIES["expert"], {"model": MIXTRAL, "lora": {"r": 8}}, "adapters on split experts"),
+        (STRATEGIES["expert"], {"model": MIXTRAL, "optimizer": "adamw-8bit"}, "adamw-8bit with split experts"),
+        (STRATEGIES["expert"], {"model": MIXTRAL, "compile": True}, "experts that are split"),
+        (Strategy(kind="fsdp2", reshard_after_forward=8, expert=4), {"model": MIXTRAL}, "resharding of split experts"),
         (STRATEGIES["tensor"], {"lora": {"r": 8}}, "adapters on split layers"),
         (STRATEGIES["tensor"], {"act_offload": True}, "activations of split layers on the host"),
         (STRATEGIES["tensor"], {"compile": True}, "torch.compile with layers"),
@@ -577,8 +609,9 @@ def test_what_no_file_can_do_is_refused(strategy: Strategy, train: dict[str, Any
 @pytest.mark.parametrize("name", ['"""; import os', "a\nb", "x\\", "{{START}}"])
 def test_model_name_cannot_inject_code(name: str) -> None:
     for strategy in STRATEGIES.values():
-        plain = made(strategy)
-        for file, text in made(strategy, model=msgspec.structs.replace(MODEL, name=name)).items():
+        model = MIXTRAL if strategy.expert else MODEL
+        plain = made(strategy, model=model)
+        for file, text in made(strategy, model=msgspec.structs.replace(model, name=name)).items():
             if file.endswith(".py"):
                 named, usual = ast.parse(text), ast.parse(plain[file])
                 assert [ast.dump(node) for node in named.body[1:]] == [ast.dump(node) for node in usual.body[1:]]

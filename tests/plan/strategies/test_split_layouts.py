@@ -11,6 +11,7 @@ from ddpwizard.app.plan.memory.peak import estimate_candidate, phase_terms
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.rank_share import check_split, data_parallel_ranks, rank_share
 from ddpwizard.app.plan.strategies.search import split_layouts
+from ddpwizard.app.plan.strategies.table import render_table
 from ddpwizard.app.plan.timing import step_time
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Strategy, TrainingOptions, TrainingSetup
@@ -141,18 +142,21 @@ class TestCandidates:
         assert fitting.index(True) > fitting.index(False)
 
     @pytest.mark.parametrize(
-        ("name", "written"), [("llama-3.1-8b", {"tensor", "context"}), ("mixtral-8x7b", {"context"})]
+        ("name", "written"), [("llama-3.1-8b", {"tensor", "context"}), ("mixtral-8x7b", {"context", "expert"})]
     )
-    def test_files_split_sequences_and_layers_without_experts(self, name: str, written: set[str]) -> None:
+    def test_files_split_sequences_experts_and_layers_without_experts(self, name: str, written: set[str]) -> None:
         rows = [
             row for row in plan_candidates(_unplanned(name, seq_len=8192), LINKS) if row.setting.layout.splits_model
         ]
         for row in rows:
             (split,) = (each for each, size in row.setting.layout.splits.items() if size > 1)
             problem = job_directory.unwritable_error(row)
-            assert row.setting.lacks_files == (split not in written)
-            assert ("without files yet" in row.candidate.why_not) == row.setting.lacks_files or not row.candidate.works
-            assert (problem is not None and "init_device_mesh" in problem.next_step) == row.setting.lacks_files
+            lacking = row.candidate.without_files
+            assert bool(lacking) == (split not in written)
+            assert ("no files yet for" in row.candidate.why_not) == bool(lacking) or not row.candidate.works
+            assert (problem is not None and "init_device_mesh" in problem.next_step) == bool(lacking)
+        shown = "\n".join(render_table(rows[0].setting, [row.candidate for row in rows], []))
+        assert ("(split layers with experts)" in shown) == ("expert" in written)
         assert {"tensor", "context"} <= {
             each for row in rows for each, size in row.setting.layout.splits.items() if size > 1
         }
