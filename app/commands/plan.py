@@ -100,9 +100,7 @@ def command(
         between = gbps_text(resolved.links.inter_gbps)
         assumed.append(f"link between nodes: {between}, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
-    if write and best.fits is False:
-        print_progress(f"nothing is written to {write}: no strategy fits, and {best.strategy} would run out of memory")
-    elif write and (problem := unwritable_error(rows[0])):
+    if write and (problem := unwritable_error(rows[0])):
         print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     elif write:
         from ..plan.job_files.manifest import read_package_versions

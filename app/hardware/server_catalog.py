@@ -143,8 +143,16 @@ def get_server(name: str) -> Server:
     Raises:
         UserError: The name is unknown.
     """
-    plain = name.strip().lower().replace(" ", "-").removeprefix("standard_")
-    if plain not in SERVERS:
-        hint = did_you_mean(closest(plain, SERVERS)) or f"one of {', '.join(SERVERS)}"
-        raise UserError(f"machine {name[:40] or 'is empty'}: not known", hint)
-    return SERVERS[plain]
+    if server := find_server(name):
+        return server
+    hint = did_you_mean(closest(_plain(name), SERVERS)) or f"one of {', '.join(SERVERS)}"
+    raise UserError(f"machine {name[:40] or 'is empty'}: not known", hint)
+
+
+def find_server(name: str) -> Server | None:
+    """Return the machine of a name, or None if it is not known."""
+    return SERVERS.get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "-").removeprefix("standard_")

@@ -84,7 +84,6 @@ MORE_FIELDS = {
     "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in total"),
 }
 ALL = FIELDS | MORE_FIELDS
-SERVER_GPUS = {name: server.gpus for name, server in server_catalog.SERVERS.items()}
 
 
 class FormMachine(NamedTuple):
@@ -258,7 +257,7 @@ def gpu_values(value: str, machine: FormMachine) -> dict[str, Any]:
     """
     if _is_this_machine(value, machine):
         return {"snapshot": machine.snapshot}
-    if value.lower().removeprefix("standard_") in server_catalog.SERVERS:
+    if server_catalog.find_server(value):
         return {"machine": value}
     if re.fullmatch(r"[0-9.]+ *[gt]i?b?", value, re.IGNORECASE):
         way = f"{value[:MOST_LETTERS]} goes into GPU memory, on the other page (F2); here a name (page down: names)"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import UserError
+from ..hardware.server_catalog import find_server
 from ..text.units import GIB, gib_number, gib_text
 from . import form_fields, plan_answer, summary
 from .strategies.ranking import shortage_text
@@ -25,16 +26,18 @@ QUESTIONS = {
     "strategy": "5. Which strategy?",
 }
 ADAPTERS = {"lora": "16", "lora_target": "all-linear"}
-TRAINED = {
-    "all weights": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
-    "small adapters on fixed weights (LoRA)": ADAPTERS | {"quant": form_fields.SIXTEEN_BIT},
-    "small adapters on fixed weights in 4 bit (QLoRA)": ADAPTERS | {"quant": "nf4"},
-}
-LENGTHS = {
-    "a question and its answer, 512 tokens": {"seq_len": "512"},
-    "a page or two, 2,048 tokens": {"seq_len": "2048"},
-    "a report, 8,192 tokens": {"seq_len": "8192"},
-    "a book chapter, 32,768 tokens": {"seq_len": "32768"},
+ANSWERS = {
+    "trained": {
+        "all weights": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
+        "small adapters on fixed weights (LoRA)": ADAPTERS | {"quant": form_fields.SIXTEEN_BIT},
+        "small adapters on fixed weights in 4 bit (QLoRA)": ADAPTERS | {"quant": "nf4"},
+    },
+    "length": {
+        "a question and its answer, 512 tokens": {"seq_len": "512"},
+        "a page or two, 2,048 tokens": {"seq_len": "2048"},
+        "a report, 8,192 tokens": {"seq_len": "8192"},
+        "a book chapter, 32,768 tokens": {"seq_len": "32768"},
+    },
 }
 USUAL_LENGTH = 1  # the second of them
 GPUS = re.compile(r"(?:(\d{1,4})(?:\s*[x×*]\s*|\s+))?(\S.*)|(\d{1,3})")
@@ -63,9 +66,8 @@ def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> d
     found = GPUS.fullmatch(plain)
     count, name = (found[1], found[2].strip()) if found and found[2] else (None, plain)
     form_fields.gpu_values(name, machine)
-    gpus = str(form_fields.parse_field_number("gpus", count)) if count else "1"
-    if count is None and name.lower().removeprefix("standard_") in form_fields.SERVER_GPUS:
-        gpus = str(form_fields.SERVER_GPUS[name.lower().removeprefix("standard_")])
+    server = find_server(name)
+    gpus = str(form_fields.parse_field_number("gpus", count)) if count else str(server.gpus if server else 1)
     return {"gpus": gpus, "gpu": name, "nodes": values["nodes"] if gpus == values["gpus"] else ""}
 
 
@@ -74,14 +76,9 @@ def gpus_text(values: Values) -> str:
     return f"{values['gpus']} {values['gpu']}"
 
 
-def trained_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
-    """Return what can be trained, with the best strategy for each, its memory and its speed on the given GPUs."""
-    return [_answer(label, fields, values, machine) for label, fields in TRAINED.items()]
-
-
-def length_answers(values: Values, machine: form_fields.FormMachine) -> list[Choice]:
-    """Return the lengths of texts, with the best strategy for each, its memory and its speed."""
-    return [_answer(label, fields, values, machine) for label, fields in LENGTHS.items()]
+def answers(question: str, values: Values, machine: form_fields.FormMachine) -> list[Choice]:
+    """Return the answers to a question, with the best strategy for each, its memory and its speed on the given GPUs."""
+    return [_answer(label, fields, values, machine) for label, fields in ANSWERS[question].items()]
 
 
 def strategy_answers(rows: Sequence[PlanRow]) -> list[tuple[int, str]]:
@@ -110,7 +107,7 @@ def plan_command(values: Values, row: PlanRow, directory: str) -> str:
         "strategy": row.candidate.strategy,
         "write": directory,
     }
-    if given["gpu"].lower().removeprefix("standard_") in form_fields.SERVER_GPUS:
+    if find_server(given["gpu"]):
         given["machine"] = given.pop("gpu")
     words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
     return shlex.join(["ddpwizard", "plan", *words])

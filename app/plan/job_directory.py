@@ -8,12 +8,12 @@ from pathlib import Path
 from ..errors import UserError
 from ..launchers import accelerate, schedulers
 from .job_files.accelerate_yaml import HEAD
+from .model_source import SCRIPT
 from .script_changes import split_changes
 from .strategies.ranking import shortage_text
 from .types import PlanRow
 
 DIRECTORY = "ddpwizard-plan"
-SCRIPT = "train.py"
 FILES_WITHOUT = (
     "leave the option out to get files, and add it to the script: torchao's convert_to_float8_training, TRL's DPO"
 )

@@ -44,10 +44,9 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
         values["model"] = _asked(prompt, interview.QUESTIONS["model"], usual, form_fields.check_model)
         fields = partial(interview.parse_gpus, values=values, machine=machine)
         values |= fields(_asked(prompt, interview.QUESTIONS["gpus"], interview.gpus_text(values), fields))
-        values |= _chosen(prompt, interview.QUESTIONS["trained"], interview.trained_answers(values, machine), 0)
-        values |= _chosen(
-            prompt, interview.QUESTIONS["length"], interview.length_answers(values, machine), interview.USUAL_LENGTH
-        )
+        for name, usual_at in (("trained", 0), ("length", interview.USUAL_LENGTH)):
+            answers = interview.answers(name, values, machine)
+            values |= _chosen(prompt, interview.QUESTIONS[name], answers, usual_at)
         state.plan_form = values
         try:
             request = form_fields.request_from_form(values, machine)

@@ -95,8 +95,7 @@ class InterviewScreen(WizardScreen):
 
     def _answers(self, name: str) -> tuple[list[Choice], plan_answer.PlanAnswer | UserError | None]:
         if name != "strategy":
-            made = interview.trained_answers if name == "trained" else interview.length_answers
-            found = made(self._values, self._machine)
+            found = interview.answers(name, self._values, self._machine)
             self._fields = {each.label: dict(each.fields) for each in found}
             return [_choice(each.label, each.label, each.figure) for each in found], None
         try:

@@ -7,6 +7,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from ...app.plan.strategies.evaluate import rate_text
+from ...app.plan.strategies.table import SHORTER
 from ...app.plan.types import PlanRow
 from ...app.text.units import GIB, percent_text, seconds_text
 from ..shell.base import BROAD, WIDE
@@ -18,14 +19,7 @@ from . import memory_bars
 STATUS = {True: "ok", "tight": "warn", False: "fail", None: "unknown"}
 NAME_WIDTHS = ((BROAD, 36), (WIDE, 24), (0, 22))  # from which width of the screen on
 AGAIN, AGAIN_WIDTH = "recompute", 5  # cells at the end of the name
-SHORT = {
-    " without resharding": ", no reshard",
-    " resharding to ": ", reshard to ",
-    "ZeroRedundancyOptimizer": "ZeRO optim.",
-    " + optimizer on ": ", optim. on ",
-    ", optim. on ": ", opt. ",
-    " offload": "",
-}
+SHORT = SHORTER | {"ZeRO optimizer": "ZeRO optim.", ", optim. on ": ", opt. ", " offload": ""}
 LIST_MARGIN = 4  # including the two columns of the marker
 FIGURES_WIDTH = 14  # sign and memory of a row
 STEP_WIDTH, NARROW_STEP_WIDTH = 8, 10  # step time, or the missing memory

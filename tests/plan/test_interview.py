@@ -47,8 +47,8 @@ class TestGpus:
 
 class TestAnswers:
     def test_each_has_the_figures_of_its_own_plan(self) -> None:
-        for answers in (interview.trained_answers, interview.length_answers):
-            for answer in answers(values(), NO_MACHINE):
+        for question in interview.ANSWERS:
+            for answer in interview.answers(question, values(), NO_MACHINE):
                 best = rows(**answer.fields)[0]
                 assert summary.speed_text(best) in answer.figure
                 assert "of 79 GiB on each GPU" in answer.figure
@@ -57,7 +57,7 @@ class TestAnswers:
     @pytest.mark.parametrize(("length", "starts"), [("4096", "too slow in practice"), ("1048576", "does not fit")])
     def test_what_does_not_work_says_so(self, length: str, starts: str) -> None:
         asked = values(model="Llama-3.1-405B", gpus="1", seq_len=length)
-        assert interview.trained_answers(asked, NO_MACHINE)[0].figure.partition(": ")[2].startswith(starts)
+        assert interview.answers("trained", asked, NO_MACHINE)[0].figure.partition(": ")[2].startswith(starts)
 
     def test_the_best_strategy_comes_first_and_others_have_a_reason(self) -> None:
         ranked = rows()

@@ -5,7 +5,6 @@ from ..batch_scaling import BatchScaling
 from ..rank_share import data_parallel_ranks, sequences_per_step
 from ..types import TrainingSetup
 from .manifest import learning_rate
-from .optimizer_snippets import choose_optimizer
 
 EXAMPLE_RATE = 1e-3  # without a reference run
 
@@ -30,6 +29,11 @@ TITLES = {
     "single": "One GPU.",
     "ddp": "DDP: a copy of the model on each GPU.",
 }
+SPLIT_TITLES = {
+    "tensor": "each layer, groups of them shard the rest",
+    "context": "each sequence, all shard the weights",
+    "expert": "the experts, all shard the other weights",
+}
 
 
 def strategy_title(setting: TrainingSetup) -> str:
@@ -37,14 +41,8 @@ def strategy_title(setting: TrainingSetup) -> str:
     strategy = setting.layout
     if strategy.kind == "deepspeed":
         return f"DeepSpeed with ZeRO stage {strategy.stage or 0}."
-    if strategy.splits["tensor"] > 1:
-        return (
-            f"FSDP2 with tensor parallelism: {strategy.tensor} ranks split each layer, groups of them shard the rest."
-        )
-    if strategy.splits["expert"] > 1:
-        return f"FSDP2 with expert parallelism: {strategy.expert} ranks split the experts, all shard the other weights."
-    if strategy.splits["context"] > 1:
-        return f"FSDP2 with context parallelism: {strategy.context} ranks split each sequence, all shard the weights."
+    if split := next((name for name in SPLIT_TITLES if strategy.splits[name] > 1), ""):
+        return f"FSDP2 with {split} parallelism: {strategy.splits[split]} ranks split {SPLIT_TITLES[split]}."
     if strategy.kind == "fsdp2" and strategy.reshard_after_forward is False:
         return "FSDP2 that keeps the weights gathered between forward and backward pass."
     return TITLES[strategy.kind]
@@ -66,6 +64,6 @@ def requirements(setting: TrainingSetup, kind: str) -> str:
     """Return the packages needed in addition to torch and DeepSpeed as a line, or ""."""
     train = setting.train
     packages = ["peft"] if train.lora else []
-    if choose_optimizer(train, kind) == "adamw-8bit":
+    if train.optimizer == "adamw-8bit":
         packages.append("torchao" if kind == "fsdp2" else "bitsandbytes")
     return f"Required packages: pip install {' '.join(packages)}\n\n" if packages else ""

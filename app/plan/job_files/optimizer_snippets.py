@@ -32,19 +32,10 @@ OPTIMIZERS = {
 }
 
 
-def choose_optimizer(train: TrainingOptions, kind: str) -> str:
-    """Return the optimizer that the script creates: the plan's if possible, else AdamW.
-
-    torch's Adafactor cannot step on sharded tensors (torch 2.13).
-    """
-    optimizer = train.optimizer or "adamw"
-    return optimizer if optimizer in OPTIMIZERS and (kind, optimizer) != ("fsdp2", "adafactor") else "adamw"
-
-
 def optimizer_tags(setting: TrainingSetup, kind: str) -> set[str]:
     """Return the tags of the templates that concern the optimizer."""
     train, strategy = setting.train, setting.layout
-    optimizer = choose_optimizer(train, kind)
+    optimizer = train.optimizer or "adamw"
     held = {
         optimizer: True,
         "zero": strategy.kind == "zero-optimizer",
@@ -66,12 +57,12 @@ def steps_in_backward(train: TrainingOptions, kind: str) -> bool:
     backward pass.
     """
     once = (train.grad_accum or 1) == 1 and not (train.dtype or "").startswith("fp16")
-    return train.optimizer_in_bwd and kind == "fsdp2" and once and choose_optimizer(train, kind) != "muon"
+    return train.optimizer_in_bwd and kind == "fsdp2" and once and train.optimizer != "muon"
 
 
 def optimizer_values(train: TrainingOptions, kind: str, has: Set[str]) -> dict[str, str]:
     """Return the values of the templates: what creates the optimizer, AdamW next to Muon, and the description."""
-    optimizer = choose_optimizer(train, kind)
+    optimizer = train.optimizer or "adamw"
     trained = "trained" if has & {"part"} else "model.parameters()"
     parameters = "list(matrices)" if "pair" in has else "[parameter]" if "in-backward" in has else trained
     return {
@@ -98,7 +89,7 @@ def _constructor(optimizer: str, parameters: str, train: TrainingOptions, has: S
 
 def optimizer_docstring(train: TrainingOptions, kind: str, has: Set[str]) -> str:
     """Return the docstring of ``make_optimizer``."""
-    words = OPTIMIZERS[choose_optimizer(train, kind)].words
+    words = OPTIMIZERS[train.optimizer or "adamw"].words
     if has & {"cpu-adam", "cpu-lion"}:
         return f"DeepSpeed's {words} that steps on the host, where its states are."
     if "pair" in has:

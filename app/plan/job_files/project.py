@@ -19,6 +19,7 @@ from ..batch_scaling import BatchScaling
 from ..memory.model_states import model_states
 from ..memory.peak import estimate_candidate
 from ..model.parameter_counts import expert_width, is_encoder_decoder
+from ..model_source import SCRIPT
 from ..strategies.evaluate import gpu_of
 from ..timing.communication import Links
 from ..timing.step_time import step_time
@@ -52,7 +53,7 @@ def weigh_accumulation(setting: TrainingSetup, links: Links | None = None) -> Ac
     return Accumulation(False, f"Each micro-batch reduces its gradients: else they would take {bytes_more} more{time}.")
 
 
-SCRIPT, ACCELERATE_SCRIPT = "train.py", "train_accelerate.py"
+ACCELERATE_SCRIPT = "train_accelerate.py"
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 FROM_RESUME = ("_random_state", "_set_random_state", "_write")  # of the template of review --to resume
 STEPS = 1000  # as in the templates

@@ -17,15 +17,21 @@ from ..types import TrainingSetup
 from . import accelerate_yaml, deepspeed_json, project
 from .manifest import FILE as MANIFEST
 from .manifest import render_manifest
-from .optimizer_snippets import choose_optimizer, steps_in_backward
+from .optimizer_snippets import steps_in_backward
 from .project import weigh_accumulation
-
-__all__ = ["render_job_files", "render_manifest", "write_job_files"]
 
 ENV_FILE = "env.sh"
 HEAD = accelerate_yaml.HEAD
 MODES = {"launch.sh": 0o755, schedulers.SLURM_FILE: 0o755}
-OMP_THREADS = 4
+# The environment of every rank, with the reasons.
+VARIABLES = {
+    "PYTORCH_CUDA_ALLOC_CONF": (
+        "expandable_segments:True",
+        "Free memory in small pieces can be reused for larger tensors: fewer gaps.",
+    ),
+    "OMP_NUM_THREADS": ("4", "CPU threads per rank; torchrun sets 1 by default."),
+    torchrun.OWN_STORE_VARIABLE: ("1", "A store of its own for each start: no addresses from before a restart."),
+}
 MAX_RESTARTS = 3
 POD_RESTARTS = schedulers.Restarts(MAX_RESTARTS, claim="checkpoints", path="/checkpoints")
 
@@ -59,9 +65,8 @@ def render_job_files(
         made |= deepspeed_json.render_configs(setting, machine, batch)
     if own_script:
         made[accelerate.FILE] = accelerate_yaml.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS)
-    variables = _variables()
     made[schedulers.SLURM_FILE] = schedulers.render_sbatch(machine, target, ENV_FILE, MAX_RESTARTS)
-    in_pod = variables | {"CHECKPOINTS": POD_RESTARTS.path}
+    in_pod = {name: value for name, (value, _) in VARIABLES.items()} | {"CHECKPOINTS": POD_RESTARTS.path}
     made[schedulers.PYTORCHJOB_FILE] = schedulers.render_pytorchjob(machine, target, in_pod, POD_RESTARTS)
     made[schedulers.TRAINJOB_FILE] = schedulers.render_trainjob(machine, target, in_pod, POD_RESTARTS)
     made[schedulers.JOBSET_FILE] = schedulers.render_jobset(machine, target, in_pod, POD_RESTARTS)
@@ -115,7 +120,7 @@ def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
     """
     train, strategy, with_zero = setting.train, setting.layout, kind == "deepspeed"
     loss = train.loss == "fused-linear" or (with_zero and train.loss not in (None, "eager"))
-    optimizer = bool(train.optimizer) and choose_optimizer(train, kind) != train.optimizer
+    optimizer = kind == "fsdp2" and train.optimizer == "adafactor"  # it cannot step on sharded tensors (torch 2.13)
     in_backward = train.optimizer_in_bwd and not steps_in_backward(train, kind)
     parts = [
         (strategy.kind in ("fsdp1", "fairscale-sharded-ddp"), strategy.kind, "plan for fsdp2"),
@@ -192,24 +197,10 @@ def _launch(machine: Machine, target: list[str], reads_json: bool) -> str:
     return f'#!/bin/sh\n{comment}set -eu\ncd "$(dirname "$0")"\n. ./env.sh\nexec {line}\n'
 
 
-def _variables() -> dict[str, str]:
-    """Return the environment of every rank."""
-    return {
-        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-        "OMP_NUM_THREADS": str(OMP_THREADS),
-        torchrun.OWN_STORE_VARIABLE: "1",
-    }
-
-
 def _environment(setting: TrainingSetup) -> str:
-    why = {
-        "PYTORCH_CUDA_ALLOC_CONF": "Free memory in small pieces can be reused for larger tensors: fewer gaps.",
-        "OMP_NUM_THREADS": "CPU threads per rank; torchrun sets 1 by default.",
-        torchrun.OWN_STORE_VARIABLE: "A store of its own for each start: no addresses from before a restart.",
-    }
     lines = ["# The environment of every rank: launch.sh and job.slurm read it."]
-    for name, value in _variables().items():
-        lines += [f"# {why[name]}", f"export {name}={shlex.quote(value)}"]
+    for name, (value, why) in VARIABLES.items():
+        lines += [f"# {why}", f"export {name}={shlex.quote(value)}"]
     if setting.nodes > 1:
         lines += ["# The network interface between the nodes, if NCCL chooses another:"]
         lines += ["# export NCCL_SOCKET_IFNAME=eth0"]
