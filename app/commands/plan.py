@@ -12,11 +12,10 @@ import msgspec
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
-from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
+from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, scaling_curve, spec, summary
 from ..plan.job_directory import SCRIPT, start_lines, unwritable_error
 from ..plan.job_files.write import write_job_files
 from ..plan.request import PlanRequest
-from ..plan.strategies import scaling_curve
 from ..plan.strategies.table import render_table, rows_of_strategy
 from ..plan.types import PlanRow
 from ..system.files import read_regular_file
@@ -79,7 +78,9 @@ def command(
         earlier = batch_scaling.scale_batch(whole, reference_gpus, lr, None)
         whole, batch, kept = batch_scaling.keep_global_batch(whole, earlier)
         resolved = resolved._replace(setting=whole, assumed=[*resolved.assumed, kept])
-    module = _module(resolved, batch_from, options) if exact else None
+    module = (
+        exact_memory.resolve_module_source(target_python(options), resolved.source, batch_from or "") if exact else None
+    )
     found = plan_answer.make_answer(resolved)
     found = found._replace(rows=plan_answer.explain_rows(found))
     if strategy is not None:
@@ -148,13 +149,6 @@ def _request(given: str | None, values: Mapping[str, Any], options: Options) -> 
 
     build = model_source.build_in_child(lambda: target_python(options), print_progress)
     return request.resolve_request(values, build, detect)
-
-
-def _module(resolved: PlanRequest, batch: str | None, options: Options) -> exact_memory.ModuleSource:
-    source = resolved.source
-    return exact_memory.resolve_module_source(
-        target_python(options), source.directory.absolute(), source.factory, source.config, batch
-    )
 
 
 def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> dict[str, exact_memory.TrackedStrategy]:

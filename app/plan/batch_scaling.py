@@ -10,12 +10,12 @@ import msgspec
 
 from ..errors import UserError
 from ..text.units import percent_text
+from . import spec
 from .types import TrainingSetup
 
 WARM_UP_SHARE = 5 / 90  # share of the run in which the rate rises to its new value
 LINEAR_OPTIMIZERS = ("sgd",)
 SOURCES = {"linear": "Goyal et al., arXiv 1706.02677", "square root": "Malladi et al., arXiv 2205.10287"}
-MOST_GPUS = 1_000_000
 
 
 class BatchScaling(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def scale_batch(
     Raises:
         UserError: A number makes no sense.
     """
-    if not 0 < reference_gpus <= MOST_GPUS:
+    if not 0 < reference_gpus <= spec.MOST:
         raise UserError(f"--reference-gpus is {reference_gpus}", "give the GPUs of the run to compare with")
     if lr is not None and not (math.isfinite(lr) and 0 < lr < 1e3):
         raise UserError(f"--lr is {lr:g}", "give the learning rate of that run, such as 3e-4")

@@ -20,6 +20,7 @@ from .memory.formula import Factor, Term, term, total_bytes
 from .memory.logits import logits_terms
 from .memory.peak import Phase, strategy_name
 from .model.from_code import OFFLINE, names_function
+from .model_source import ModelSource
 from .types import Candidate, Checkpointing, PlanRow, TrainingSetup
 
 AGENT = Path(__file__).parent.parent / "agents" / "exact_peak.py"
@@ -119,15 +120,14 @@ class TrackedStrategy(msgspec.Struct, frozen=True, kw_only=True):
     tracker_memory_bytes: int = 0
 
 
-def resolve_module_source(
-    python: str, directory: Path, factory: str | None, config: str | None, batch: str | None
-) -> ModuleSource:
+def resolve_module_source(python: str, model: ModelSource, batch: str = "") -> ModuleSource:
     """Return the source of the module to track.
 
     Raises:
         UserError: There is no module to track, or a name is no function.
     """
-    if not (factory or config):
+    directory, config = model.directory.absolute(), "" if model.factory else model.config
+    if not (model.factory or config):
         raise UserError(
             "--exact needs the module itself", "give --model NAME or PKG.MOD:FN, or --config; not --spec or --params"
         )
@@ -137,10 +137,9 @@ def resolve_module_source(
             raise UserError(f"--batch {batch} names no function", "give it as package.module:function")
         if _lacks(directory.joinpath(*module.split(".")).with_suffix(".py"), function.partition(".")[0]):
             raise UserError(f"--batch {batch}: {module}.py has no {function}", "name the function that makes a batch")
-    path = config if config and not factory else ""
-    if path and not path.startswith("{"):
-        path = str(Path(path).absolute())
-    return ModuleSource(python=python, directory=directory, factory=factory or "", config=path, batch=batch or "")
+    if config and not config.startswith("{"):
+        config = str(Path(config).absolute())
+    return ModuleSource(python=python, directory=directory, factory=model.factory, config=config, batch=batch)
 
 
 def _lacks(file: Path, name: str) -> bool:

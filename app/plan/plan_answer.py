@@ -33,7 +33,7 @@ class PlanAnswer(NamedTuple):
 
 def make_answer(request: PlanRequest) -> PlanAnswer:
     """Plan for the GPUs of the request."""
-    return PlanAnswer(request, _ranked(request.setting, request, request.links))
+    return PlanAnswer(request, ranked_rows(request.setting, request, request.links))
 
 
 def add_scaling(found: PlanAnswer) -> PlanAnswer:
@@ -41,7 +41,7 @@ def add_scaling(found: PlanAnswer) -> PlanAnswer:
     request = found.request
     if why_no_scaling(request):
         return found
-    more = _best_scaled(with_more_gpus(request), request)
+    more = ranked_rows(with_more_gpus(request), request, request.scaled_links)[0]
     return found._replace(more=more, enough=None if more.candidate.works else _enough(request))
 
 
@@ -55,7 +55,8 @@ def _enough(request: PlanRequest) -> PlanRow | None:
     gpus = request.per_node * max(1, with_more_gpus(request).nodes)
     while (gpus := 2 * gpus) <= MOST_TRIED:
         scaled = msgspec.structs.replace(request.setting, gpus=gpus, nodes=gpus // request.per_node)
-        if (best := _best_scaled(scaled, request)).candidate.works:
+        best = ranked_rows(scaled, request, request.scaled_links)[0]
+        if best.candidate.works:
             return best
     return None
 
@@ -101,12 +102,8 @@ def _context(request: PlanRequest) -> PlanContext:
     return context_of(request.setting, request.links, request.host_bytes)
 
 
-def _best_scaled(setting: TrainingSetup, request: PlanRequest) -> PlanRow:
-    """Return the best strategy of the request on the GPUs of another setting."""
-    return _ranked(setting, request, request.scaled_links)[0]
-
-
-def _ranked(setting: TrainingSetup, request: PlanRequest, links: Links) -> list[PlanRow]:
+def ranked_rows(setting: TrainingSetup, request: PlanRequest, links: Links) -> list[PlanRow]:
+    """Return the ranked strategies of the request on the GPUs and links of another setting."""
     context = context_of(setting, links, request.host_bytes)
     return rank_candidates(setting, context, request.recompute, request.nvme_bytes, request.chooses_micro_batch)
 

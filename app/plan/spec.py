@@ -20,9 +20,7 @@ ZERO_OR_CHECKED = ("images", "frozen", "dropout", "stage", "expert_layers", "res
 SEQ_LEN, SEQ_LEN_PAIRS, SEQ_LEN_ENCODER = 2048, 64, 512
 RANK = 16  # default rank of adapters on a quantized base
 MOST = 1_000_000  # GPUs, and nodes
-BLOCK_WEIGHTS = (
-    12  # weights of a layer, times the square of its width: four matrices of attention, eight of the feed-forward
-)
+BLOCK_WEIGHTS = 12  # of a layer, times the square of its width: four of attention, eight of the feed-forward part
 FAR = 5.0  # ratio of the weights to those expected from layers and width: beyond it one looks mistyped
 MOST_COUNTED = 10_000_000  # sequences, tokens and micro-batches
 STEPS_EITHER_WAY = ("adamw", "adam")  # optimizers with a foreach and a fused implementation

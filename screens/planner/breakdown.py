@@ -87,9 +87,7 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
         try:
             if not (model.factory or model.config):
                 raise UserError("not tracked: tracking needs the module itself", NAME_MODULE)
-            source = exact_memory.resolve_module_source(
-                target_python(self.state.options), model.directory.absolute(), model.factory, model.config, None
-            )
+            source = exact_memory.resolve_module_source(target_python(self.state.options), model)
             if why := exact_memory.unsupported_reason(row.setting, source):
                 raise UserError(f"not tracked: {why}", "n shows the next strategy")
         except UserError as error:

@@ -11,6 +11,7 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import exact_memory, spec
 from ddpwizard.app.plan.memory.peak import estimate_candidate
+from ddpwizard.app.plan.model_source import ModelSource
 from ddpwizard.app.plan.types import Candidate, Model, PlanRow, Strategy, TrainingOptions, TrainingSetup
 from ddpwizard.app.text.units import GIB
 from helpers.command import ddpwizard
@@ -35,8 +36,10 @@ def row(asked: TrainingSetup) -> PlanRow:
     return PlanRow(found, asked)
 
 
-def source(directory: Path, factory: str = "llama:tiny", batch: str | None = None) -> exact_memory.ModuleSource:
-    return exact_memory.resolve_module_source(sys.executable, directory, factory, None, batch)
+def source(directory: Path, factory: str = "llama:tiny", batch: str = "") -> exact_memory.ModuleSource:
+    return exact_memory.resolve_module_source(
+        sys.executable, ModelSource(TINY, [], factory, directory=directory), batch
+    )
 
 
 def tracked(
@@ -174,7 +177,9 @@ CONFIG = """{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidd
 @pytest.mark.slow
 def test_a_config_is_built_by_transformers(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)
-    here = exact_memory.resolve_module_source(sys.executable, tmp_path, None, str(tmp_path), None)
+    here = exact_memory.resolve_module_source(
+        sys.executable, ModelSource(TINY, [], config=str(tmp_path), directory=tmp_path)
+    )
     seen = asyncio.run(exact_memory.track_candidate(row(setting(FSDP2, 2, act_ckpt="full", dtype="bf16-mixed")), here))
     assert not seen.problem
     elements = 2 * 300 * 64 + 64 + 2 * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)
@@ -301,14 +306,14 @@ BATCH = "import torch\ndef pictures():\n    return {'pixel_values': torch.zeros(
 @pytest.mark.calibration
 @pytest.mark.jobs
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("config", "batch"), [(MIXTURE, None), (PICTURES, "own:pictures")], ids=["experts", "pictures"]
-)
-def test_experts_and_pictures_under_autocast(config: dict[str, object], batch: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("config", "batch"), [(MIXTURE, ""), (PICTURES, "own:pictures")], ids=["experts", "pictures"])
+def test_experts_and_pictures_under_autocast(config: dict[str, object], batch: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "own.py").write_text(BATCH)
     (tmp_path / "config.json").write_text(json.dumps(config | SMALL))
-    here = exact_memory.resolve_module_source(sys.executable, tmp_path, None, str(tmp_path), batch)
+    here = exact_memory.resolve_module_source(
+        sys.executable, ModelSource(TINY, [], config=str(tmp_path), directory=tmp_path), batch
+    )
     seen = asyncio.run(exact_memory.track_candidate(row(setting(DDP, 2, act_ckpt="full", dtype="bf16-mixed")), here))
     assert not seen.problem
     assert seen.state_bytes is not None and seen.state_bytes.optimizer == 2 * seen.state_bytes.params

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,15 +50,16 @@ def plan_job_files(
     Raises:
         UserError: The script cannot be read, or the plan cannot be written.
     """
+    render = partial(render_job_files, setting, batch=batch, versions=versions, links=links)
     if not Path(script).is_file():
         note = [f"{script} does not exist: {SCRIPT} is a new program"] if script != SCRIPT else []
-        return JobFiles(render_job_files(setting, "", batch, versions, links), note)
+        return JobFiles(render(), note)
     _, text, _ = read_source(Path(script))
     patch = patch_script(setting, script, text)
     if patch.unusable:
         note = f"{patch.unusable}: {SCRIPT} is a new program; put your model into model.py and your data into data.py"
-        return JobFiles(render_job_files(setting, "", batch, versions, links), [note])
-    made = render_job_files(setting, os.path.relpath(script, directory), batch, versions, links)
+        return JobFiles(render(), [note])
+    made = render(os.path.relpath(script, directory))
     diff = unified_diff(patch.before, patch.after, relative_to_cwd(script))
     if not diff:
         return JobFiles(made, list(patch.notes))

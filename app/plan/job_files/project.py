@@ -20,6 +20,7 @@ from ..memory.model_states import model_states
 from ..memory.peak import estimate_candidate
 from ..model.parameter_counts import expert_width, is_encoder_decoder
 from ..model_source import SCRIPT
+from ..spec import BLOCK_WEIGHTS
 from ..strategies.evaluate import gpu_of
 from ..timing.communication import Links
 from ..timing.step_time import step_time
@@ -61,7 +62,6 @@ WARM_UP_STEPS = 100  # without a reference run
 WIDTH = 120  # of a line
 HIDDEN, HEAD_DIM, VOCAB = 2048, 128, 32000  # of a model that is known by its parameters only
 TINY_HEADS, TINY_EXPERTS = 4, 3
-BLOCK_WEIGHTS = 12  # per layer, times the square of the width
 GATED = ("swiglu", "geglu", "gated-gelu")
 RANK_ALPHA = 8  # PEFT's default, independent of the rank
 LAYERS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}  # as in Llama and similar models

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from ..request import PlanRequest
-from ..spec import PER_NODE
-from .evaluate import rate_text
-from .search import context_of, rank_candidates
+from .plan_answer import ranked_rows
+from .request import PlanRequest
+from .spec import PER_NODE
+from .strategies.evaluate import rate_text
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 WIDTH = 80
@@ -28,7 +28,7 @@ class ScalePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 def scaling_points(request: PlanRequest) -> list[ScalePoint]:
     """Return the best strategy for each number of GPUs; each GPU keeps its micro-batch, so the batch grows."""
-    setting, links = request.setting, request.links
+    setting = request.setting
     per_node = setting.gpus // setting.nodes if setting.nodes > 1 else PER_NODE
     found: list[ScalePoint] = []
     for count in gpu_counts(setting.gpus):
@@ -36,9 +36,7 @@ def scaling_points(request: PlanRequest) -> list[ScalePoint]:
         if count % nodes:
             continue
         scaled = msgspec.structs.replace(setting, gpus=count, nodes=nodes)
-        context = context_of(scaled, links, request.host_bytes)
-        rows = rank_candidates(scaled, context, request.recompute, None, request.chooses_micro_batch)
-        best = rows[0].candidate
+        best = ranked_rows(scaled, request._replace(nvme_bytes=None), request.links)[0].candidate
         ideal = best.tokens_per_s * (1 + best.slower_than_ideal)
         rate = best.tokens_per_s if best.works else None
         name = best.full_name if rate else ""
@@ -58,8 +56,7 @@ def draw_curve(found: list[ScalePoint], ascii_only: bool = False) -> list[str]:
     """Plot the points in 80 columns: a bar for the expected rate, a mark at the ideal, and the share of it."""
     full, mark, cut = ("#", "|", "...") if ascii_only else ("█", "┊", "…")
     most = max((each.ideal_tokens_per_s for each in found), default=1.0)
-    wide = max((len(f"{each.gpus}") for each in found), default=4)
-    wide = max(wide, 4)
+    wide = max([4, *(len(f"{each.gpus}") for each in found)])
     shown = [f"  {'GPUs':>{wide}}  {'tokens/s':>11}  {'(' + mark + ' ideal)':<{BAR_WIDTH + 1}}  ideal  strategy"]
     for each in found:
         lead = f"  {each.gpus:>{wide}}  "
