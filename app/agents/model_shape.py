@@ -61,8 +61,7 @@ def read_shape(model):
     import torch
 
     params = [
-        {"shape": list(p.shape), "bytes": p.element_size(), "trained": p.requires_grad, "meta": p.is_meta}
-        for p in model.parameters()
+        {"shape": list(p.shape), "bytes": p.element_size(), "trained": p.requires_grad} for p in model.parameters()
     ]
     tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
     table = max(tables, key=lambda weight: weight.numel()) if tables else None
@@ -75,7 +74,6 @@ def read_shape(model):
         "name": type(model).__name__,
         "params": params,
         "block": type(block).__name__ if block is not None else "",
-        "block_params": sum(p.numel() for p in block.parameters()) if block is not None else 0,
         "layers": len(blocks),
         "vocab": table.shape[0] if table is not None else 0,
         "hidden": table.shape[1] if table is not None else min((m.in_features for m in linears), default=0),

@@ -30,7 +30,6 @@ class Parameter(msgspec.Struct, frozen=True):
     shape: list[int]
     bytes: int
     trained: bool
-    meta: bool
 
     @property
     def count(self) -> int:
@@ -44,7 +43,6 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     params: list[Parameter] = []
     block: str = ""
-    block_params: int = 0
     layers: int = 0
     vocab: int = 0
     hidden: int = 0

@@ -184,7 +184,7 @@ def _multi_part_model(config: Config, text: Config, inner: str, name: str, notes
 
 
 def _tower_note(tower: Model, family: str) -> str:
-    pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if hf_vision.has_variable_size(family) else ""
+    pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if family in hf_vision.QWEN else ""
     patches = f"an image{pixels} has {tower.positions:,} patches"
     return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; its projection to the text is not counted"
 

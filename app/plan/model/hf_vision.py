@@ -10,7 +10,7 @@ OF_WHOLE = {"qwen2_vl": "qwen2_vl_vision", "qwen2_5_vl": "qwen2_5_vl_vision", "q
 OF_WHOLE |= {"mllama": "mllama_vision_model", "idefics2": "idefics2_vision", "idefics3": "idefics3_vision"}
 OF_WHOLE |= {"smolvlm": "smolvlm_vision", "mistral3": "pixtral", "gemma3": "siglip_vision_model"}
 OF_WHOLE |= {"paligemma": "siglip_vision_model", "llava": "clip_vision_model", "llava_next": "clip_vision_model"}
-QWEN = ("qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision")
+QWEN = ("qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision")  # configs without the image size
 # Side of an image in pixels, for towers that take images of any size.
 ANY_SIZE = 448
 
@@ -48,8 +48,3 @@ def tokens_per_image(config: Config, family: str) -> int:
     if family == "mllama_vision_model":
         return first_present(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8
     return seen + (family in ("vit", "dinov2", "clip_vision_model"))
-
-
-def has_variable_size(family: str) -> bool:
-    """Return whether the config of a family does not contain the image size."""
-    return family in QWEN
