@@ -67,7 +67,7 @@ RANK_ALPHA = 8  # PEFT's default, independent of the rank
 LAYERS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}  # as in Llama and similar models
 
 
-class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectOptions(NamedTuple):
     """Circumstances of a project in addition to its setting."""
 
     machine: Machine

@@ -60,11 +60,13 @@ def render_job_files(
         ENV_FILE: _environment(setting),
         MANIFEST: render_manifest(setting, batch, versions),
     }
-    made |= {} if own_script else _program(setting, machine, batch, versions or {}, links)
-    if with_zero:
-        made |= deepspeed_json.render_configs(setting, machine, batch)
     if own_script:
         made[accelerate.FILE] = accelerate_yaml.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS)
+    else:
+        stateful, accumulation = bool((versions or {}).get("torchdata")), weigh_accumulation(setting, links)
+        made |= _program(setting, project.ProjectOptions(machine, accumulation, batch, stateful))
+    if with_zero:
+        made |= deepspeed_json.render_configs(setting, machine, batch)
     made[schedulers.SLURM_FILE] = schedulers.render_sbatch(machine, target, ENV_FILE, MAX_RESTARTS)
     in_pod = {name: value for name, (value, _) in VARIABLES.items()} | {"CHECKPOINTS": POD_RESTARTS.path}
     made[schedulers.PYTORCHJOB_FILE] = schedulers.render_pytorchjob(machine, target, in_pod, POD_RESTARTS)
@@ -89,26 +91,14 @@ def write_job_files(directory: Path, made: Mapping[str, str], next_step: str = "
         raise UserError(f"cannot write {directory}: {error.strerror}", next_step) from error
 
 
-def _program(
-    setting: TrainingSetup,
-    machine: Machine,
-    batch: BatchScaling | None,
-    versions: Mapping[str, str | None],
-    links: Links | None,
-) -> dict[str, str]:
+def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[str, str]:
     """Render a new program, and one for Accelerate if that can do the same."""
     _refuse_unwritable(setting, project.template_kind(setting))
-    options = project.ProjectOptions(
-        machine=machine,
-        accumulation=weigh_accumulation(setting, links),
-        batch=batch,
-        stateful_loader=bool(versions.get("torchdata")),
-    )
     made = project.render_project(setting, options)
     if accelerate_yaml.does_project(setting):
         script = project.ACCELERATE_SCRIPT
         made[script] = project.render_accelerate_script(setting, options)
-        made[accelerate.FILE] = accelerate_yaml.render_project_yaml(setting, machine, script, MAX_RESTARTS)
+        made[accelerate.FILE] = accelerate_yaml.render_project_yaml(setting, options.machine, script, MAX_RESTARTS)
     return made
 
 
