@@ -22,7 +22,7 @@ NODE_RANK = re.compile(r"(?:node|machine|host)_(?:rank|index)")
 GROUP_RANK = re.compile(r"\w+_(?:rank|rank_in_\w+)|rank_in_\w+|group_rank\w*")
 # Numbers that are the same on every rank: a rank named as the source or target of a call, or the rank of a matrix.
 NOT_OWN_RANK = re.compile(
-    r"_?(?:\w+_)?(?:lora|adapter|matrix|low|full|page|search|max|min|num|n|src|source|dst|dest|destination|root|target)_rank"
+    r"_?(?:\w+_)?(?:lora|adapter|matrix|low|full|page|search|max|min|num|n|per|each|every|src|source|dst|dest|destination|root|target)_rank"
 )
 QUESTION = re.compile(r"(?:has|is|use|with|no|needs)_")
 GLOBAL_GETTER = re.compile(r"(?:get_)?(?:global_|world_)?rank|Get_rank|(?:get_|global_)ordinal|process_index")

@@ -16,7 +16,7 @@ from ..rule_context import Script, Violation
 from ..violations import violation_at, violation_at_node
 from .own_changes import IN_PLACE
 
-SHARES = re.compile(r"broadcast|scatter|sync_|all_?reduce\(\s*\w*param")
+SHARES = re.compile(r"broadcast|scatter|\bsync_\w*\(|sync_module|all_?reduce\(\s*\w*param")
 CHANGES = re.compile(r"load_state_dict|\.parameters\(\)|update_parameters")
 AVERAGES = {"torch.optim.swa_utils.AveragedModel"}
 

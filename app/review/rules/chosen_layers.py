@@ -118,7 +118,11 @@ def _takes_by(script: Script, node: ast.AST, name: str, given: set[str]) -> bool
 
 
 def _has_one_forward(run: Run) -> bool:
-    """Return whether each backward pass is behind one forward pass in DDP, in the same round of a loop."""
+    """Return whether each backward pass is behind one forward pass in DDP, in the same round of a loop of its own."""
     forward = [reach for reach, _ in run.of(WRAPPED_FORWARD)]
-    backward = [reach for reach in run.reached if reach.name == BACKWARD]
-    return len(forward) == 1 and any(each.loops == forward[0].loops for each in backward)
+    learned = [reach.loops for reach in run.reached if reach.name == BACKWARD]
+    if len(forward) == 1:
+        return forward[0].loops in learned
+    trained = [reach.loops for reach in forward if reach.loops and reach.loops in learned]
+    apart = all(trained.count(loops) == 1 for loops in trained)
+    return bool(trained) and apart and len(trained) == len(forward)

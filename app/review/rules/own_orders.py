@@ -126,7 +126,7 @@ def _has_own_seed(script: Script, module: str) -> bool:
         if name.startswith("torch."):
             continue
         given = script.evaluated.value(node.args[0]) if node.args else None
-        if given is not None and given.spread & BY_RANK:
+        if (given is not None and given.spread & BY_RANK) or (name in SEEDS and not node.args and not node.keywords):
             own = True
         else:
             shared = True

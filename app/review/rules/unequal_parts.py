@@ -18,10 +18,12 @@ from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .counted_divisors import held_number, is_divided_by_count
+from .averages import MEANS
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."
 TRAINS = (".backward", ".step")
+OF_LISTS = ("torch.stack", "torch.tensor", "torch.cat", "numpy.mean")
 LOADER_WITH_REST = 5  # parts of the key of a loader that gives the last samples, too
 # Methods that keep one row for each sample.
 OF_EACH = {"argmax", "softmax", "log_softmax", "sigmoid", "detach", "cpu", "float", "contiguous"}
@@ -197,15 +199,44 @@ def _is_mean_of_part(script: Script, reach: Reach, fact: Noted) -> bool:
     """Return whether a tensor is the mean of a part of the data that is surely longer on one of two ranks."""
     node = call_argument(fact.node, "tensor", 0) if script.is_here(reach) else None
     made = origins_at(script, node) if node is not None else []
-    for each in made:
+    averaged = [_averaged(script, each) for each in made]
+    return bool(averaged) and all(each is not None and _is_longer_on_one(script, each) for each in averaged)
+
+
+def _averaged(script: Script, mean: ast.AST) -> ast.expr | None:
+    """Return the tensor, or the list, of which a call gives the mean; for a loss, what it compares with."""
+    match mean:
+        case ast.Call(func=ast.Attribute(value=held, attr="detach" | "clone" | "item"), args=[]):
+            return next((_averaged(script, each) for each in origins_at(script, held)), None)
+        case ast.Call(func=func, args=[_, target, *_]) if script.names.qualified(func) in MEANS:
+            return None if {each.arg for each in mean.keywords} & {"reduction", "weight"} else target
+        case ast.Call(func=func, args=[held]) if script.names.qualified(func) == "torch.mean":
+            return _of_list(script, held)
+        case ast.Call(func=ast.Attribute(value=held, attr="mean"), args=[]):
+            return _of_list(script, held)
+        case _:
+            return None
+
+
+def _of_list(script: Script, held: ast.expr) -> ast.expr:
+    """Return the list that a tensor is made of, or the tensor."""
+    for each in origins_at(script, held):
         match each:
-            case ast.Call(func=ast.Attribute(value=held, attr="mean"), args=[]):
-                key = script.evaluated.value(held)
-                if key is None or not differ(key, length):
-                    return False
+            case ast.Call(func=func, args=[ast.Name() as listed]) if script.names.qualified(func) in OF_LISTS:
+                return listed
             case _:
-                return False
-    return bool(made)
+                pass
+    return held
+
+
+def _is_longer_on_one(script: Script, held: ast.expr) -> bool:
+    """Return whether the elements that a mean is of, or those of the batches of which it is one, are of unequal parts.
+
+    The means of batches are as many on a rank as it has batches, the last of which may be smaller.
+    """
+    key = script.evaluated.value(held)
+    grown = next((part.grown for part in parts(key) if part.grown), None) if key else None
+    return key is not None and (differ(key, length) or (grown is not None and _is_unequal(grown)))
 
 
 def _number_in(tensor: Key) -> Key:

@@ -39,13 +39,18 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
             assert each.owner is not None
             outside = not each.owner.facts & {"ddp", "fsdp", "unwrapped", "prepared", "engine"}
             name = dotted_name(each.node.func).rpartition(".")[0]
-            if outside and each.owner.key not in inner and learns(each.owner.obj) and _is_called_alone(script, name):
+            if outside and each.owner.key not in inner and _has_weights(each.owner) and _is_called_alone(script, name):
                 yield from violation_at(
                     script,
                     reach._replace(fact=reach.fact._replace(site=_site(reach, each))),
                     f"`{name}` is not in DDP: nothing reduces its gradients, and its copies drift apart",
                     0.8,
                 )
+
+
+def _has_weights(module: Value) -> bool:
+    """Return whether a module surely has parameters."""
+    return learns(module.obj) or (module.key.op == "call" and is_layer(module.key))
 
 
 def check_copy(script: Script, run: Run) -> Iterator[Violation]:

@@ -50,6 +50,9 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 WITH_SIZES = {"world", "range", "compare", "binary", "not", "and", "or", "if"}  # the number of ranks may decide them
 
 
+ORDERS = {"torch.randperm", "numpy.random.permutation"}  # calls that give an order of numbers, or of what they get
+NUMBERS = {"length", "binary", "number", "attribute", "min", "max"}
+
 LAUNCHED = "launched"  # a variable of the environment that a launcher sets for every rank
 ALWAYS_TRUE = {"function", "class", LAUNCHED}
 NEVER_NONE = {
@@ -271,6 +274,14 @@ class Keys:
         order = sorted(range(len(values)), key=values.__getitem__, reverse=falls)
         return self.constant(order.index(at))
 
+    def _length(self, *of: Any) -> Key | None:
+        """Return the length of a random order: that of what it is one of, which no draw decides."""
+        if len(of) != 1 or of[0].op != "call" or of[0].args[0] not in ORDERS or len(of[0].args) < 2:
+            return None
+        ordered = of[0].args[1]
+        whole = ordered.op in NUMBERS or (ordered.is_constant and type(ordered.value) is int)
+        return ordered if whole else self.make("length", ordered)
+
     def _least(self, *of: Key) -> Key | None:
         return self._computed(min, of[0].value, of[1].value) if _are_two_constants(of) else None
 
@@ -342,6 +353,7 @@ SIMPLER: dict[str, Callable[..., Key | None]] = {
     "or": Keys._or,
     "item": Keys._item,
     "place": Keys._place,
+    "length": Keys._length,
     "min": Keys._least,
     "max": Keys._greatest,
     "compare": Keys._compare,

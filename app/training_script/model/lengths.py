@@ -278,13 +278,13 @@ def _of_list(grown: Grown, rank: Member) -> int | None:
 
 
 def samples(count: Key, rank: Member) -> int | None:
-    """Return how many samples a rank gets in the rounds of a loop over a loader, None if that does not follow."""
+    """Return how many samples a rank gets in a loop over a loader, or the pieces of a tensor, None if not known."""
     if count.op != "length" or len(count.args) != 1:
         return None
     held = count.args[0]
     while held.op in ("enumerate", "zip") and held.args:
         held = held.args[0]
-    return length(held.args[3], rank) if held.op == "loader" and len(held.args) > 3 else None
+    return length(held.args[3], rank) if held.op in ("loader", PIECES_OF_SIZE) and len(held.args) > 3 else None
 
 
 def _of_joined(held: Key, rank: Member) -> int | None:
@@ -363,7 +363,8 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     if name == "numpy.random.permutation" and given:
         return number(given[0], rank) if number(given[0], rank) is not None else length(given[0], rank)
     if short in ("arange", "numpy.arange"):
-        return range_length([_bound_of_tensor(each, rank) for each in given[:3]])
+        bounds = [each for each in given if each.op != "library"]  # the type and the device of the elements
+        return range_length([_bound_of_tensor(each, rank) for each in bounds[:3]])
     if short == "linspace" and len(given) > 2:
         return number(given[2], rank)
     return None

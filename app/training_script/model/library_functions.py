@@ -51,6 +51,7 @@ MAPPINGS = {"dict", "collections.Counter", "collections.defaultdict", "collectio
 WORKER_INFO = {"torch.utils.data.get_worker_info", "torch.utils.data._utils.worker.get_worker_info"}
 QUEUES = {"queue.Queue", "queue.SimpleQueue", "multiprocessing.Queue", "torch.multiprocessing.Queue"}
 # Arrays of which the length follows from what they are given, and numbers that follow from others.
+COPIES, UNWRAPPED = {"copy.deepcopy"}, frozenset({"unwrapped"})
 COUNTED = {"numpy.arange", "numpy.random.permutation", "numpy.array_split", "math.ceil", "math.floor"}
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 READS = ("pandas.read_", "numpy.loadtxt", "numpy.genfromtxt", "numpy.memmap", "datasets.load_from_disk")
@@ -135,6 +136,8 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return Value(values[0].key.args[1], values[0].facts & CARRIED)
         if name in TRANSPARENT and values and name != "sorted":
             is_object = isinstance(values[0].obj, Instance)
+            if name in COPIES and "unwrapped" in values[0].facts:
+                return replace(values[0], facts=values[0].facts - UNWRAPPED)  # a model of its own
             return replace(values[0], obj=None) if is_object and (name == "str" or name in NUMBERS) else values[0]
         if last == "trange":
             return Value(self.keys.make("range", *(value.key for value in values)))

@@ -5,12 +5,11 @@ import ast
 from .amounts import SHUFFLED, SPLIT
 from .evaluator_state import Named, Values
 from .iterables import IterableEvaluator
-from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, Key
+from .keys import BY_RANK, DIFFERS, LOCAL, ORDERS, TOUCHED, Key
 from .library_calls import GENERATORS, LOCAL_RESULTS, RANDOM, RANDOM_TENSORS, SEEDS, SHUFFLES
 from .names import ALIKE, CARRIED
 from .values import NO_FACTS, Value
 
-ORDERS = {"torch.randperm", "numpy.random.permutation"}
 SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
 
 
