@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import parts
 from ...training_script.model.parsed_modules import PARSED_MODULES
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
+from .averaged_by_hand import by_hand
 
 GATHERS = ("torch.distributed.all_gather", "torch.distributed.all_gather_into_tensor")
 WITHOUT = ("no_grad", "inference_mode", "detach")
@@ -20,6 +22,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the gathers after which a loss has no way back to the model, or none for what it is compared with."""
     lost = [fact.owner for _, fact in run.of(".backward") if fact.owner and "gathered" in fact.owner.facts - {"graph"}]
     alone = any("graph" not in owner.facts for owner in lost)
+    yield from _by_hand(script, run)
     for reach, fact in run.of(*GATHERS) if lost else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
         if sent is None or "graph" not in sent.facts:
@@ -36,6 +39,23 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "this rank gets any from there"
             )
             yield from violation_at(script, reach, message, 0.7, severity="warning")
+
+
+def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the gathers of a program without DDP, which averages the gradients itself, that its loss compares with."""
+    compares = any(fact.owner and fact.owner.facts & {"across", "gathered"} for _, fact in run.of(".backward"))
+    for reach, fact in run.of(*GATHERS) if compares and by_hand(run) else ():
+        sent = argument(fact, 1, "tensor", "input_tensor")
+        made = sent is not None and any(part.op == "at" for part in parts(sent.key))
+        if made and not _is_on_purpose(script, reach, fact):
+            yield from violation_at(
+                script,
+                reach,
+                "the loss compares with gathered tensors, and this gather hands on no gradients: not even the part of "
+                "this rank gets any from there",
+                0.7,
+                severity="warning",
+            )
 
 
 def _function_around(script: Script, gather: Noted) -> ast.AST | None:

@@ -17,7 +17,7 @@ from ..rule_context import Script, Violation
 from ..violations import violation_at, violation_at_node
 from .chosen_layers import ALLOWS_UNUSED
 from .replicas import LAYER
-from .unshared_parts import learns
+from .unshared_parts import is_layer, learns
 
 RANDOM_INIT = re.compile(
     r"init\.(?:xavier|kaiming|normal|trunc_normal|uniform|orthogonal|sparse)\w*|reset_parameters|\.(?:normal|uniform)_\("
@@ -71,6 +71,7 @@ def _frozen_late(script: Script, run: Run) -> Iterator[Violation]:
     reach, wrap = wraps[0]
     stmt = script.source.statement_of(wrap.node)
     names = [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
+    given = dotted_name(wrap.node.args[0]) if wrap.node.args else ""
     for each in _following(script, stmt) if len(names) == 1 and names[0] else ():
         if names[0] in _assigned(each):
             return
@@ -78,7 +79,10 @@ def _frozen_late(script: Script, run: Run) -> Iterator[Violation]:
             if (
                 isinstance(loop, ast.For)
                 and (frozen := _frozen(loop))
-                and dotted_name(frozen).startswith(f"{names[0]}.")
+                and (
+                    dotted_name(frozen).startswith(f"{names[0]}.")
+                    or (given and dotted_name(frozen) != names[0] and f"{dotted_name(frozen)}.".startswith(f"{given}."))
+                )
             ):
                 yield Violation(
                     line=loop.lineno,
@@ -134,6 +138,10 @@ def _new_parameters(script: Script, run: Run) -> Iterator[Violation]:
         for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
             if targets[0] in _assigned(stmt):
                 break  # it is made, or wrapped, again
+            if _replaces_part(script, stmt, targets[0]):
+                yield violation_at_node(
+                    stmt, f"a part of `{targets[0]}` is replaced after DDP {LATE.format(fact.site.line)}", 0.8
+                )
             if drawing := _draws(script, stmt, targets[0]):
                 yield violation_at_node(
                     stmt,
@@ -173,6 +181,16 @@ def _following(script: Script, wrap: ast.stmt) -> list[ast.stmt]:
 
 def _assigned(stmt: ast.stmt) -> list[str]:
     return [dotted_name(each) for each in stmt.targets] if isinstance(stmt, ast.Assign) else []
+
+
+def _replaces_part(script: Script, stmt: ast.stmt, model: str) -> bool:
+    """Return whether a statement puts a new layer at a place of the model inside of DDP: ``model.module[2] = …``."""
+    match stmt:
+        case ast.Assign(targets=[ast.Subscript(value=held)], value=ast.Call() as made):
+            key = script.evaluated.value(made)
+            return dotted_name(held).startswith(f"{model}.module") and key is not None and is_layer(key)
+        case _:
+            return False
 
 
 def _draws(script: Script, stmt: ast.stmt, model: str) -> str:

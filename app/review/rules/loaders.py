@@ -22,6 +22,7 @@ from ..patches.torch_names import distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from . import missing_set_epoch, samplers
+from .averaged_by_hand import by_hand
 
 BACKWARD = ("the backward pass", "the backward pass of DeepSpeed", "accelerator.backward", "fabric.backward")
 # With Accelerate: loaders are divided in another way, or each process draws numbers of its own.
@@ -137,7 +138,11 @@ def trained_loops(run: Run) -> list[Key]:
         for loop in each.loops
         if not loop.amount.spread & BY_RANK
     ]
-    around = {loop.site for each in run.reached if each.name in BACKWARD for loop in each.loops}
+    learned = [each for each in run.reached if each.name in BACKWARD]
+    if not trained and by_hand(run):
+        learned = [reach for reach, _ in run.of(".backward") if reach.ranks == ALL]
+        trained = [loop.amount for each in learned for loop in each.loops if not loop.amount.spread & BY_RANK]
+    around = {loop.site for each in learned for loop in each.loops}
     return trained + [
         fact.values[0].key
         for each, fact in run.of("next")

@@ -34,6 +34,7 @@ MEETINGS = (
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the steps of optimizers by gradients of one rank, in programs that give each rank a part of the data."""
     yield from _some_parameters(script, run)
+    yield from _reduced_losses(script, run)
     if not run.distributed or any(run.of(*(SET_UP - {INIT}))) or script.mentions(OTHERS):
         return
     samplers = [reach for reach, _ in run.of(*SAMPLER_CLASSES) if reach.several and reach.ranks == ALL]
@@ -63,6 +64,32 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             0.75,
             related=[
                 RelatedPlace(path=each.fact.site.path, line=each.fact.site.line, message="sent here") for each in again
+            ],
+        )
+        return
+
+
+def _reduced_losses(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the losses that are reduced in front of the backward pass, where nothing averages the gradients."""
+    if not run.distributed or any(run.of(*(SET_UP - {INIT}))) or script.mentions(OTHERS) or script.mentions(AVERAGES):
+        return
+    held = {fact.result.key for _, fact in run.of(".parameters", ".named_parameters", ".state_dict")}
+    if any(_is_of(value, held) for _, fact in run.of(*MEETINGS, PREFIX + "broadcast") for value in fact.values):
+        return
+    steps = [reach for reach, _ in run.of(".step") if reach.several and reach.loops]
+    for reach, fact in run.of(".backward"):
+        sums = [part for part in parts(fact.owner.key) if part.op == "filled"] if fact.owner else []
+        place = next((at for at, each in run.of(PREFIX + "all_reduce") for part in sums if each.site[:2] == part.args[:2]), None)
+        if place is None or not any(step.loops == reach.loops for step in steps) or not reach.several:
+            continue
+        yield from violation_at(
+            script,
+            place,
+            f"the ranks reduce the loss, and nothing averages the gradients of its backward pass (line "
+            f"{reach.fact.site.line}): all_reduce hands on none, and the ranks train a model each",
+            0.85,
+            related=[
+                RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="the backward pass")
             ],
         )
         return

@@ -5,8 +5,11 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.model.collective_effects import SUMMED
+from ...training_script.model.keys import BY_RANK
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
 from ..patches.sum_count import sum_count
@@ -24,6 +27,7 @@ NUMBERS = {"float", "int", "max", "tensor", "as_tensor"}
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the quotients of a sum over the ranks and a count that only grows by the data of this rank."""
+    yield from _by_lengths(script, run)
     for reach, fact in run.of("torch.distributed.all_reduce"):
         op = argument(fact, 1, "op")
         summed = reduces_by(op, "SUM")
@@ -48,6 +52,29 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     )
                 case _:
                     pass
+
+
+def _by_lengths(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the quotients of a sum over the ranks and the length of the part of this rank."""
+    sums = {fact.site[:2]: reach for reach, fact in run.of("torch.distributed.all_reduce") if reach.several}
+    for node in nodes_of_kinds(script.source.tree, ast.BinOp) if sums else ():
+        if not isinstance(node.op, ast.Div):
+            continue
+        summed, count = script.evaluated.value(node.left), script.evaluated.value(node.right)
+        if summed is None or count is None or summed.op != "filled" or summed.args[-1] != SUMMED:
+            continue
+        around = script.names.enclosing_function(node)
+        scaled = around is not None and is_scaled(script, around)
+        of_part = count.op == "length" and count.spread & BY_RANK
+        if of_part and summed.args[:2] in sums and not scaled:
+            line = summed.args[1]
+            yield violation_at_node(
+                node,
+                f"this is the sum of all ranks (line {line}), and the number that divides it is that of this rank's "
+                "part only: sum it up over the ranks as well",
+                0.8,
+                related=[RelatedPlace(path=script.source.path, line=line, message="summed here")],
+            )
 
 
 def _counted(around: ast.AST) -> dict[str, ast.AugAssign | ast.Assign]:

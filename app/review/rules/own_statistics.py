@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...training_script.model.amounts import BATCH, DISTINCT
+from ...training_script.model.amounts import BATCH, DISTINCT, PIECES
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.reach import Run, argument
@@ -107,8 +107,14 @@ def _has_part(key: Key) -> bool:
     for part in parts(key) if key.spread & BY_RANK else ():
         if part.op in SAME or (part.op == "local" and part.args[0] == BATCH):
             return False
-        found = found or (part.op == "item" and part.args[1].op == "slice" and bool(part.args[1].spread & BY_RANK))
+        found = found or (part.op == "item" and is_share(part))
     return found
+
+
+def is_share(item: Key) -> bool:
+    """Return whether an item is the rank's part of something: a slice, or one of its pieces, that the rank decides."""
+    held, place = item.args[0], item.args[1]
+    return bool(place.spread & BY_RANK) and (place.op == "slice" or held.op in PIECES)
 
 
 def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:

@@ -19,6 +19,7 @@ from ..patches.move_statement import may_move_below, moved_below, statement_with
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import violation_at
+from .averaged_by_hand import by_hand
 
 GRADIENT = re.compile(r"\.grad\b")
 CLIP_LATER = "clip-the-average"
@@ -80,11 +81,12 @@ def _shares_rate(script: Script, run: Run) -> bool:
 def check_own(script: Script, run: Run) -> Iterator[Violation]:
     """DW229: yield the steps that each rank makes or leaves out by its own data, with gradients of all ranks."""
     optimizers = {fact.result.key for reach, fact in _noted(run) if is_optimizer(fact.name) and reach.ranks == ALL}
-    if not optimizers or not any(reach.several for reach, _ in run.of(*DDP_CLASSES)):
+    averages = by_hand(run)
+    if not optimizers or not (averages or any(reach.several for reach, _ in run.of(*DDP_CLASSES))):
         return
     backward: Reach | None = None
     for reach in run.reached:
-        if reach.name == BACKWARD:
+        if reach.name == BACKWARD or (reach.name == ".backward" and averages):
             backward = reach
         elif reach.name == ".step" and backward and isinstance(reach.fact, Noted) and _is_of(reach.fact, optimizers):
             own = [each for each in reach.conditions if each not in backward.conditions and _is_of_own_data(each.test)]

@@ -39,7 +39,7 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
             assert each.owner is not None
             outside = not each.owner.facts & {"ddp", "fsdp", "unwrapped", "prepared", "engine"}
             name = dotted_name(each.node.func).rpartition(".")[0]
-            if outside and each.owner.key not in inner and _has_weights(each.owner) and _is_called_alone(script, name):
+            if outside and each.owner.key not in inner and has_weights(each.owner) and is_called_alone(script, name):
                 yield from violation_at(
                     script,
                     reach._replace(fact=reach.fact._replace(site=_site(reach, each))),
@@ -48,7 +48,7 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
                 )
 
 
-def _has_weights(module: Value) -> bool:
+def has_weights(module: Value) -> bool:
     """Return whether a module surely has parameters."""
     return learns(module.obj) or (module.key.op == "call" and is_layer(module.key))
 
@@ -144,7 +144,7 @@ def _makes_parameters(cls: ClassRef) -> bool:
     return any(last_name(call.func) == "Parameter" or LAYER.fullmatch(last_name(call.func)) for call in calls)
 
 
-def _is_called_alone(script: Script, name: str) -> bool:
+def is_called_alone(script: Script, name: str) -> bool:
     """Return whether a module is called by its name, and is handed to nothing that may make it part of another."""
     called = False
     for node in ast.walk(script.source.tree):
