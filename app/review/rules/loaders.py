@@ -59,7 +59,7 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
         unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
-        if not reach.several or unpacked or _has_sampler(fact) or not data or script.mentions("webdataset"):
+        if not reach.several or unpacked or has_sampler(fact) or not data or script.mentions("webdataset"):
             continue
         batch = argument(fact, 1, "batch_size")
         if own_seeds and not (batch and any(part.op == "world" for part in parts(batch.key))):
@@ -69,19 +69,24 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
         shuffled = shuffled or (inner is not None and not str(inner.args[0]).endswith("SequentialSampler"))
         if not shuffled and (shuffle or not _steps(run)):
             continue
-        if same_on_ranks(data.key) and not _shares_out(data) and any(iterates(key, fact.result.key) for key in trained):
+        if same_on_ranks(data.key) and not shares_out(data) and any(iterates(key, fact.result.key) for key in trained):
             lacks = "is not prepared" if prepares else "has no DistributedSampler"
             yield from violation_at(
                 script,
                 prepares[0] if prepares else reach,
                 f"this loader {lacks}: every rank trains on all of the data"
-                + (", in an order of its own" if shuffled and "generator" not in fact.named else ", in the same order"),
+                + (", in an order of its own" if shuffled and not _draws_alike(run, fact) else ", in the same order"),
                 0.8 if shuffled else 0.6,
                 severity=None if shuffled else "warning",
                 patch=partial(_add_sampler, script, run, reach, fact)
                 if script.is_here(reach) and not prepares and inner is None
                 else None,
             )
+
+
+def _draws_alike(run: Run, loader: Noted) -> bool:
+    """Return whether a loader shuffles by a generator of its own, or all ranks have set one seed."""
+    return "generator" in loader.named or (any(_seeds(run)) and all(map(same_on_ranks, _seeds(run))))
 
 
 def _of_graphs(script: Script, run: Run) -> Iterator[Violation]:
@@ -102,9 +107,9 @@ def _of_files(script: Script, run: Run) -> Iterator[Violation]:
     writes = list(_files_of_ranks(run)) if run.distributed and not script.mentions("webdataset") else []
     for reach, fact in run.of(*LOADER_CLASSES) if writes else ():
         data = argument(fact, 0, "dataset")
-        if not data or not reach.several or reach.ranks != ALL or _has_sampler(fact):
+        if not data or not reach.several or reach.ranks != ALL or has_sampler(fact):
             continue
-        if any(each.arg is None for each in fact.node.keywords) or not same_on_ranks(data.key) or _shares_out(data):
+        if any(each.arg is None for each in fact.node.keywords) or not same_on_ranks(data.key) or shares_out(data):
             continue
         write = next(
             (each for each in writes if any(iterates(loop.amount, fact.result.key) for loop in each.loops)), None
@@ -182,7 +187,7 @@ def _steps(run: Run) -> bool:
     return any(is_optimizer(each.name) for each in run.reached)
 
 
-def _has_sampler(fact: Noted) -> bool:
+def has_sampler(fact: Noted) -> bool:
     sampler, generator = fact.named.get("sampler"), fact.named.get("generator")
     if generator and not same_on_ranks(generator.key):
         return True
@@ -208,7 +213,7 @@ def _is_true(value: Value) -> bool:
     return value.key.is_constant and value.key.value is True
 
 
-def _shares_out(data: Value) -> bool:
+def shares_out(data: Value) -> bool:
     """Return whether a dataset may give each rank its own part."""
     if not isinstance(data.obj, Instance):
         return False

@@ -9,13 +9,16 @@ from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_calls import GENERATORS, RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
-from ...training_script.nodes import node_at, nodes_below
+from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
+from ...training_script.syntax import LOOPS
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import seed_of_rank
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import in_function_of, violation_at
+from ..violations import in_function_of, violation_at, violation_at_node
 from .replicas import SEED, where_given
+
+RANDINT = "torch.randint"
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -23,6 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _of_generators(script, run)
     if any(value.key.spread & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
         return
+    yield from _of_places(script, run)
     wrapped, seed = False, None
     for reach, fact in run.of(*DDP_CLASSES, SEED, WRAPPED_FORWARD):
         if fact.name in DDP_CLASSES:
@@ -62,6 +66,60 @@ def _of_generators(script: Script, run: Run) -> Iterator[Violation]:
                 related=_seeds(script, made[0][1]),
             )
             return
+
+
+def _of_places(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the places of samples that all ranks draw alike in each round, with one seed set at first."""
+    seeds = [(reach, fact) for reach, fact in run.of(SEED) if _is_of_all(reach, fact)]
+    drawn = [node for node in _calls(script) if script.names.qualified(node.func) == RANDINT]
+    if not seeds or not drawn:
+        return
+    for reach, fact in run.of(WRAPPED_FORWARD):
+        given = fact.values[0].key if fact.values else None
+        if given is None or not reach.loops or not reach.several or not _is_taken_by_draw(given):
+            continue
+        around = script.names.enclosing_function(fact.node) if script.is_here(reach) else None
+        call = next((node for node in drawn if _is_of_round(script, node, around)), None)
+        if call is not None:
+            line = seeds[-1][1].site.line
+            yield violation_at_node(
+                call,
+                f"all ranks have set one seed (line {line}), and draw the same samples here for each step: each "
+                "computes the same as the others",
+                0.75,
+                related=[RelatedPlace(path=seeds[-1][1].site.path, line=line, message="the seed of all ranks")],
+            )
+            return
+
+
+def _calls(script: Script) -> list[ast.Call]:
+    return nodes_of_kinds(script.source.tree, ast.Call) if script.mentions("randint") else []
+
+
+def _is_of_round(script: Script, draw: ast.Call, around: ast.AST | None) -> bool:
+    """Return whether a call draws in each round: it is in a loop, or in another function than the forward pass."""
+    if any(word.arg == "generator" for word in draw.keywords):
+        return False
+    own = script.names.enclosing_function(draw)
+    at: ast.AST | None = draw
+    while at is not None and at is not own and not isinstance(at, LOOPS):
+        at = script.source.parents.get(at)
+    return isinstance(at, LOOPS) or (own is not None and own is not around)
+
+
+def _is_taken_by_draw(given: Key) -> bool:
+    """Return whether a tensor is made of samples at places that torch.randint gives alike on all ranks."""
+    if not same_on_ranks(given):
+        return False
+    match given.op, given.args:
+        case "item", (_, place):
+            return any(part.op == "call" and part.args[0] == RANDINT for part in parts(place))
+        case "call", (str(), *made):
+            return any(_is_taken_by_draw(each) for each in made if isinstance(each, Key))
+        case "built", (count, *rest):
+            return any(map(_is_taken_by_draw, rest[count:]))
+        case _:
+            return False
 
 
 def _seeds(script: Script, made: Noted) -> list[RelatedPlace]:

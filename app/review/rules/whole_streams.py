@@ -8,7 +8,7 @@ from functools import partial
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
-from ...training_script.model.values import ClassRef, Instance
+from ...training_script.model.values import ClassRef, Instance, reduces_by
 from ...training_script.nodes import node_at, nodes_below, walk
 from ...training_script.rank_names import rank_kind
 from ...training_script.syntax import last_name
@@ -36,8 +36,8 @@ AMONG_WORKERS = (
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the iterable datasets of a training loop that know nothing of ranks."""
-    trained = trained_loops(run) if run.distributed else []
+    """Yield the iterable datasets that know nothing of ranks, of a loop that trains or adds up for all ranks."""
+    trained = trained_loops(run) or list(_counted_loops(script, run)) if run.distributed else []
     for reach, fact in run.of(*LOADER_CLASSES) if trained else ():
         data = argument(fact, 0, "dataset")
         if data is None or not isinstance(data.obj, Instance) or reach.ranks != ALL or reach.unsure:
@@ -63,6 +63,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 patch=None if WORKER_INFO in used else patch,
                 related=_iteration(cls, given) if given and place is None else None,
             )
+
+
+def _counted_loops(script: Script, run: Run) -> Iterator[Key]:
+    """Yield what the loops go over whose totals are summed over the ranks, where nothing divides the sums."""
+    for reach, fact in run.of("torch.distributed.all_reduce"):
+        total = argument(fact, 0, "tensor")
+        if total is None or total.key.grown is None or not reach.by_all or not reduces_by(argument(fact, 1, "op"), "SUM"):
+            continue
+        around = script.names.enclosing_function(fact.node) if script.is_here(reach) else None
+        nodes = ast.walk(around or script.source.tree)
+        if not any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div | ast.FloorDiv) for each in nodes):
+            yield total.key.grown.rounds
 
 
 def _iteration(cls: ClassRef, given: Site) -> list[RelatedPlace]:

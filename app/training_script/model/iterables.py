@@ -134,6 +134,8 @@ class IterableEvaluator(EffectEvaluator):
         rows = rows_of(key)
         if rows is not None:
             return Value(rows)
+        if is_piece_of_even(key):
+            return self.unknown(node)  # the same on all ranks in each round
         by_name = isinstance(node, ast.Call) and bool(node.args) and is_loader_by_name(node.args[0])
         if (key.op in COUNTED or not is_of_batch(key)) and not (by_name and key.op != "loader"):
             return Value(self.keys.make("length", key))
@@ -234,6 +236,14 @@ def is_of_batches(key: Key) -> bool:
             return False
         pending += inner
     return True
+
+
+def is_piece_of_even(key: Key) -> bool:
+    """Return whether a value is a piece of a tensor of which two ranks surely have parts of one length."""
+    if key.op != "element" or key.args[0].op != PIECES_OF_SIZE:
+        return False
+    first, second = (length(key.args[0].args[3], rank) for rank in PAIR)
+    return first is not None and first == second
 
 
 def is_call_of(node: ast.AST, *names: str) -> bool:

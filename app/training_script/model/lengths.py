@@ -43,6 +43,8 @@ LISTS = {
     "extended",
 }  # which a product repeats; of a tensor it keeps the length
 CONDITIONS = {"compare", "not", "and", "or", "constant"}
+FLAT = {"arange", "linspace", "randperm"}  # tensors of one dimension
+RESHAPE = "torch.reshape"
 JOINING = {"cat", "concat", "concatenate", "vstack", "hstack"}
 PUBLIC = ("torchvision.datasets.", "torchaudio.datasets.", "datasets.load_dataset")  # data sets that all ranks read
 WORKER = "a worker"  # what ``get_worker_info`` returns
@@ -354,6 +356,8 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     if short in SHAPED and len(given) > SHAPED[short]:
         shape = given[SHAPED[short]]
         return number(shape.args[0] if shape.op == "sequence" and shape.args else shape, rank)
+    if name == RESHAPE and len(given) > 1:
+        return _of_reshaped(given[0], given[1:], rank)
     if short in JOINING and given:
         return _of_joined(given[0], rank)
     if short == "stack" and given:
@@ -368,6 +372,21 @@ def _of_call(name: str, given: list[Key], rank: Member) -> int | None:
     if short == "linspace" and len(given) > 2:
         return number(given[2], rank)
     return None
+
+
+def _of_reshaped(whole: Key, shape: list[Key], rank: Member) -> int | None:
+    """Return the number of rows of a tensor in another shape; -1 of them take what the others leave of one row."""
+    if shape[0].op == "sequence":
+        shape = list(shape[0].args)
+    rows = number(shape[0], rank) if shape else None
+    if rows is None or rows >= 0:
+        return rows
+    flat = whole.op == "call" and str(whole.args[0]).removeprefix("torch.") in FLAT
+    elements = length(whole, rank) if flat and rows == -1 else None
+    for each in shape[1:]:
+        size = number(each, rank)
+        elements = compute(operator.floordiv, elements, size) if size else None
+    return elements
 
 
 def is_same_data(held: Key) -> bool:

@@ -12,7 +12,7 @@ from .evaluator_state import Named, Values
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, LOCAL, TOUCHED, Key
-from .lengths import ELEMENTWISE, keeps_rows, length
+from .lengths import ELEMENTWISE, RESHAPE, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
     FULL_TENSOR,
@@ -167,6 +167,10 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         given = [each.key for each in (*values, *named.values())]
         if not owner.key.spread and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
+        if name in ("view", "reshape") and values and not owner.key.spread:
+            made = self.keys.make("call", RESHAPE, owner.key, *given)
+            if length(made, PAIR[0]) is not None:
+                return Value(made, owner.facts & CARRIED)
         if name in PLACES:
             return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
         made = self._opaque(owner, node, values, named)
