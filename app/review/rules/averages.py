@@ -64,7 +64,7 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                 patch=partial(times_ranks, script, fact.node) if script.is_here(reach) else None,
             )
     for node in nodes_below(script.source.tree) if run.function is None else ():
-        if not isinstance(node, ast.Call | ast.AugAssign):
+        if not isinstance(node, ast.Call | ast.AugAssign | ast.Assign):
             continue
         if (divided := _divided_gradient(node)) and script.is_world_size(divided):
             yield violation_at_node(
@@ -136,6 +136,10 @@ def _divided_gradient(node: ast.AST) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(value=held, attr="div_"), args=[number]) if _is_gradient(held):
             return number
         case ast.AugAssign(target=target, op=ast.Div(), value=number) if _is_gradient(target):
+            return number
+        case ast.Assign(targets=[target], value=ast.BinOp(left=left, op=ast.Div(), right=number)) if _is_gradient(
+            target
+        ) and dotted_name(target) == dotted_name(left):
             return number
         case _:
             return None

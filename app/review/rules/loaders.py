@@ -15,7 +15,7 @@ from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
-from ...training_script.torch_classes import GRAPH_LOADERS, LOADER_CLASSES, is_optimizer
+from ...training_script.torch_classes import GRAPH_LOADERS, LOADER_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..patches.add_sampler import sampler_edits
 from ..patches.apply_edits import apply_edits, edits_between
 from ..patches.torch_names import distributed_module
@@ -56,10 +56,14 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
     of_library = any(each.name in BACKWARD[2:] for each in run.reached)
     if of_library and (not prepares or script.mentions(DIVIDES)):
         return
+    of_one = set(_samplers_of_one(run))
     for reach, fact in run.of(*LOADER_CLASSES):
         shuffle, data = argument(fact, 2, "shuffle"), argument(fact, 0, "dataset")
         unpacked = any(each.arg is None for each in fact.node.keywords)  # what is put in later is not known
-        if not reach.several or unpacked or has_sampler(fact) or not data or script.mentions("webdataset"):
+        alone = (given := argument(fact, 3, "sampler")) is not None and given.key in of_one
+        if not reach.several or unpacked or not data or script.mentions("webdataset"):
+            continue
+        if has_sampler(fact) and not alone:
             continue
         batch = argument(fact, 1, "batch_size")
         if own_seeds and not (batch and any(part.op == "world" for part in parts(batch.key))):
@@ -71,6 +75,7 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if same_on_ranks(data.key) and not shares_out(data) and any(iterates(key, fact.result.key) for key in trained):
             lacks = "is not prepared" if prepares else "has no DistributedSampler"
+            lacks = "has a sampler that is one for a single rank" if alone else lacks
             yield from violation_at(
                 script,
                 prepares[0] if prepares else reach,
@@ -79,9 +84,17 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
                 0.8 if shuffled else 0.6,
                 severity=None if shuffled else "warning",
                 patch=partial(_add_sampler, script, run, reach, fact)
-                if script.is_here(reach) and not prepares and inner is None
+                if script.is_here(reach) and not prepares and not alone and inner is None
                 else None,
             )
+
+
+def _samplers_of_one(run: Run) -> Iterator[Key]:
+    """Yield the samplers that share the data out among one rank."""
+    for _, fact in run.of(*SAMPLER_CLASSES):
+        count = argument(fact, 1, "num_replicas")
+        if count and count.key.is_constant and count.key.value == 1:
+            yield fact.result.key
 
 
 def _draws_alike(run: Run, loader: Noted) -> bool:

@@ -79,7 +79,9 @@ def _reduced_losses(script: Script, run: Run) -> Iterator[Violation]:
     steps = [reach for reach, _ in run.of(".step") if reach.several and reach.loops]
     for reach, fact in run.of(".backward"):
         sums = [part for part in parts(fact.owner.key) if part.op == "filled"] if fact.owner else []
-        place = next((at for at, each in run.of(PREFIX + "all_reduce") for part in sums if each.site[:2] == part.args[:2]), None)
+        place = next(
+            (at for at, each in run.of(PREFIX + "all_reduce") for part in sums if each.site[:2] == part.args[:2]), None
+        )
         if place is None or not any(step.loops == reach.loops for step in steps) or not reach.several:
             continue
         yield from violation_at(
@@ -88,9 +90,7 @@ def _reduced_losses(script: Script, run: Run) -> Iterator[Violation]:
             f"the ranks reduce the loss, and nothing averages the gradients of its backward pass (line "
             f"{reach.fact.site.line}): all_reduce hands on none, and the ranks train a model each",
             0.85,
-            related=[
-                RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="the backward pass")
-            ],
+            related=[RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="the backward pass")],
         )
         return
 

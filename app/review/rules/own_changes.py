@@ -39,7 +39,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for value in fact.values[:1]
     ]
     shares = any(part in held or part in models for key in sends for part in parts(key))
-    seeded_by_rank = any(value.key.spread & BY_RANK for _, fact in run.of("torch.manual_seed") for value in fact.values)
+    seeded_by_rank = not script.mentions("seed") or any(
+        value.key.spread & BY_RANK for _, fact in run.of("torch.manual_seed") for value in fact.values
+    )
     for node in nodes_below(script.source.tree):
         match node:
             case ast.Call(func=ast.Attribute(value=target, attr=method), args=[_, *_]) if method in IN_PLACE:
@@ -64,6 +66,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             yield _violation(
                 node,
                 "the gradients that DDP has averaged are scaled by a value of this rank: the models drift apart",
+            )
+            continue
+        if ".grad" in ast.unparse(target) and seeded_by_rank and any(_draws(script, each) for each in given):
+            yield _violation(
+                node,
+                "each rank adds random numbers of its own to the gradients that DDP has averaged: the models drift "
+                "apart",
             )
             continue
         key = script.evaluated.value(target)
@@ -139,7 +148,8 @@ def _draws(script: Script, node: ast.expr) -> bool:
         isinstance(each, ast.Call)
         and script.names.qualified(each.func) in DRAWN_LIKE
         and not any(keyword.arg == "generator" for keyword in each.keywords)
-        for each in ast.walk(node)
+        for made in (node, *(script.names.origins(node) if isinstance(node, ast.Name) else ()))
+        for each in ast.walk(made)
     )
 
 

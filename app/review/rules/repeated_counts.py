@@ -48,7 +48,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "is as many times too large as there are ranks",
                 0.8,
                 related=[
-                    RelatedPlace(path=whole[1].site.path, line=whole[1].site.line, message="every rank reads all of it"),
+                    RelatedPlace(
+                        path=whole[1].site.path, line=whole[1].site.line, message="every rank reads all of it"
+                    ),
                     RelatedPlace(path=script.source.path, line=quotient.lineno, message="divided here"),
                 ],
             )

@@ -25,9 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if own is None or drawn is None or own == drawn or differ(data.key, length):
             continue
         effect = (
-            "it asks for samples that are not there"
-            if drawn > own
-            else f"only the first {drawn} samples are ever read"
+            "it asks for samples that are not there" if drawn > own else f"only the first {drawn} samples are ever read"
         )
         yield from violation_at(
             script,

@@ -22,6 +22,7 @@ from ..violations import at_node, violation_at
 ONE_RATE = "keep-learning-rate"
 ALL_REDUCE = "torch.distributed.all_reduce"
 DIVIDES = re.compile(r"(?:_foreach_)?(?:div|mul|true_divide)_?")  # functions of torch
+REDUCES_LATER = re.compile(r"comm_hook|no_sync|require_backward_grad_sync|accum", re.IGNORECASE)
 SUMMED_LOSS = re.compile(r"""reduction\s*=\s*["']sum|\.sum\(\)""")
 
 
@@ -30,6 +31,7 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
     held = {fact.result.key for _, fact in run.of(".parameters", ".named_parameters")}
     yield from _other_operations(script, run, held)
     yield from _hooks_that_sum(script, run)
+    yield from _sums_of_averages(script, run)
     sums = [(reach, fact) for reach, fact in run.of(ALL_REDUCE) if _sums(run, reach, fact, held)]
     if not sums or any(run.of(*DDP_CLASSES)) or not all(script.is_here(reach) for reach, _ in sums):
         return
@@ -53,34 +55,68 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
         )
 
 
+def _sums_of_averages(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the sums over the ranks of gradients that DDP has averaged, where nothing divides them."""
+    if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)) or script.mentions(REDUCES_LATER):
+        return
+    held = {
+        fact.result.key
+        for _, fact in run.of(".parameters", ".named_parameters")
+        if fact.owner and "ddp" in fact.owner.facts
+    }
+    for reach, fact in run.of(ALL_REDUCE):
+        given = argument(fact, 0, "tensor")
+        of_ddp = given is not None and any(part in held for part in parts(given.key))
+        if not of_ddp or given is None or not _is_gradient(given.key) or not _sums(run, reach, fact, held):
+            continue
+        names = {dotted_name(fact.node.args[0]).partition(".")[0]} if fact.node.args else set[str]()
+        if script.is_here(reach) and not any(
+            _may_average(script, node, names, [fact.site]) for node in nodes_below(script.source.tree)
+        ):
+            yield from violation_at(
+                script,
+                reach,
+                "DDP has averaged these gradients, and their sum over the ranks is divided by nothing: each step is "
+                "larger by the number of ranks",
+                0.8,
+            )
+            return
+
+
 def _hooks_that_sum(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reductions in hooks of DDP that sum up the gradients of a bucket and divide them by nothing."""
     if not run.distributed or run.function is not None:
         return
+    losses = [fact.owner.key for _, fact in run.of(".backward") if fact.owner]
+    scaled = script.mentions(SUMMED_LOSS) or any(map(_is_scaled, losses))
+    by_hand = not scaled and not any(run.of(*DDP_CLASSES))
     for node in nodes_below(script.source.tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="register_comm_hook"), args=[_, ast.Name() as given]):
-                functions = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.FunctionDef))
-                hooks = [each for each in functions if each.name == given.id]
+                first = 1
+            case ast.Call(func=ast.Attribute(attr="register_hook"), args=[ast.Name() as given]) if by_hand:
+                first = 0
             case _:
                 continue
+        functions = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.FunctionDef))
+        hooks = [each for each in functions if each.name == given.id]
         for hook in hooks:
             sums = [each for each in walk(hook) if isinstance(each, ast.Call) and last_name(each.func) == "all_reduce"]
-            tensors = _tensors_of(hook)
+            tensors = _tensors_of(hook, first)
             if len(sums) == 1 and not any(_may_scale(each, tensors) for each in walk(hook)):
                 yield Violation(
                     line=sums[0].lineno,
                     column_bytes=sums[0].col_offset + 1,
                     end_line=sums[0].end_lineno or sums[0].lineno,
-                    message="this hook of DDP sums up the gradients of all ranks and divides them by nothing: each "
-                    "step is larger by the number of ranks",
+                    message="this hook sums up the gradients of all ranks and divides them by nothing: each step is "
+                    "larger by the number of ranks",
                     confidence=0.8,
                 )
 
 
-def _tensors_of(hook: ast.FunctionDef) -> set[str]:
-    """Return the names of the gradients in a hook: what is taken from the bucket, and made of that."""
-    names = {each.arg for each in hook.args.args[1:2]}
+def _tensors_of(hook: ast.FunctionDef, first: int) -> set[str]:
+    """Return the names of the gradients in a hook: what is taken from its argument at a place, and made of that."""
+    names = {each.arg for each in hook.args.args[first : first + 1]}
     for node in sorted((each for each in walk(hook) if isinstance(each, ast.Assign)), key=lambda each: each.lineno):
         if any(isinstance(each, ast.Name) and each.id in names for each in walk(node.value)):
             names |= {each.id for target in node.targets for each in walk(target) if isinstance(each, ast.Name)}

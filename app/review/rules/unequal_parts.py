@@ -17,8 +17,8 @@ from ...training_script.torch_classes import DDP_CLASSES, LAYER
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..violations import violation_at
-from .counted_divisors import held_number, is_divided_by_count
 from .averages import MEANS
+from .counted_divisors import held_number, is_divided_by_count
 from .values_of_some import is_made_by_some
 
 PREFIX = "torch.distributed."

@@ -69,7 +69,12 @@ def _counted_loops(script: Script, run: Run) -> Iterator[Key]:
     """Yield what the loops go over whose totals are summed over the ranks, where nothing divides the sums."""
     for reach, fact in run.of("torch.distributed.all_reduce"):
         total = argument(fact, 0, "tensor")
-        if total is None or total.key.grown is None or not reach.by_all or not reduces_by(argument(fact, 1, "op"), "SUM"):
+        if (
+            total is None
+            or total.key.grown is None
+            or not reach.by_all
+            or not reduces_by(argument(fact, 1, "op"), "SUM")
+        ):
             continue
         around = script.names.enclosing_function(fact.node) if script.is_here(reach) else None
         nodes = ast.walk(around or script.source.tree)
