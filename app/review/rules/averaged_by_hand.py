@@ -170,7 +170,7 @@ def check_parts(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 in_function_of(reduces[0], [reach]),
-                f"the gradients of `{name}` are not among those that are averaged here (line {line}), and the "
+                f"the gradients of `{name}` are not among those that are averaged here (line {line}), and the optimizer "
                 f"(line {reach.fact.site.line}) steps it by those of each rank: its copies drift apart",
                 0.8,
                 related=[RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="the optimizer")],

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.keys import BY_RANK, Key, parts
+from ...training_script.model.keys import BY_RANK, DIFFERS, Key, parts
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Run, same_on_ranks
 from ...training_script.nodes import nodes_of_kinds
@@ -20,7 +20,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     trained = [fact for reach, fact in run.of(".backward") if reach.ranks == ALL and reach.loops]
     if not (forward or (trained and by_hand(run))):
         return
-    if any(value.key.spread & BY_RANK for fact in forward for value in fact.values):
+    computed = [value.key for fact in forward for value in fact.values] or [
+        fact.owner.key for fact in trained if fact.owner
+    ]
+    if forward and any(key.spread & DIFFERS for key in computed):
         return
     nodes = nodes_of_kinds(script.source.tree, ast.Subscript)
     keys = [(node, script.evaluated.value(node)) for node in nodes]
@@ -28,7 +31,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     lines = set[int]()
     for node, key in keys:
-        if key is not None and _is_first_share(key) and _is_used(run, key) and node.lineno not in lines:
+        if key is not None and _is_first_share(key) and any(key in parts(each) for each in computed) and node.lineno not in lines:
             lines.add(node.lineno)
             yield violation_at_node(
                 node,
@@ -46,10 +49,3 @@ def _is_first_share(key: Key) -> bool:
     start, stop, step = key.args[1].args
     first = start.is_constant and start.value in (None, 0) and step.is_constant and step.value in (None, 1)
     return first and stop.op == "binary" and stop.args[0] == "FloorDiv" and stop.args[2].op == "world"
-
-
-def _is_used(run: Run, share: Key) -> bool:
-    """Return whether a forward pass, or a loss, is computed of a part."""
-    given = (value.key for reach in run.reached for value in getattr(reach.fact, "values", []))
-    owners = (fact.owner.key for _, fact in run.of(".backward") if fact.owner)
-    return any(share in parts(key) for key in (*given, *owners))
