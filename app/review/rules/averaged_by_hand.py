@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, Key, parts
-from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.several_ranks import SET_UP
-from ...training_script.model.values import Library, Value
+from ...training_script.model.values import Library
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
 from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import in_function_of, violation_at, violation_at_node
-from .unshared_parts import has_weights
 
 INIT = "torch.distributed.init_process_group"
 REDUCE = "torch.distributed.all_reduce"
@@ -26,7 +25,7 @@ def by_hand(run: Run) -> list[Reach]:
     """Return the reductions of gradients of a program without DDP."""
     if not run.distributed or any(run.of(*(SET_UP - {INIT}))):
         return []
-    return [reach for reach, fact in run.of(REDUCE) if _is_gradient(fact) and reach.several]
+    return [reach for reach, fact in run.of(REDUCE) if is_gradient(fact) and reach.several]
 
 
 def check_early(script: Script, run: Run) -> Iterator[Violation]:
@@ -117,7 +116,7 @@ def _divides_there(script: Script, reduced: Reach) -> bool:
 def check_some(script: Script, run: Run) -> Iterator[Violation]:
     """DW255: yield the conditions that leave gradients of some steps, or of some parameters, to each rank."""
     reduces = by_hand(run)
-    steps = [reach for reach, fact in run.of(".step") if _is_of_optimizer(run, fact) and reach.loops]
+    steps = [reach for reach, fact in run.of(".step") if is_of_optimizer(run, fact) and reach.loops]
     for reach in reduces:
         around = [step for step in steps if step.loops[:1] == reach.loops[:1]]
         for condition in reach.conditions:
@@ -138,66 +137,6 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
                 f"parameters are left out by their shape (line {test.lineno}), and each rank steps them by its own "
                 "gradients: the models of the ranks drift apart",
                 0.75,
-            )
-            return
-
-
-def check_parts(script: Script, run: Run) -> Iterator[Violation]:
-    """DW255: yield the models that an optimizer steps, and whose gradients are left out where others are averaged."""
-    reduces = by_hand(run)
-    asked = [(fact.result.key, fact) for _, fact in run.of(".parameters", ".named_parameters") if fact.owner]
-    given = [argument(reach.fact, 0, "tensor") for reach in reduces if isinstance(reach.fact, Noted)]
-    reduced = {
-        fact.owner.key
-        for value in given
-        if value
-        for part in parts(value.key)
-        for key, fact in asked
-        if fact.owner and part is key
-    }
-    if not reduced or any(not _is_asked(value, asked) for value in given):
-        return
-    for reach in run.reached:
-        if not isinstance(reach.fact, Noted) or not is_optimizer(reach.name) or not reach.several:
-            continue
-        inside = {id(node) for node in ast.walk(reach.fact.node)}
-        models = [fact for _, fact in asked if id(fact.node) in inside]
-        left_out = [each for each in models if each.owner and each.owner.key not in reduced and has_weights(each.owner)]
-        known = any(each.owner and each.owner.key in reduced for each in models)
-        if known and left_out and isinstance(left_out[0].node.func, ast.Attribute):
-            name = dotted_name(left_out[0].node.func.value)
-            line = reduces[0].fact.site.line
-            yield from violation_at(
-                script,
-                in_function_of(reduces[0], [reach]),
-                f"the gradients of `{name}` are not among those that are averaged here (line {line}), and the optimizer "
-                f"(line {reach.fact.site.line}) steps it by those of each rank: its copies drift apart",
-                0.8,
-                related=[RelatedPlace(path=reach.fact.site.path, line=reach.fact.site.line, message="the optimizer")],
-            )
-            return
-
-
-def _is_asked(value: Value | None, asked: list[tuple[Key, Noted]]) -> bool:
-    """Return whether a gradient is one of the parameters that a method gave."""
-    found = {id(part) for part in parts(value.key)} if value else set[int]()
-    return any(id(key) in found for key, _ in asked)
-
-
-def check_one_rank(script: Script, run: Run) -> Iterator[Violation]:
-    """DW255: yield the sums of gradients that only one rank gets, where all ranks step by what they have."""
-    if not run.distributed or any(run.of(*(SET_UP - {INIT}), "torch.distributed.broadcast")):
-        return
-    steps = [reach for reach, fact in run.of(".step") if _is_of_optimizer(run, fact) and reach.loops and reach.several]
-    for reach, fact in run.of("torch.distributed.reduce"):
-        after = [step for step in steps if step.loops[:1] == reach.loops[:1] and step.ranks == ALL]
-        if reach.several and _is_gradient(fact) and after:
-            yield from violation_at(
-                script,
-                reach,
-                "reduce gives the sum of the gradients to one rank, and all ranks step (line "
-                f"{after[0].fact.site.line}): the others do so by what is left in their tensors",
-                0.85,
             )
             return
 
@@ -253,12 +192,12 @@ def _is_divided(loss: Key) -> bool:
     return loss.op == "binary" and loss.args[0] == "Div" and loss.args[2].op == "world"
 
 
-def _is_gradient(fact: Noted) -> bool:
+def is_gradient(fact: Noted) -> bool:
     given = argument(fact, 0, "tensor")
     return given is not None and "gradient" in given.facts
 
 
-def _is_of_optimizer(run: Run, step: Noted) -> bool:
+def is_of_optimizer(run: Run, step: Noted) -> bool:
     made = {
         each.fact.result.key for each in run.reached if isinstance(each.fact, Noted) and is_optimizer(each.fact.name)
     }

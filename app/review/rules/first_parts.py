@@ -31,7 +31,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     lines = set[int]()
     for node, key in keys:
-        if key is not None and _is_first_share(key) and any(key in parts(each) for each in computed) and node.lineno not in lines:
+        if (
+            key is not None
+            and _is_first_share(key)
+            and any(key in parts(each) for each in computed)
+            and node.lineno not in lines
+        ):
             lines.add(node.lineno)
             yield violation_at_node(
                 node,

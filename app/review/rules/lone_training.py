@@ -1,5 +1,6 @@
 """DW255: copies of a model that each rank trains on its part of the data, and that nothing makes one."""
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -8,10 +9,12 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Value
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.torch_classes import SAMPLER_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
+from .own_statistics import is_share
 
 INIT = "torch.distributed.init_process_group"
 AVERAGES = re.compile(
@@ -43,12 +46,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for reach in run.reached
         if isinstance(reach.fact, Noted) and is_optimizer(reach.name) and reach.ranks == ALL
     }
-    if not samplers or not optimizers:
+    if not optimizers:
         return
     held = {fact.result.key for _, fact in run.of(".parameters", ".named_parameters", ".state_dict")}
     if script.mentions(AVERAGES) or any(_is_of(value, held) for _, fact in run.of(*MEETINGS) for value in fact.values):
         return
     sent = [reach for reach, fact in run.of(PREFIX + "broadcast") if _is_of(argument(fact, 0, "tensor"), held)]
+    if not samplers and not (sent and _takes_share(script)):
+        return
     for reach, fact in run.of(".step"):
         if not reach.loops or not reach.several or not script.is_here(reach) or fact.owner is None:
             continue
@@ -67,6 +72,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             ],
         )
         return
+
+
+def _takes_share(script: Script) -> bool:
+    """Return whether the rank decides which part of a tensor, or of a list, is taken."""
+    keys = (script.evaluated.value(node) for node in nodes_of_kinds(script.source.tree, ast.Subscript))
+    return any(key is not None and key.op == "item" and is_share(key) for key in keys)
 
 
 def _reduced_losses(script: Script, run: Run) -> Iterator[Violation]:

@@ -8,10 +8,10 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import ClassRef, Instance, Value
-from ...training_script.syntax import dotted_name, last_name
+from ...training_script.syntax import call_argument, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..rule_context import Script, Violation
-from ..violations import in_function_of, violation_at
+from ..violations import in_function_of, violation_at, violation_at_node
 from .replicas import GRADIENT, LAYER, SEED, SYNCHRONISES
 
 SEEDS = re.compile(r"\b(?:torch|cuda|random|np|numpy)\.(?:manual_)?seed|(?<!\.)\b\w*seed\w*\(|fork_rng")
@@ -19,6 +19,7 @@ LOAD = ".load_state_dict"
 STATE_OF_MODEL = re.compile(r"\.load_state_dict\([\w.]+\.state_dict\(\)\)")
 READS_DATA = re.compile(r"\b(?:torch|numpy|np|json|pickle|yaml)\.(?:safe_)?loads?\(|broadcast_buffers")
 COPY = ("copy.deepcopy", "copy.copy")
+PARAMETER = "torch.nn.Parameter"
 
 READS_OR_WRITES = re.compile(r"\w*(?:load|save|resume|restore)\w*")  # functions that fill a model, or keep its state
 
@@ -33,6 +34,13 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in _optimizers(run):
         inside = {id(node) for node in ast.walk(fact.node)}
         owners = [each for each in made if id(each.node) in inside and each.owner]
+        if script.is_here(reach) and (leaf := _leaf(script, fact)):
+            yield violation_at_node(
+                leaf,
+                f"`{ast.unparse(leaf)}` is a parameter outside of DDP: nothing reduces its gradients, each rank trains "
+                "its own",
+                0.75,
+            )
         if not script.is_here(reach) or not any(each.owner and "ddp" in each.owner.facts for each in made):
             continue
         for each in owners:
@@ -46,6 +54,31 @@ def check_outside(script: Script, run: Run) -> Iterator[Violation]:
                     f"`{name}` is not in DDP: nothing reduces its gradients, and its copies drift apart",
                     0.8,
                 )
+
+
+def _leaf(script: Script, optimizer: Noted) -> ast.expr | None:
+    """Return the tensor with gradients that a program makes for itself and gives to an optimizer in a list."""
+    given = call_argument(optimizer.node, "params", 0)
+    for each in given.elts if isinstance(given, ast.List | ast.Tuple) else ():
+        for made in script.names.origins(each) if isinstance(each, ast.Name | ast.Attribute) else ():
+            if not isinstance(made, ast.Call):
+                continue
+            learns_by_name = any(
+                word.arg == "requires_grad" and isinstance(word.value, ast.Constant) and word.value.value is True
+                for word in made.keywords
+            )
+            name = script.names.qualified(made.func)
+            if (learns_by_name and name.startswith("torch.")) or (name == PARAMETER and _is_alone(script, made)):
+                return each
+    return None
+
+
+def _is_alone(script: Script, made: ast.Call) -> bool:
+    """Return whether a parameter is made outside of any class, so that it is no part of a module."""
+    at = script.source.parents.get(made)
+    while at is not None and not isinstance(at, ast.ClassDef):
+        at = script.source.parents.get(at)
+    return at is None
 
 
 def has_weights(module: Value) -> bool:
