@@ -15,8 +15,12 @@ AS_NUMBER = ("item", "float", "double", "int", "long", "detach", "clamp", "clamp
 
 
 def is_divided_by_count(script: Script, value: Key) -> bool:
-    """Return whether a sum is divided by another one, of data that each rank has of its own."""
-    if value.op != "binary" or value.args[0] != "Div":
+    """Return whether a sum is divided by another one, of data that each rank has of its own, as in an F1 score."""
+    if value.op != "binary":
+        return False
+    if any(is_divided_by_count(script, each) for each in value.args[1:]):
+        return True
+    if value.args[0] != "Div":
         return False
     over, by = (_without_bounds(each) for each in value.args[1:])
     if added := list(_added_in_rounds(by)):
