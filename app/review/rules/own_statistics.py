@@ -121,6 +121,9 @@ def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls that reduce all samples of the rank's part to the statistic that an expression holds."""
     while isinstance(node, ast.BinOp):  # std + 1e-6
         node = node.left
+    held = script.evaluated.value(node)
+    if held is not None and any(part.op in SAME for part in parts(held)):
+        return
     for each in (node, *origins_at(script, node)):
         made = _sum_of_mean(script, each) if isinstance(each, ast.BinOp) else each
         if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in REDUCED | {SUM}:

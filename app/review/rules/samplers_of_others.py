@@ -14,10 +14,12 @@ from ..violations import violation_at
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the loaders with a sampler for more samples, or fewer, than their dataset has."""
-    made = {fact.result.key: fact for _, fact in run.of(*SAMPLER_CLASSES)}
+    made = list(run.of(*SAMPLER_CLASSES))
     for reach, fact in run.of(*LOADER_CLASSES) if made else ():
         data, sampler = argument(fact, 0, "dataset"), argument(fact, 3, "sampler")
-        other = made.get(sampler.key) if sampler else None
+        of_key = [(at, each) for at, each in made if sampler and each.result.key is sampler.key]
+        # A function that is called for several datasets makes a sampler in each of its calls.
+        other = next((each for at, each in of_key if at.calls == reach.calls or len(of_key) == 1), None)
         given = argument(other, 0, "dataset") if other else None
         if data is None or given is None or other is None or data.key is given.key or not reach.several:
             continue
