@@ -20,7 +20,6 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 
 SYNC_CONTROL = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|gradient_accumulation_plugin")
-REDUCES_ITSELF = re.compile(r"\.grad\b|reduce_gradients|_hook\(|flatten|[Aa]verage|to_vector")
 COUNT = "torch.cuda.device_count"
 SHARED = re.compile(r"accum|batch", re.IGNORECASE)
 STARTS_RANKS = re.compile(r"spawn|nprocs|start_processes|\bProcess\(")
@@ -48,7 +47,6 @@ def check_missing(script: Script, run: Run) -> Iterator[Violation]:
 def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
     """DW213: yield the uses of no_sync in which the round of the step is one without synchronisation."""
     steps = list(_steps(run))
-    yield from _never_reduced(script, run, steps)
     for reach, _ in run.of(".no_sync"):
         by_rank = next((each for each in reach.conditions if each.test.spread & BY_RANK), None)
         if by_rank and run.distributed and any("backward" in each.name and each.several for each in run.reached):
@@ -97,24 +95,6 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 )
                 yield from violation_at(script, reach, message, 0.85, branch=last.site.line)
                 break
-
-
-def _never_reduced(script: Script, run: Run, steps: list[Reach]) -> Iterator[Violation]:
-    """Yield the uses of no_sync that cover each backward pass of a model whose gradients nothing else reduces."""
-    learned = [reach for reach, fact in run.of(".backward") if fact.owner and "graph" in fact.owner.facts]
-    reduced = any(isinstance(each.fact, Event) and each.fact.kind == BACKWARD for each in run.reached)
-    if reduced or not learned or script.mentions(REDUCES_ITSELF):
-        return
-    for reach, _ in run.of(".no_sync"):
-        step = next((each for each in steps if each.loops[:1] == reach.loops[:1] and reach.several), None)
-        own = [each for each in reach.conditions if step and each not in step.conditions]
-        if step and not own:
-            line = step.fact.site.line
-            message = f"no_sync covers each backward pass, that in front of the step (line {line}) as well: nothing "
-            message += "reduces the gradients, and the ranks apply different ones"
-            related = [RelatedPlace(path=step.fact.site.path, line=line, message="the step")]
-            yield from violation_at(script, reach, message, 0.85, related=related)
-            return
 
 
 def _tests(conditions: Sequence[Condition]) -> set[Key]:

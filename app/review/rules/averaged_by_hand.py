@@ -9,7 +9,7 @@ from ...training_script.model.keys import DIFFERS, Key, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Library
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
 from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
@@ -18,6 +18,7 @@ from ..violations import in_function_of, violation_at, violation_at_node
 
 INIT = "torch.distributed.init_process_group"
 REDUCE = "torch.distributed.all_reduce"
+CUTS = {"narrow", "index_select", "select", "take", "gather"}  # methods that take a part of a tensor
 CLEARS = re.compile(r"\.grad(?:\.data)?\s*=\s*None|\bgrad\w*(?:\.data)?\.(?:zero_|fill_)\(")
 
 
@@ -26,6 +27,21 @@ def by_hand(run: Run) -> list[Reach]:
     if not run.distributed or any(run.of(*(SET_UP - {INIT}))):
         return []
     return [reach for reach, fact in run.of(REDUCE) if is_gradient(fact) and reach.several]
+
+
+def cuts_by_rank(script: Script) -> bool:
+    """Return whether the rank decides which part of anything is taken."""
+    for node in nodes_of_kinds(script.source.tree, ast.Subscript, ast.Call):
+        match node:
+            case ast.Subscript(slice=place):
+                taken = [place]
+            case ast.Call(func=ast.Attribute(attr=name), args=places) if name in CUTS:
+                taken = places
+            case _:
+                continue
+        if any(map(script.depends_on_rank, taken)):
+            return True
+    return False
 
 
 def check_early(script: Script, run: Run) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ra
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Instance, Value
-from ...training_script.nodes import nodes_below, nodes_of_kinds
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import GRAPH_LOADERS, LOADER_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..patches.add_sampler import sampler_edits
@@ -22,7 +22,7 @@ from ..patches.torch_names import distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import at_node, violation_at
 from . import missing_set_epoch, samplers
-from .averaged_by_hand import by_hand
+from .averaged_by_hand import by_hand, cuts_by_rank
 
 BACKWARD = ("the backward pass", "the backward pass of DeepSpeed", "accelerator.backward", "fabric.backward")
 # With Accelerate: loaders are divided in another way, or each process draws numbers of its own.
@@ -36,7 +36,6 @@ OF_ONE_RANK = {
     for inner in ("", "sampler.")
     for name in ("RandomSampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler")
 }
-CUTS = {"narrow", "index_select", "select", "take", "gather"}  # methods that take a part of a tensor
 FILES = {"torch.save": (1, "f"), **REPLACES}
 SHUFFLE, ADD = "shuffle-without-sampler", "add-sampler"
 
@@ -49,7 +48,7 @@ def check_sampler(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _of_training(script: Script, run: Run) -> Iterator[Violation]:
-    if not run.distributed or _takes_parts(run) or (by_hand(run) and _cuts_by_rank(script)):
+    if not run.distributed or _takes_parts(run) or (by_hand(run) and cuts_by_rank(script)):
         return
     own_seeds = any(not same_on_ranks(key) for key in _seeds(run))
     trained = trained_loops(run)
@@ -194,21 +193,6 @@ def _seeds(run: Run) -> Iterator[Key]:
 def _takes_parts(run: Run) -> bool:
     """Return whether a rank computes with a part of a batch that its rank chooses."""
     return any(value.key.spread & BY_RANK for _, fact in run.of(WRAPPED_FORWARD) for value in fact.values)
-
-
-def _cuts_by_rank(script: Script) -> bool:
-    """Return whether the rank decides which part of anything is taken."""
-    for node in nodes_of_kinds(script.source.tree, ast.Subscript, ast.Call):
-        match node:
-            case ast.Subscript(slice=place):
-                taken = [place]
-            case ast.Call(func=ast.Attribute(attr=name), args=places) if name in CUTS:
-                taken = places
-            case _:
-                continue
-        if any(map(script.depends_on_rank, taken)):
-            return True
-    return False
 
 
 def _steps(run: Run) -> bool:

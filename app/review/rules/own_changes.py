@@ -8,6 +8,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.library_calls import RANDOM_TENSORS
 from ...training_script.model.reach import Run, argument
+from ...training_script.model.seeding_calls import seeding_calls
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
@@ -39,7 +40,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for value in fact.values[:1]
     ]
     shares = any(part in held or part in models for key in sends for part in parts(key))
-    seeded_by_rank = not script.mentions("seed") or any(
+    seeded_by_rank = not seeding_calls(script.source.text) or any(
         value.key.spread & BY_RANK for _, fact in run.of("torch.manual_seed") for value in fact.values
     )
     for node in nodes_below(script.source.tree):

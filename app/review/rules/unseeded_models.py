@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import ALL, Run, argument
+from ...training_script.model.seeding_calls import seeding_calls
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LAYER, is_optimizer
@@ -24,7 +25,6 @@ SHARES = re.compile(
     r"broadcast|load_state|torch\.load|load_model|pretrained|checkpoint|init_?weights|sync_\w*\(|prepare"
     r"|init\.(?:zeros|ones|constant|eye)|(?<!grad\.)(?<!grad\.data\.)\b(?:zero_|copy_|fill_)\("
 )
-SEEDS = "seed"
 AVERAGES = tuple(f"torch.distributed.{name}" for name in ("all_reduce", "all_gather", "all_gather_into_tensor"))
 
 
@@ -38,7 +38,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _averaged(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the models of which only the gradients are averaged, where the program seeds nothing."""
     reduces = by_hand(run)
-    if not reduces or script.mentions(SEEDS) or any(run.of(SEED)):
+    if not reduces or seeding_calls(script.source.text) or any(run.of(SEED)):
         return
     asked = {fact.result.key for _, fact in run.of(".parameters", ".named_parameters")}
     for _, fact in run.of(*AVERAGES):
@@ -76,7 +76,7 @@ def _outside(script: Script, run: Run) -> Iterator[Violation]:
         before = [fact for line, fact in seeds if line < made.lineno]
         same = all(script.names.enclosing_function(fact.node) is around for _, fact in seeds)
         own = bool(before) and same and _is_of_rank(max(before, key=lambda each: each.site.line))
-        if own or not script.mentions(SEEDS):
+        if own or not seeding_calls(script.source.text):
             why = "each rank has a seed of its own" if own else "nothing seeds it"
             yield violation_at_node(
                 made,
