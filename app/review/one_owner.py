@@ -8,6 +8,7 @@ from .rule_context import Violation
 # Rule: the rules that find, on the same line, only what comes of its mistake.
 CONSEQUENCES = {
     "DW232": ("DW461",),  # a sampler for other ranks
+    "DW260": ("DW401", "DW403"),  # the call of a trainer
     "DW406": ("DW472",),  # a file of which each rank learns for itself
     "DW417": ("DW461",),  # the list of another length
     "DW425": ("DW461",),  # the result of another size

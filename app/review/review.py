@@ -24,6 +24,7 @@ from .rules import (
     counts_of_objects,
     device_by_global_rank,
     divergences,
+    local_logs,
     locked_collectives,
     missing_set_epoch,
     passed_ranks,
@@ -61,6 +62,7 @@ RULES: dict[str, Check] = {
     "DW244": whole_streams.check_unused,
     "DW248": shared_places.check,
     "DW487": wrap_policies.check,
+    "DW508": local_logs.check,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10

@@ -22,6 +22,7 @@ WITHOUT_DEVICE = KNOWN_MODULES | {"torchvision", "torchaudio", "PIL", "sklearn",
 ON_GPU = re.compile(r"\.cuda\(\)|\.to\([\"']cuda[\"']\)|device ?= ?(?:torch\.device\()?[\"']cuda[\"']")
 # What selects the GPU of a rank, or hides those of the others.
 SELECTS = re.compile(r"set_device|cuda\.device\(|CUDA_VISIBLE_DEVICES|device_id\b|init_device|cuda\.current_device")
+CHOOSE = ("accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric")  # each rank a GPU of its own
 SELECT, OF_RANK = "select-gpu", "gpu-of-rank"
 DEVICE = "f\"cuda:{os.environ.get('LOCAL_RANK', 0)}\""
 
@@ -76,9 +77,10 @@ def check_first_gpu(script: Script, run: Run) -> Iterator[Violation]:
     groups = list(run.of(INIT))
     if script.mentions("CUDA_VISIBLE_DEVICES") or not run.distributed:
         return
-    if not any(backend_of(fact) in ("nccl", None) for _, fact in groups):
+    by_library = any(run.of(*CHOOSE))
+    if not by_library and not any(backend_of(fact) in ("nccl", None) for _, fact in groups):
         return
-    own_gpus = script.mentions("device_ids") or any(run.of(SET))
+    own_gpus = by_library or script.mentions("device_ids") or any(run.of(SET))
     for reach, fact in run.of(FIRST_GPU):
         if reach.by_all and run.is_of_several(reach):
             message = "every rank puts this on GPU 0: the other GPUs stay empty, and NCCL accepts one process for each"

@@ -36,10 +36,10 @@ def _made_again(script: Script, run: Run) -> Iterator[Violation]:
         fact = reach.fact
         if isinstance(fact, Event) or waits_in_store(reach):
             deleted = []
-        elif isinstance(fact, Noted) and fact.name == REMOVES and (path := _changed(fact)):
+        elif isinstance(fact, Noted) and fact.name == REMOVES and (path := made_path(fact)):
             if reach.ranks != ALL and not reach.unsure:
                 deleted.append((reach, path.key))
-        elif isinstance(fact, Noted) and (path := _changed(fact)) and not (reach.unsure or reach.attempted):
+        elif isinstance(fact, Noted) and (path := made_path(fact)) and not (reach.unsure or reach.attempted):
             inside = set(parts(path.key))
             late = [at for at, key in deleted if key in inside and together(at, reach) and reach.ranks & ~at.ranks]
             if late and same_on_ranks(path.key):
@@ -118,7 +118,7 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
         fact = reach.fact
         if isinstance(fact, Event) or waits_in_store(reach):
             changed = []
-        elif isinstance(fact, Noted) and (folder := _changed(fact)):
+        elif isinstance(fact, Noted) and (folder := made_path(fact)):
             if reach.ranks == ALL:
                 made = set(parts(folder.key)) if fact.name == "os.makedirs" else {folder.key}
                 changed = [(at, key) for at, key in changed if key not in made]
@@ -136,7 +136,7 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
                 yield from violation_at(script, reach, message, 0.75, severity="info" if between_nodes else None)
 
 
-def _changed(fact: Noted) -> Value | None:
+def made_path(fact: Noted) -> Value | None:
     """Return the path of a directory that a call makes or deletes."""
     if fact.name == ".mkdir":
         return fact.owner

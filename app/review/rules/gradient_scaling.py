@@ -17,6 +17,7 @@ FIX = "unscale-before-clip"
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the clipping of gradients between the backward pass and the step of a scaler, without unscale_."""
+    yield from _of_accelerate(script, run)
     scalers = {fact.result.key for _, fact in run.of(*GRAD_SCALERS) if _is_enabled(fact)}
     if any(True for _ in run.of(".unscale_")):
         return
@@ -34,6 +35,26 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "the gradients are still multiplied by the scale of the GradScaler when they are clipped",
                 0.85,
                 patch=(lambda fact=fact, after=after: _unscale(script, fact, after)) if script.is_here(reach) else None,
+            )
+
+
+def _of_accelerate(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the clipping of gradients that Accelerate has scaled for fp16, by a function that knows nothing of it."""
+    precisions = [fact.named.get("mixed_precision") for _, fact in run.of("accelerate.Accelerator")]
+    scales = any(each and each.key.is_constant and each.key.value == "fp16" for each in precisions)
+    if not scales or script.mentions("unscale_gradients"):
+        return
+    prepared = {
+        fact.result.key for _, fact in run.of(".parameters") if fact.owner and "prepared" in fact.owner.facts
+    }
+    for reach, fact in run.of(*CLIPS):
+        if fact.values and fact.values[0].key in prepared and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "the gradients are still multiplied by the scale of Accelerate for fp16: accelerator.clip_grad_norm_ "
+                "undoes it first",
+                0.85,
             )
 
 

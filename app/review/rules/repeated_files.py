@@ -8,7 +8,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.library_calls import OF_PROCESS
-from ...training_script.model.library_effects import DATASETS, DOWNLOADS, LOG_FILES, REPLACES, WRITERS
+from ...training_script.model.library_effects import DATASETS, DOWNLOADS, LOG_FILES, LOG_MODES, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
 from ...training_script.model.reach import (
     ALL,
@@ -228,6 +228,10 @@ def _replaced(fact: Noted) -> Value | None:
     place, name = REPLACES[fact.name]
     if fact.name == "open" and (not mode_of(fact).startswith(("w", *UPDATES)) or OPENER in fact.named):
         return None
+    if fact.name in LOG_MODES:
+        mode = argument(fact, *LOG_MODES[fact.name])
+        if mode is None or not (mode.key.is_constant and str(mode.key.value).startswith("w")):
+            return None  # it appends, so that nothing is lost
     return fact.owner if place < 0 else argument(fact, place, name)
 
 

@@ -7,7 +7,9 @@ from ...training_script.model.reach import ALL, Run, alternatives, argument
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .fsdp_order import FSDP2
+from .past_libraries import ENGINE, config_of, entry
 
+WHOLE_STAGE = 3  # of ZeRO, which splits the parameters as well
 MOST_INNER = 2  # mappings in each other
 
 
@@ -19,6 +21,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for _, fact in run.of(".state_dict")
         if fact.owner and fact.owner.key in sharded and "fsdp" in fact.owner.facts
     }
+    yield from _of_zero(script, run)
     for reach, fact in run.of("torch.save"):
         saved = argument(fact, 0, "obj")
         if saved is None or reach.ranks == ALL or reach.unsure or not run.distributed:
@@ -31,6 +34,39 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "file",
                 0.85,
             )
+
+
+def _of_zero(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the states of models that stage 3 of DeepSpeed has split, which a rank takes and saves by itself."""
+    split: set[Key] = set()
+    for _, fact in run.of(ENGINE):
+        config, model = config_of(fact), argument(fact, 1, "model")
+        zero = entry(config.key, "zero_optimization") if config else None
+        stage = entry(zero, "stage") if zero else None
+        if stage and stage.is_constant and stage.value == WHOLE_STAGE:
+            split |= {fact.result.key, *([model.key] if model else [])}
+    states = {
+        fact.result.key: reach
+        for reach, fact in run.of(".state_dict")
+        if fact.owner and not split.isdisjoint((fact.owner.key, *_within(fact.owner.key)))
+    }
+    for reach, fact in run.of("torch.save") if states and not script.mentions("GatheredParameters") else ():
+        saved = argument(fact, 0, "obj")
+        if saved and any(each in states for each in _held(saved.key, MOST_INNER)):
+            yield from violation_at(
+                script,
+                reach,
+                "stage 3 of ZeRO has split this model: outside of its layers a rank holds empty parameters, and saves "
+                "these",
+                0.85,
+                cause="zero3-params-empty",
+            )
+
+
+def _within(key: Key) -> Iterator[Key]:
+    """Yield the object of which a value is an attribute."""
+    if key.op == "attribute":
+        yield from (arg for arg in key.args[:1] if isinstance(arg, Key))
 
 
 def _held(saved: Key, inner: int) -> Iterator[Key]:

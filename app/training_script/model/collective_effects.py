@@ -36,6 +36,8 @@ class EffectEvaluator(RankEvaluator):
         if owner and "unbuffered" in owner.facts and effect.event == FORWARD:
             return self.unknown(node, *values, *named.values(), facts=effect.result)
         alone = named.get("use_local_synchronization")  # only the members of a new group make it
+        if not self._is_switched_on(effect, named):
+            return self.unknown(node, *values, *named.values(), facts=effect.result)
         if effect.event and self._in_all_ranks(effect, values, named) and not (alone and alone.key is self.keys.true):
             wrapped = not effect.of_sharded or any(value.facts & SHARDED for value in values)
             if effect.event == FORWARD and owner:
@@ -95,6 +97,11 @@ class EffectEvaluator(RankEvaluator):
             if buffered is not None:
                 return replace(made, facts=made.facts | {"buffered" if buffered else "unbuffered"})
         return made
+
+    def _is_switched_on(self, effect: Effect, named: Named) -> bool:
+        """Return whether a call has the argument without which it does not communicate."""
+        given = named.get(effect.only_with) if effect.only_with else None
+        return not effect.only_with or (given is not None and given.key is self.keys.true)
 
     def _loaded_entries(self, given: Value, node: ast.Call) -> Value:
         """Return a mapping after a distributed checkpoint has filled it: what is kept under one name is alike."""

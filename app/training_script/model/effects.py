@@ -19,6 +19,7 @@ class Effect(NamedTuple):
     sure: bool = True
     drops: bool = False  # the result has none of the facts of the object
     of_sharded: bool = False  # it communicates only for a sharded model
+    only_with: str = ""  # the argument that has to be True for the event
 
 
 def facts(*names: str) -> frozenset[str]:

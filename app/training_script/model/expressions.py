@@ -16,7 +16,7 @@ from .iterables import OF_TEXTS
 from .keys import BY_RANK, DIFFERS, Key, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
-from .module_api import DDP_API
+from .module_api import DDP_API, OF_TRANSFORMERS, PRETRAINED
 from .names import CARRIED
 from .names_of_ranks import OfSome
 from .noted_calls import NOTED_FUNCTIONS
@@ -139,6 +139,8 @@ class ExpressionEvaluator(ComparisonEvaluator):
 
     def _is_of_prepared(self, owner: Value, node: ast.Attribute) -> bool:
         """Return whether an attribute is one of the model that Accelerate has wrapped."""
+        if owner.facts >= {"prepared", PRETRAINED} and node.attr in OF_TRANSFORMERS:
+            return True
         inner = self.shared.inner.get(owner.key) if "prepared" in owner.facts else None
         if inner is None or not any(name.endswith("nn.Module") for name in inner.cls.library_bases()):
             return False

@@ -14,7 +14,7 @@ from .evaluator_state import Named, Values
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
 from .keys import BY_RANK, DIFFERS, Key, rank_in
-from .names import CARRIED
+from .names import CARRIED, role_of_attribute
 from .objects import ObjectEvaluator
 from .sequences import Site
 from .values import NO_FACTS, TURNS, Context, FunctionRef, Generated, Library, Module, Record, Value
@@ -82,6 +82,7 @@ class FunctionEvaluator(ObjectEvaluator):
         self.parameters = [each.arg for each in positional]
         defaults = dict(zip([each.arg for each in positional][::-1], spec.defaults[::-1], strict=False))
         defaults |= {each.arg: value for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+        owner = self.function.owner if self.function else None
         no_rank = self.keys.constant(-1)  # of a call, rather than a number until the rank is known
         for place, parameter in enumerate((*positional, *spec.kwonlyargs)):
             name = parameter.arg
@@ -99,6 +100,8 @@ class FunctionEvaluator(ObjectEvaluator):
                 given = Value(self.keys.make("at", *self.place(parameter)))
                 if name in ("accelerator", "fabric"):
                     given = Value(given.key, frozenset({name}))
+                elif owner and owner.roles and (role := role_of_attribute(owner.roles, name)):
+                    given = Value(given.key, frozenset({role}))
                 elif name == "model" and not called and self.function and gives_loss_to_trainer(self.function):
                     given = Value(given.key, frozenset({"prepared"}))
             self.env[name] = given if given.key is no_rank else self.named(name, given)

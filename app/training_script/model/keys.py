@@ -54,6 +54,7 @@ ORDERS = {"torch.randperm", "numpy.random.permutation"}  # calls that give an or
 NUMBERS = {"length", "binary", "number", "attribute", "min", "max"}
 
 LAUNCHED = "launched"  # a variable of the environment that a launcher sets for every rank
+CLOCK = "the clock"  # a time of which each rank makes a name
 ALWAYS_TRUE = {"function", "class", LAUNCHED}
 NEVER_NONE = {
     LAUNCHED,

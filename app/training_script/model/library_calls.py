@@ -111,12 +111,15 @@ METHODS: dict[str, dict[str, Effect]] = {
         "clip_grad_norm_": Effect("clip_grad_norm_ of FSDP", implied=True, same=True),
     },
     "engine": {
-        "__call__": Effect(result=facts("graph")),
+        "__call__": Effect(result=facts("graph", "of_engine")),
         "backward": Effect("the backward pass of DeepSpeed", implied=True),
         "step": Effect("the step of DeepSpeed", implied=True),
         "save_checkpoint": Effect("save_checkpoint of DeepSpeed", implied=True),
         "load_checkpoint": Effect("load_checkpoint of DeepSpeed", implied=True),
-        "save_16bit_model": Effect("save_16bit_model of DeepSpeed", implied=True, sure=False),
+        **{
+            name: Effect(f"{name} of DeepSpeed", implied=True, sure=False)
+            for name in ("save_16bit_model", "save_fp16_model", "consolidated_16bit_state_dict")
+        },
     },
     "graph": {"backward": Effect(BACKWARD, implied=True)},
     "accelerator": {

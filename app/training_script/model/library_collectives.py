@@ -83,6 +83,25 @@ OF_FUNCTIONS: dict[str, Effect] = {
     **{f"{module}.Trainer": LIGHTNING for module in ("lightning", "lightning.pytorch", "pytorch_lightning")},
 }
 
+# The classes of libraries whose methods a class of the program inherits: the role of its objects, by the name of the
+# class in a library of the same trainer.
+LIGHTNING_LIBRARIES = ("lightning", "pytorch_lightning")
+ROLES_OF_BASES = {"LightningModule": "lightning_module", "Callback": "lightning_callback"}
+# What an object of a role holds under a name, and what a library passes to its methods: the role of that.
+ROLES_OF_ATTRIBUTES: dict[str, dict[str, str]] = {
+    "lightning_module": {"trainer": "lightning"},
+    "lightning_callback": {"trainer": "lightning", "pl_module": "lightning_module"},
+    "lightning": {"strategy": "lightning_strategy", "lightning_module": "lightning_module"},
+}
+
+
+
+def role_of_base(name: str) -> str | None:
+    """Return the role of objects of classes that inherit from a class of a library, by its qualified name."""
+    library, _, rest = name.partition(".")
+    return ROLES_OF_BASES.get(rest.rpartition(".")[2]) if library in LIGHTNING_LIBRARIES else None
+
+
 OF_METHODS: dict[str, dict[str, Effect]] = {
     "metric": {"compute": Effect("the computation of the metric", implied=True, same=True)},
     "sharded_optimizer": {
@@ -93,5 +112,13 @@ OF_METHODS: dict[str, dict[str, Effect]] = {
     "lightning": {
         name: Effect(f"Trainer.{name}", implied=True)
         for name in ("fit", "validate", "test", "predict", "save_checkpoint")
+    },
+    "lightning_module": {
+        "all_gather": Effect("all_gather", same=True),
+        **{name: Effect(f"{name} with sync_dist", implied=True, only_with="sync_dist") for name in ("log", "log_dict")},
+    },
+    "lightning_strategy": {
+        **{name: Effect(name, same=True) for name in ("all_gather", "barrier", "broadcast", "reduce")},
+        "reduce_boolean_decision": Effect("reduce_boolean_decision", same=True, implied=True),
     },
 }

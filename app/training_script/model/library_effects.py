@@ -21,6 +21,8 @@ REPLACES: dict[str, tuple[int, str]] = {
     "soundfile.write": (0, "file"),
     "joblib.dump": (1, "filename"),
     "dllogger.JSONStreamBackend": (1, "filename"),
+    "logging.basicConfig": (99, "filename"),
+    "logging.FileHandler": (0, "filename"),
     **dict.fromkeys(
         ("monai.handlers.write_metrics_reports", "monai.handlers.utils.write_metrics_reports"), (0, "save_dir")
     ),
@@ -50,7 +52,9 @@ OPENED: dict[str, tuple[int, str, int]] = {
     "zipfile.ZipFile": (0, "file", 1),
     "tarfile.open": (0, "name", 1),
 }
-LOG_FILES = ("dllogger.JSONStreamBackend",)  # of these: what is logged is not among the arguments
+# Of these: what is logged is not among the arguments; and the mode in which they open it, which else is to append.
+LOG_FILES = ("dllogger.JSONStreamBackend", "logging.basicConfig", "logging.FileHandler")
+LOG_MODES = {"logging.basicConfig": (99, "filemode"), "logging.FileHandler": (1, "mode")}
 # What fails, or doubles, where another rank has done it before: links, and what moves away or deletes a path.
 LINKS = {"os.symlink": (1, "dst"), "os.link": (1, "dst"), ".symlink_to": (-1, "")}
 MOVES = ("shutil.move", "os.rename", "os.replace")

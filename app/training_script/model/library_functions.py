@@ -13,7 +13,7 @@ from .collective_effects import SAME
 from .evaluator_state import Named, Values
 from .followed import is_followed
 from .iterables import MAPPING, UNORDERED_FACT
-from .keys import BY_RANK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
+from .keys import BY_RANK, CLOCK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
 from .length_differences import is_even
 from .lengths import LISTS, PUBLIC, WORKER, number
 from .library_calls import (
@@ -34,6 +34,7 @@ from .library_calls import (
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
+from .module_api import PRETRAINED
 from .log_levels import GET_LOGGER, SETS_ROOT
 from .members import PAIR
 from .names import CARRIED, POOLED
@@ -56,6 +57,8 @@ COUNTED = {"numpy.arange", "numpy.random.permutation", "numpy.array_split", "mat
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 READS = ("pandas.read_", "numpy.loadtxt", "numpy.genfromtxt", "numpy.memmap", "datasets.load_from_disk")
 WRAPPED = {"ddp", "engine", "apex"}
+MAKES_MODEL = {"from_pretrained", "from_config"}
+MODEL_CLASS = re.compile(r"Model(?:For\w*)?\.|For[A-Z]\w*\.|HeadModel\.")
 OF_TYPE = "is instance"  # whether an object is of a type
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
@@ -93,10 +96,12 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return Value(self.keys.make("attribute", read.key, variable, default.key))
         if name in WORKER_INFO:
             return Value(self.keys.make(WORKER, *self.place(node)))
+        if name.startswith("transformers.") and last in MAKES_MODEL and MODEL_CLASS.search(name):
+            return self.unknown(node, facts=frozenset({PRETRAINED}))
         if name == "deepspeed.initialize":
             engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
-            rest = [self.unknown(node) for _ in range(3)]
-            return Value(engine.key, obj=(engine, *rest))
+            optimizer = Value(self.unknown(node).key, frozenset({"engine_optimizer"}))
+            return Value(engine.key, obj=(engine, optimizer, self.unknown(node), self.unknown(node)))
         if name in SUBGROUPS:
             own = Value(self.keys.make("at", *self.place(node)), OF_SUBGROUP)
             return Value(own.key, obj=(own, self.unknown(node)))
@@ -123,7 +128,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if name == "hash":
             return self.unknown(node, *values)
         if name in TIMES:
-            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))
+            return Value(self.keys.make(CLOCK, *self.place(node), spread=TOUCHED))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:

@@ -1,5 +1,12 @@
 """The public attributes of DistributedDataParallel and of its base class Module, as of torch 1.10 to 2.13."""
 
+# What a model of transformers has, and DDP around it has not (transformers 4.57, modeling_utils.py, generation/utils.py).
+OF_TRANSFORMERS = {
+    *("config", "generation_config", "generate", "get_input_embeddings", "get_output_embeddings"),
+    *("resize_token_embeddings", "save_pretrained", "push_to_hub", "enable_input_require_grads"),
+    *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "tie_weights", "num_parameters"),
+}
+PRETRAINED = "pretrained"  # a model of transformers
 DDP_API = {
     *("T_destination", "add_module", "apply", "bfloat16", "broadcast_bucket_size", "broadcast_buffers"),
     *("bucket_bytes_cap", "buffer_hook", "buffers", "call_super_init", "children", "compile", "cpu", "cuda"),

@@ -11,6 +11,7 @@ from .amounts import is_of_data, is_of_parts, rows_of
 from .evaluator_state import EvaluatorState
 from .followed import is_followed
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key
+from .library_collectives import ROLES_OF_ATTRIBUTES
 from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, INDEX, RANK_ATTRIBUTES, SELECTED
 from .values import (
     NO_FACTS,
@@ -35,7 +36,7 @@ CARRIED = frozenset(
     {"graph", "gathered", "unordered", "pooled", "across", "divided", "reduced", "unreduced", "world", "checkpoint"}
 )
 POOLED = frozenset({"pooled"})  # of all ranks, from the first one on
-CARRIED |= {"group", "members", "own", "gradient", "shard", "alike", "dtensor"}
+CARRIED |= {"of_engine", "group", "members", "own", "gradient", "shard", "alike", "dtensor"}
 ALIKE = frozenset({"alike"})  # drawn from numbers that are the same on all ranks
 GRADIENT = frozenset({"gradient"})  # of a parameter
 MOST_NESTED = 4  # conditions that choose one object
@@ -165,6 +166,8 @@ class NameEvaluator(EvaluatorState):
                 return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
         if name == "shape":
             return self.extent(owner, node)
+        if (roles := roles_of(owner)) and (role := role_of_attribute(roles, name)):
+            return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({role}))
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
         if name == "module" and owner.facts & {"ddp", "engine", "apex", "prepared"}:
@@ -282,6 +285,17 @@ class NameEvaluator(EvaluatorState):
     def scope(self) -> dict[str, Value]:
         """Return the names that a function defined here can see."""
         return {**self.outer, **self.env} if self.env is not self.module.env else {}
+
+
+def roles_of(value: Value) -> frozenset[str]:
+    """Return the facts of a value, with the roles of an object by the library classes that its class inherits from."""
+    return value.facts | value.obj.cls.roles if isinstance(value.obj, Instance) else value.facts
+
+
+def role_of_attribute(roles: frozenset[str], name: str) -> str | None:
+    """Return the role of what an object with these roles holds, or is passed, under a name."""
+    known = (ROLES_OF_ATTRIBUTES[role].get(name) for role in roles if role in ROLES_OF_ATTRIBUTES)
+    return next(filter(None, known), None)
 
 
 def _is_autograd(cls: ClassRef) -> bool:

@@ -9,7 +9,7 @@ from ..syntax import last_name
 from ..torch_classes import DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
 from . import library_effects
 from .keys import Key
-from .library_calls import GENERATORS
+from .library_calls import GENERATORS, LISTING_METHODS, LISTINGS
 from .module_api import DDP_API
 from .signatures import CALLS
 from .values import Bound, FunctionRef, Library, Method, Value
@@ -28,7 +28,7 @@ NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
     *("shutil.copy", "shutil.copyfile", "shutil.copy2", *library_effects.FUNCTIONS),
     *("torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
-    *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group"),
+    *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group", *LISTINGS),
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
     *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
@@ -67,6 +67,10 @@ NEW_PART = "part"  # of a model in DDP, by an assignment to an attribute
 PART_OF_SOME = "part of some ranks"  # of a model, by an assignment that other ranks do not make
 # Methods that compute what a loss is made of.
 OTHER_FORWARD = re.compile(r"(?:\w+_)?(?:loss(?:es)?|forward|features|logits|training_step)(?:_\w+)?")
+FLAG_OF_SOME = "a flag of some ranks"  # of a trainer, set under a condition
+# Flags of trainers that say how they go on, by the role of what has them: transformers gives callbacks ``control``.
+FLAGS = {"control": {"should_training_stop", "should_epoch_stop", "should_save", "should_evaluate"}}
+FLAGS |= {"lightning": {"should_stop"}}
 UNORDERED = "the order of a set"
 INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
@@ -95,6 +99,7 @@ NOTED_METHODS = {
         "state_dict",
         "load_state_dict",
         *("mkdir", "read_text", "read_bytes", "add_scalar", "add_scalars", *library_effects.METHODS),
+        *LISTING_METHODS,
         "parameters",
         "named_parameters",
         "zero_grad",
@@ -202,6 +207,12 @@ def _is_first_gpu(device: Key) -> bool:
         arms = [part.value if part.is_constant else None for part in device.args[1:]]
         return "cuda:0" in arms and set(arms) <= {"cuda:0", "cpu"}
     return device.is_constant and device.value == "cuda:0"
+
+
+def is_flag(owner: Value, node: ast.expr, name: str) -> bool:
+    """Return whether an attribute is a flag by which a trainer goes on."""
+    of_control = isinstance(node, ast.Name) and node.id == "control"
+    return name in FLAGS["control" if of_control else "lightning"] and (of_control or "lightning" in owner.facts)
 
 
 def owner_of(callee: Value) -> Value | None:

@@ -11,7 +11,7 @@ from .collective_effects import is_received
 from .evaluator_state import Named, Values
 from .followed import with_more
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, LOCAL, TOUCHED, Key
+from .keys import BY_RANK, CLOCK, LOCAL, TOUCHED, Key
 from .lengths import ELEMENTWISE, RESHAPE, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
@@ -28,7 +28,7 @@ from .library_calls import (
 from .library_functions import OF_SUBGROUP, FunctionOfLibraryEvaluator
 from .log_levels import LOGGER
 from .members import PAIR
-from .names import CARRIED, POOLED
+from .names import CARRIED, POOLED, roles_of
 from .noted_calls import OTHER_FORWARD
 from .tensor_kinds import CAST, CASTS, MADE, PLACES, names_type
 from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Record, Table, Value
@@ -37,6 +37,7 @@ SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
 OF_ANY_LENGTH = {"flatten", "view", "reshape", "squeeze", "unsqueeze", *ELEMENTWISE}
 OF_MAPPING = ("keys", "items", "values", "get")  # of which every rank has the same names
 READS_PATH = ("open", "read_text", "read_bytes")
+SHOWN_TIMES = ("strftime", "isoformat", "timestamp", "replace", "date", "time")
 OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
 RUNS_ASIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
@@ -46,7 +47,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
 
     def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
-        for role in sorted(owner.facts & METHODS.keys()) if owner.facts else ():
+        for role in sorted(roles & METHODS.keys()) if (roles := roles_of(owner)) else ():
             if effect := METHODS[role].get(name):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)
@@ -64,6 +65,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.constant(None)
         if values and (name == "__getitem__" or (name == "get" and isinstance(owner.obj, Table))):
             return self.item(owner, values[0].key, node)
+        if owner.key.op == CLOCK and name in SHOWN_TIMES:
+            return Value(self.keys.make("call", name, owner.key))
         if name == "to_local":
             return self.unknown(node, owner, facts=SHARD)
         if name == "full_tensor":

@@ -17,7 +17,7 @@ WORDS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
-    *("world_size", "map_location"),
+    *("world_size", "map_location", "lightning", "global_zero", "process_zero"),
 )
 # Where these are part of another word: ``latent_dist.``, ``DDPMScheduler``.
 WHOLE = {"dist.": re.compile(r"(?<!\w)dist\."), "DDP": re.compile(r"DDP(?![A-Z](?![a-z]))")}

@@ -16,7 +16,7 @@ from ..project_imports import read_module
 from ..source import BOM, parse_deep
 from .libraries_in_use import LibrariesInUse, libraries_in_use
 from .library_calls import FUNCTIONS, UNREAD
-from .library_collectives import METRICS
+from .library_collectives import METRICS, role_of_base
 from .library_functions import SUBGROUPS
 from .module_parts import Dotted, ModuleParts, Part
 from .noted_calls import GRAD_SCALERS, OF_GROUP
@@ -228,6 +228,6 @@ class _Names:
 
 def is_name_of_several(name: str) -> bool:
     """Return whether a qualified name of a library is one for several ranks, or that of a module of some."""
-    if name in OF_SEVERAL or name in MODULES or name.startswith(f"{METRICS}."):
+    if name in OF_SEVERAL or name in MODULES or name.startswith(f"{METRICS}.") or role_of_base(name):
         return True
     return name.rpartition(".")[0] in OF_SEVERAL

@@ -19,7 +19,7 @@ from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key, is_place
 from .names import CARRIED, POOLED, UNWRAPPED, as_own
-from .noted_calls import MEETING_POINT, NEW_PART, PART_OF_SOME
+from .noted_calls import FLAG_OF_SOME, MEETING_POINT, NEW_PART, PART_OF_SOME, is_flag
 from .outer_names import OuterNameEvaluator
 from .values import NO_FACTS, ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
 
@@ -204,7 +204,7 @@ class StatementEvaluator(OuterNameEvaluator):
                 if name in self.globals:
                     self.bind_global(name, self.env[name])
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                known = value.obj if is_elements(value.obj) and len(value.obj) == len(elements) else None
+                known = self._spread_over(value.obj, elements) if is_elements(value.obj) else None
                 for place, element in enumerate(elements):
                     if isinstance(element, ast.Starred):
                         element = element.value
@@ -218,6 +218,8 @@ class StatementEvaluator(OuterNameEvaluator):
                     self._note_store(target, NEW_PART, held, value)
                 elif _is_module(value) and self.path[-1].spread & BY_RANK:
                     self._note_store(target, PART_OF_SOME, held, value, name)
+                elif self.path[-1].spread & BY_RANK and is_flag(held, owner, name):
+                    self._note_store(target, FLAG_OF_SOME, held, value, name)
                 self._store(held, name, self.named(name, value))
                 if isinstance(held.obj, Instance):
                     self.shared.of_some.store(held.obj.cls, name, self.path[-1], self.site(target))
@@ -255,6 +257,16 @@ class StatementEvaluator(OuterNameEvaluator):
                     self.env[owner.id] = replace(held, facts=held.facts | (value.facts & CARRIED - moved))
             case _:
                 pass
+
+    def _spread_over(self, values: tuple[Value, ...], targets: list[ast.expr]) -> tuple[Value, ...] | None:
+        """Return the values that targets get, a starred one those that are left; None if the numbers do not fit."""
+        starred = next((place for place, each in enumerate(targets) if isinstance(each, ast.Starred)), None)
+        if starred is None or len(values) < len(targets) - 1:
+            return values if len(values) == len(targets) else None
+        end = len(values) - (len(targets) - starred - 1)
+        rest = values[starred:end]
+        held = Value(self.keys.make("sequence", *(each.key for each in rest)), obj=rest)
+        return (*values[:starred], held, *values[end:])
 
     def _is_in_wrapper(self, owner: ast.expr) -> bool:
         """Return whether an object is the model inside of DDP, or a part of it."""

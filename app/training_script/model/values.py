@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 import msgspec
 
 from .keys import Key
+from .library_collectives import role_of_base
 from .parsed_modules import ParsedModule
 from .sequences import Site
 
@@ -127,6 +128,11 @@ class ClassRef:
         """Yield the qualified names of the library classes that it inherits from."""
         for each in self.ancestry():
             yield from (base.obj.name for base in each.bases if isinstance(base.obj, Library))
+
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """The roles that its objects have by the library classes it inherits from."""
+        return frozenset(role for name in self.library_bases() if (role := role_of_base(name)))
 
     def find_above(self, method: Any, name: str) -> "tuple[ClassRef, ast.FunctionDef | ast.AsyncFunctionDef] | None":
         """Return a method of the classes above the one that defines ``method``."""
