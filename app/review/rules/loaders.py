@@ -29,6 +29,7 @@ BACKWARD = ("the backward pass", "the backward pass of DeepSpeed", "accelerator.
 DIVIDES = re.compile(
     r"device_specific|process_index|split_b|shard|num_processes|split_dataset|prepare_data_loader|is_main"
 )
+SETS_UP = re.compile(r"setup_dataloaders|process_dataloader")  # of Fabric, in the script or for it
 SHARED_OUT = re.compile(r"rank|world|shard|process", re.IGNORECASE)
 # Samplers that know nothing of other ranks.
 OF_ONE_RANK = {
@@ -53,8 +54,9 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
     own_seeds = any(not same_on_ranks(key) for key in _seeds(run))
     trained = trained_loops(run)
     prepares = [reach for reach, fact in run.of(".prepare") if fact.owner and "accelerator" in fact.owner.facts]
-    of_library = any(each.name in BACKWARD[2:] for each in run.reached)
-    if of_library and (not prepares or script.mentions(DIVIDES)):
+    libraries = {each.name for each in run.reached if each.name in BACKWARD[2:]}
+    not_set_up = libraries == {"fabric.backward"} and not script.mentions(SETS_UP)
+    if libraries and not not_set_up and (not prepares or script.mentions(DIVIDES)):
         return
     of_one = set(_samplers_of_one(run))
     for reach, fact in run.of(*LOADER_CLASSES):

@@ -7,6 +7,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import DIFFERS, Key, parts
 from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, argument
+from ...training_script.model.sequences import Event
 from ...training_script.nodes import nodes_below
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
@@ -32,6 +33,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     training = {
         loop.site[:2] for each in run.reached if "backward" in each.name or each.name == ".step" for loop in each.loops
     }
+    gathering = {loop.site[:2] for each in run.reached if isinstance(each.fact, Event) for loop in each.loops}
     for reach, fact in reports:
         given = (part for value in (*fact.values, *fact.named.values()) for part in _reported(value.key))
         for part in given:
@@ -39,7 +41,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 continue
             if any(each.op in SAME for each in parts(part.grown.after)):
                 continue  # each round adds what it has gathered from all ranks
-            if part.grown.rounds.spread & DIFFERS or not loaders.isdisjoint(parts(part.grown.rounds)):
+            rounds = part.grown.rounds
+            if rounds.spread & DIFFERS or not loaders.isdisjoint(parts(rounds)) or (
+                _is_shared_out(rounds) and part.args[1:3] not in gathering
+            ):
                 yield from violation_at(
                     script,
                     at_node(script, reach, _behind(script, part)),
@@ -49,6 +54,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="reported here")],
                 )
                 break
+
+
+def _is_shared_out(rounds: Key) -> bool:
+    """Return whether a loop goes over a loader of which Accelerate gives each rank a part."""
+    return any(each.op == "prepared" and any(part.op == "loader" for part in parts(each)) for each in parts(rounds))
 
 
 def _reported(key: Key) -> Iterator[Key]:

@@ -28,6 +28,7 @@ from .noted_calls import (
     noted_device,
     noted_name,
     owner_of,
+    reports_on_first,
 )
 from .values import (
     Bound,
@@ -138,6 +139,9 @@ class CallEvaluator(ArgumentEvaluator):
             self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
         if self.path[-1].spread & BY_RANK and is_report(callee):
             self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
+        elif reports_on_first(callee):
+            report = Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome)
+            self.items.append(Branch(self.keys.is_first("global"), self.site(node), [report], []))
         return outcome
 
     def _is_of_activation(self, callee: Value, node: ast.Call) -> bool:

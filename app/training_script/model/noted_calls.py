@@ -81,6 +81,7 @@ OF_SOME_RANKS = "a name that some ranks lack"
 NONE_OF_SOME = "a use of an object that is None on some ranks"
 REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}
 REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
+REPORTERS = ("accelerator", "fabric")
 TO_FILE = "a write to a file"  # that the program has opened to write
 LINES_TO_FILE = ("csv.writer", "csv.DictWriter")
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
@@ -148,6 +149,12 @@ def is_report(callee: Value) -> bool:
     return (isinstance(obj, Library) and obj.name in REPORTS) or (
         isinstance(obj, Method) and obj.name in REPORTING_METHODS
     )
+
+
+def reports_on_first(callee: Value) -> bool:
+    """Return whether a call is one of a library by which only the first rank shows what it is given."""
+    obj = callee.obj
+    return type(obj) is Method and obj.name in ("print", "log") and not obj.owner.facts.isdisjoint(REPORTERS)
 
 
 def is_opened_to_write(values: list[Value], named: dict[str, Value]) -> bool:

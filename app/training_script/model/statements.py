@@ -218,7 +218,7 @@ class StatementEvaluator(OuterNameEvaluator):
                     self._note_store(target, NEW_PART, held, value)
                 elif _is_module(value) and self.path[-1].spread & BY_RANK:
                     self._note_store(target, PART_OF_SOME, held, value, name)
-                elif self.path[-1].spread & BY_RANK and is_flag(held, owner, name):
+                elif is_flag(held, owner, name):
                     self._note_store(target, FLAG_OF_SOME, held, value, name)
                 self._store(held, name, self.named(name, value))
                 if isinstance(held.obj, Instance):

@@ -125,7 +125,9 @@ def _may_part_ranks(items: list[Item], calls: int) -> bool:
                     if test.spread & BY_RANK:
                         return True
                     pending += [(first, calls, True, may_leave), (second, calls, True, may_leave)]
-                case Rounds(body=body):
+                case Rounds(amount=amount, body=body):
+                    if amount.spread & BY_RANK:
+                        return True
                     pending.append((body, calls, True, may_leave or leaves(body)))
                 case Called(summary=summary) if calls:
                     pending.append((summary.items, calls - 1, is_decided, may_leave))

@@ -1,0 +1,115 @@
+"""Files of other ranks that are read or listed early, names made of times, and log files that each rank empties."""
+
+import pytest
+from helpers.review_snippets import lines
+
+START = """
+import datetime
+import glob
+import json
+import logging
+import time
+from pathlib import Path
+import torch.distributed.checkpoint as dcp
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+WAIT = "dist.barrier()\n"
+WRITTEN = {
+    "by a number in a text": ('torch.save(1, f"out/part_{rank}.pt")\n', 'torch.load(f"out/part_{each}.pt")'),
+    "by a join": (
+        'torch.save(1, os.path.join("out", "part%d.pt" % rank))\n',
+        'torch.load(os.path.join("out", "part%d.pt" % each))',
+    ),
+    "by paths": ('torch.save(1, Path("out") / f"part_{rank}.pt")\n', 'torch.load(Path("out") / f"part_{each}.pt")'),
+    "by a sum of texts": ('torch.save(1, "part" + str(rank) + ".pt")\n', 'torch.load("part" + str(each) + ".pt")'),
+    "in a file of texts": (
+        'json.dump([], open(f"part_{rank}.json", "w"))\n',
+        'json.load(open(f"part_{each}.json"))',
+    ),
+}
+LISTED = {
+    "a pattern": 'glob.glob("out/*.pt")',
+    "a pattern of a path": 'Path("out").glob("part_*.pt")',
+    "a directory": 'os.listdir("out")',
+}
+
+
+@pytest.mark.parametrize(("write", "read"), WRITTEN.values(), ids=WRITTEN.keys())
+def test_files_of_other_ranks_that_are_read_early_are_found(write: str, read: str) -> None:
+    merge = f"if rank == 0:\n    parts = [{read} for each in range(dist.get_world_size())]\n"
+    assert len(lines(START + write + merge, "DW505")) == 1
+    assert lines(START + write + WAIT + merge, "DW505") == []
+
+
+def test_a_file_of_the_own_rank_is_not() -> None:
+    code = 'torch.save(1, f"part_{rank}.pt")\ntorch.load(f"part_{rank}.pt")\n'
+    assert lines(START + code, "DW505") == []
+
+
+def test_another_file_in_the_same_directory_is_not() -> None:
+    code = 'torch.save(1, f"out/part_{rank}.pt")\nfor each in range(2):\n    torch.load(f"out/input_{each}.pt")\n'
+    assert lines(START + code, "DW505") == []
+
+
+@pytest.mark.parametrize("listing", LISTED.values(), ids=LISTED.keys())
+def test_a_listing_of_what_ranks_have_just_written_is_found(listing: str) -> None:
+    write = 'torch.save(1, f"out/part_{rank}.pt")\n'
+    merge = f"if rank == 0:\n    print([*{listing}])\n"
+    assert len(lines(START + write + merge, "DW505")) == 1
+    assert lines(START + write + WAIT + merge, "DW505") == []
+
+
+def test_a_listing_of_what_one_rank_has_just_written_is_found_on_the_others() -> None:
+    write = 'for step in range(3):\n    if rank == 0:\n        torch.save(1, f"out/{step}.pt")\n'
+    every = 'print(sorted(glob.glob("out/*.pt"))[-1])\n'
+    assert len(lines(START + write + every, "DW505")) == 1
+    assert lines(START + write + WAIT + every, "DW505") == []
+    assert lines(START + write + f"if rank == 0:\n    {every}", "DW505") == []
+    assert lines(START + write + every.replace("out/", "in/"), "DW505") == []
+
+
+NAMED = {
+    "a date": 'name = datetime.datetime.now().strftime("%H%M%S")\n',
+    "a time": 'name = time.strftime("%H%M%S")\n',
+    "in a text": 'name = f"run-{datetime.datetime.now():%H%M%S}"\n',
+}
+USED = """
+folder = os.path.join("runs", name)
+if rank == 0:
+    os.makedirs(folder)
+dist.barrier()
+torch.save(1, os.path.join(folder, f"{rank}.pt"))
+"""
+
+
+@pytest.mark.parametrize("named", NAMED.values(), ids=NAMED.keys())
+def test_a_directory_that_each_rank_names_by_its_time_is_found(named: str) -> None:
+    assert lines(START + named + USED, "DW507") == [named.strip()]
+
+
+def test_a_name_that_one_rank_sends_is_not() -> None:
+    sent = "box = [time.strftime('%H')]\ndist.broadcast_object_list(box, src=0)\nname = box[0]\n"
+    assert lines(START + sent + USED, "DW507") == []
+
+
+def test_a_name_that_only_one_rank_uses_is_not() -> None:
+    code = NAMED["a time"] + USED.replace('torch.save(1, os.path.join(folder, f"{rank}.pt"))', "print(folder)")
+    assert lines(START + code, "DW507") == []
+
+
+def test_a_checkpoint_of_all_ranks_under_a_time_is_found() -> None:
+    save = 'dcp.save({"step": 1}, checkpoint_id=f"runs/{time.strftime(\'%H%M%S\')}")\n'
+    assert lines(START + save, "DW507")
+    assert lines(START + 'dcp.save({"step": 1}, checkpoint_id="runs/last")\n', "DW507") == []
+
+
+def test_a_log_file_that_each_rank_empties_is_found() -> None:
+    code = 'logging.basicConfig(filename="train.log"{})\nlogging.info("begins")\n'
+    assert lines(START + code.format(', filemode="w"'), "DW412")
+    own = code.format(', filemode="w"').replace('"train.log"', 'f"train{rank}.log"')
+    assert lines(START + own, "DW412") == []
+    assert lines(START + code.format(""), "DW412") == []
+    handler = 'logging.getLogger().addHandler(logging.FileHandler("train.log", mode="w"))\n'
+    assert lines(START + handler, "DW412")
+    assert lines(START + f"if rank == 0:\n    {handler}", "DW412") == []
