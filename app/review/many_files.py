@@ -13,6 +13,7 @@ from ..training_script.model.users import unchanged_files
 from .file_review import review_or_skip
 from .files import FoundFile
 from .types import ReviewedFile, ReviewFinding, SkippedFile
+from .rules.divergences import RULES as OF_CALLS
 from .violations import THERE
 
 FILES_PER_WORKER = 20  # below that, starting processes takes longer than it saves
@@ -35,20 +36,34 @@ def review_files(
 
 
 def _once_each(reviewed: list[ReviewedFile | SkippedFile]) -> list[ReviewedFile | SkippedFile]:
-    """Leave out a finding at a call that leads to the place of another finding of its rule, in another file."""
+    """Leave out a finding at a call that leads to the place of another finding of its rule, in another file.
+
+    Of several calls that lead to a place without a finding of its own, the first one is left.
+    """
     files = [each for each in reviewed if isinstance(each, ReviewedFile)]
-    places = {(finding.rule, file.path, finding.line) for file in files for finding in file.findings}
+    places = {
+        (finding.rule, file.path, line)
+        for file in files
+        for finding in file.findings
+        for line in (finding.line, finding.branch)
+    }
 
     def is_elsewhere(finding: ReviewFinding) -> bool:
-        return any(
-            each.message == THERE and each.path != finding.path and (finding.rule, each.path, each.line) in places
+        there = {
+            (finding.rule, each.path, each.line)
             for each in finding.related
-        )
+            if each.message == THERE and each.path != finding.path
+        }
+        known = not there.isdisjoint(places)
+        if finding.rule in OF_CALLS:
+            places.update(there)
+        return known
 
     for place, file in enumerate(reviewed):
-        if isinstance(file, ReviewedFile) and any(map(is_elsewhere, file.findings)):
-            pairs = zip(file.findings, file.excerpts, strict=True)
-            kept = [(finding, excerpt) for finding, excerpt in pairs if not is_elsewhere(finding)]
+        left_out = [is_elsewhere(finding) for finding in file.findings] if isinstance(file, ReviewedFile) else []
+        if isinstance(file, ReviewedFile) and any(left_out):
+            pairs = zip(file.findings, file.excerpts, left_out, strict=True)
+            kept = [(finding, excerpt) for finding, excerpt, known in pairs if not known]
             findings, excerpts = [each for each, _ in kept], [each for _, each in kept]
             reviewed[place] = msgspec.structs.replace(file, findings=findings, excerpts=excerpts)
     return reviewed

@@ -15,6 +15,7 @@ from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
 from ..training_script.model.rank_mentions import concerns_ranks
+from ..training_script.model.users import runs_as_script
 from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .one_owner import without_consequences
@@ -93,7 +94,7 @@ def review_script(
     through_calls = rules is None or not OF_PROGRAM.isdisjoint(rules)
     try:
         script = Script(text, path)
-        if not concerns_ranks(text):
+        if not concerns_ranks(text) and not _starts_ranks(script):
             return [], True
         found = _detect(script, through_calls=through_calls)
         trials = _Trials(script, found)
@@ -108,6 +109,11 @@ def review_script(
         raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
     findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
     return findings, complete
+
+
+def _starts_ranks(script: Script) -> bool:
+    """Return whether a script that mentions nothing of ranks calls modules of its project that do."""
+    return runs_as_script(script.source.text) and script.has_ranks and script.is_of_several
 
 
 def apply_patches(

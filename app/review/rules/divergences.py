@@ -23,6 +23,7 @@ from ..rule_context import Script, Violation
 from ..worker_loops import served_kinds
 from .deciding_values import where_made
 from .divergence_patches import divergence_patch
+from .divergences_elsewhere import violation_elsewhere
 
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 # A condition that tells the libraries apart under which a call of Accelerate communicates from the others.
@@ -54,6 +55,11 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
+        if site is None and (elsewhere := violation_elsewhere(script, each, deciding)):
+            if (rule, elsewhere.line) not in reported:
+                reported.add((rule, elsewhere.line))
+                yield rule, elsewhere
+            continue
         if site and (each.by & LOCAL or each.rounds or deciding.chooses_what_runs):
             # What ranks decide by their data, or by how they leave a loop, is to be repaired there.
             site = (_where_decided(script, each.decided) if each.rounds == "count" else None) or each.decided

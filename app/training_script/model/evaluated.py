@@ -14,7 +14,6 @@ from .function_steps import Called, Item
 from .keys import Key
 from .parsed_modules import PARSED_MODULES, ParsedModule
 from .program import Program
-from .rank_mentions import concerns_ranks
 from .sequences import Site
 from .values import ClassRef, FunctionRef, Module
 
@@ -64,8 +63,6 @@ class Evaluated:
         self.keys = self._whole.keys
         known = PARSED_MODULES.of_text(path, text)
         self._module = Module(str(path), known if known and known.tree is tree else ParsedModule(tree, text))
-        if not concerns_ranks(text):
-            return
         module = self._module
         try:
             self.roots.append(Root(None, self._whole.run_script(module)))

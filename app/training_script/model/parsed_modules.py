@@ -26,6 +26,7 @@ MOST_NODES, MOST_OUTLINE_NODES = 200_000, 90_000
 BYTES_PER_NODE = 5  # of source
 LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a program needs the fewest functions
 LONGEST_SETTINGS = 8_000  # characters of a module without functions
+LONGEST_HELPER = 2_500  # characters of a module that may call what it is given
 GLOBAL = re.compile(r"global[ \t\\]")
 STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
@@ -344,9 +345,9 @@ def _parsed(text: str) -> ParsedModule | None:
 
 
 def _text_about_ranks(path: Path) -> str | None:
-    """Return the text of a module that may concern ranks, or that holds settings."""
+    """Return the text of a module that may concern ranks, or that holds settings or a few helpers."""
     text = read_module(path)
-    if text is None or not (is_about_ranks(path, text) or _holds_settings(text)):
+    if text is None or not (is_about_ranks(path, text) or _is_short(text)):
         return None
     return text
 
@@ -356,8 +357,8 @@ def is_about_ranks(path: Path, text: str) -> bool:
     return mentions_ranks(text) or path.name == "__init__.py" or any(each in text for each in (*MENTIONED, *MODELS))
 
 
-def _holds_settings(text: str) -> bool:
-    return len(text) <= LONGEST_SETTINGS and "def " not in text
+def _is_short(text: str) -> bool:
+    return len(text) <= LONGEST_HELPER or (len(text) <= LONGEST_SETTINGS and "def " not in text)
 
 
 def _digest(text: str) -> bytes:

@@ -18,7 +18,6 @@ from .function_steps import Branch, Called, Item, Noted, Rounds
 from .keys import BY_RANK
 from .libraries_in_use import kept_imports, libraries_in_use
 from .parsed_modules import PARSED_MODULES, Version, version_of
-from .rank_mentions import concerns_ranks
 from .sequences import Event
 
 MOST_USERS = 2  # of one module
@@ -210,7 +209,7 @@ class _Sources:
         known = self._imports.get(path)
         if known is None or known[0] != version:
             source = self.source(path)
-            is_script = source and runs_as_script(source.text) and concerns_ranks(source.text)
+            is_script = source and runs_as_script(source.text)
             names = (
                 frozenset(NAME.findall(" ".join(IMPORTS.findall(source.text))))
                 if source and is_script
