@@ -11,7 +11,10 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 from .early_reads import made_path, read_path, written_path
 
-OF_ALL = {"torch.distributed.checkpoint.save": "checkpoint_id", "torch.distributed.checkpoint.async_save": "checkpoint_id"}
+OF_ALL = {
+    "torch.distributed.checkpoint.save": "checkpoint_id",
+    "torch.distributed.checkpoint.async_save": "checkpoint_id",
+}
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:

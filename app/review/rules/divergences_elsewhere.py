@@ -28,14 +28,16 @@ def violation_elsewhere(script: Script, found: Divergence, deciding: DecidingBra
     own = [*takewhile(lambda site: site.path == script.source.path, found.calls)]
     if not own or event.site.path == script.source.path:
         return None
-    surely = found.sure and deciding.side != "after"
+    leave = deciding.side == "after"
+    if leave and not found.sure:
+        return None  # a condition behind it may let all of them pass by
     return Violation(
         line=own[-1].line,
         column_bytes=own[-1].column,
         end_line=own[-1].end_line,
         message=_message(found, deciding),
         confidence=CONFIDENCE,
-        severity=None if surely else "warning",
+        severity=None if found.sure and not leave else "warning",
         related=[
             RelatedPlace(path=found.decided.path, line=found.decided.line, message=THERE),
             *related_places(found),

@@ -53,7 +53,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             early = [each for each in written if _is_of_other(each, path.key) and together(each.reach, reach)]
             yield from _early(script, reach, early, "ranks read what each of them writes here")
         elif fact.name in LISTS and (listed := _listed(fact)):
-            early = [each for each in written if _is_listed(each, reach, listed, fact.name) and together(each.reach, reach)]
+            early = [
+                each for each in written if _is_listed(each, reach, listed, fact.name) and together(each.reach, reach)
+            ]
             yield from _early(script, reach, early, "ranks look here for files")
 
 

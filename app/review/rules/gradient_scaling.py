@@ -44,9 +44,7 @@ def _of_accelerate(script: Script, run: Run) -> Iterator[Violation]:
     scales = any(each and each.key.is_constant and each.key.value == "fp16" for each in precisions)
     if not scales or script.mentions("unscale_gradients"):
         return
-    prepared = {
-        fact.result.key for _, fact in run.of(".parameters") if fact.owner and "prepared" in fact.owner.facts
-    }
+    prepared = {fact.result.key for _, fact in run.of(".parameters") if fact.owner and "prepared" in fact.owner.facts}
     for reach, fact in run.of(*CLIPS):
         if fact.values and fact.values[0].key in prepared and reach.several:
             yield from violation_at(

@@ -13,7 +13,9 @@ from ..violations import violation_at_node
 
 MODULE = "LightningModule"
 LOGS = ("log", "log_dict")
-OF_EVALUATION = re.compile(r"(?:on_)?(?:validation|test)_(?:step|epoch_end|step_end)|(?:shared|common|eval|_shared)_step")
+OF_EVALUATION = re.compile(
+    r"(?:on_)?(?:validation|test)_(?:step|epoch_end|step_end)|(?:shared|common|eval|_shared)_step"
+)
 # A trainer of several processes: its devices, its nodes, or what brings them together.
 SEVERAL = re.compile(
     r"\b(?:devices|gpus|num_nodes)\s*=\s*(?:[\"']?-1|[\"']?(?!1\b)\d+|\[\s*\d+\s*,)"

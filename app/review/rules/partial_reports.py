@@ -42,8 +42,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if any(each.op in SAME for each in parts(part.grown.after)):
                 continue  # each round adds what it has gathered from all ranks
             rounds = part.grown.rounds
-            if rounds.spread & DIFFERS or not loaders.isdisjoint(parts(rounds)) or (
-                _is_shared_out(rounds) and part.args[1:3] not in gathering
+            if (
+                rounds.spread & DIFFERS
+                or not loaders.isdisjoint(parts(rounds))
+                or (_is_shared_out(rounds) and part.args[1:3] not in gathering)
             ):
                 yield from violation_at(
                     script,

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, parts
+from ...training_script.model.keys import Key, entry, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Value
 from ...training_script.torch_classes import is_optimizer
@@ -30,9 +30,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _backward(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the backward passes of losses of prepared models that Accelerate does not make."""
-    if not any(run.of(ACCELERATOR, ".prepare")):
+    if not any(run.of(".prepare")) or not (_scales(run) or script.mentions(f".{ACCUMULATES}(")):
         return
-    scales = _scales(run) or script.mentions(f".{ACCUMULATES}(")
     for reach, fact in run.of(".backward"):
         if _is_of(fact.owner, "reduced") and not _is_of(fact.owner, "accelerator") and reach.several:
             yield from violation_at(
@@ -41,7 +40,6 @@ def _backward(script: Script, run: Run) -> Iterator[Violation]:
                 "prepare has wrapped the model of this loss: accelerator.backward divides it by the rounds that "
                 "accumulate and scales it for fp16, and this call does neither",
                 0.8,
-                severity=None if scales else "warning",
                 cause=OF_ACCELERATE,
             )
 
@@ -110,9 +108,7 @@ def _of_engine(script: Script, run: Run) -> Iterator[Violation]:
                 0.75,
                 severity="warning",
             )
-    made = {
-        each.fact.result.key for each in run.reached if isinstance(each.fact, Noted) and is_optimizer(each.name)
-    }
+    made = {each.fact.result.key for each in run.reached if isinstance(each.fact, Noted) and is_optimizer(each.name)}
     given = {value.key for _, fact in run.of(ENGINE) if (value := argument(fact, 2, "optimizer"))}
     for reach, fact in run.of(".step"):
         owner = fact.owner
@@ -163,11 +159,3 @@ def _steps_rarely(step: Reach, backward: Reach) -> bool:
 def config_of(initialize: Noted) -> Value | None:
     """Return the configuration of an engine."""
     return argument(initialize, 10, "config", "config_params")
-
-
-def entry(mapping: Key, name: str) -> Key | None:
-    """Return what a mapping holds under a name, if that is written out."""
-    if mapping.op != "mapping":
-        return None
-    pairs = zip(mapping.args[::2], mapping.args[1::2], strict=True)
-    return next((value for key, value in pairs if key.is_constant and key.value == name), None)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from ...training_script.model.keys import Key
 from ...training_script.model.reach import ALL, Run, alternatives, argument
+from ...training_script.model.values import is_elements
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .fsdp_order import FSDP2
-from .past_libraries import ENGINE, config_of, entry
+from .past_libraries import ENGINE
 
-WHOLE_STAGE = 3  # of ZeRO, which splits the parameters as well
 MOST_INNER = 2  # mappings in each other
 
 
@@ -40,10 +40,8 @@ def _of_zero(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the states of models that stage 3 of DeepSpeed has split, which a rank takes and saves by itself."""
     split: set[Key] = set()
     for _, fact in run.of(ENGINE):
-        config, model = config_of(fact), argument(fact, 1, "model")
-        zero = entry(config.key, "zero_optimization") if config else None
-        stage = entry(zero, "stage") if zero else None
-        if stage and stage.is_constant and stage.value == WHOLE_STAGE:
+        if is_elements(fact.result.obj) and "divided_engine" in fact.result.obj[0].facts:
+            model = argument(fact, 1, "model")
             split |= {fact.result.key, *([model.key] if model else [])}
     states = {
         fact.result.key: reach

@@ -1,11 +1,13 @@
 """DW218: attributes of the model that are read from DDP, which does not have them."""
 
 import ast
+import re
 from collections.abc import Iterator, Set
 
 from ...training_script.model.function_steps import Noted, Read
 from ...training_script.model.keys import RANKS, Key, parts
 from ...training_script.model.library_functions import OF_TYPE
+from ...training_script.model.module_api import PRETRAINED
 from ...training_script.model.reach import Reach, Run, alternatives
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name, last_name
@@ -15,6 +17,8 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
 FIX = "read-from-inner-model"
+# A script whose models may be wrapped by what hands on their attributes.
+KEEPS_ATTRIBUTES = re.compile(r"fsdp|fully_?shard|deepspeed|parallelism", re.IGNORECASE)
 ASKS = {"hasattr", "getattr", "isinstance", "is_parallel", "type"}
 
 
@@ -29,6 +33,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue  # in a method of the model, which is called by DDP
         if read.owner.facts >= {"prepared", "unwrapped"}:
             continue  # the ranks that read it may be those that have unwrapped it
+        if PRETRAINED in read.owner.facts and script.mentions(KEEPS_ATTRIBUTES):
+            continue
         if "prepared" in read.owner.facts and not is_asked_for(script, read.node):
             yield from violation_at(
                 script,

@@ -19,6 +19,7 @@ from .sequences import Event
 from .values import NO_FACTS, ClassRef, FunctionRef, Instance, Value, reduces_by
 
 GATHERS = {"all_gather", "all_gather_into_tensor"}  # without gradients for what they gather
+OF_PLACES = "torch.utils.data.SubsetRandomSampler", "torch.utils.data.sampler.SubsetRandomSampler"
 SENT = "sent"  # by one rank to all
 SUMMED = "summed"  # over all ranks
 LOADED = "checkpoint.load"
@@ -67,7 +68,7 @@ class EffectEvaluator(RankEvaluator):
             return Value(values[0].key, effect.result if values[0].facts & {"ddp", "prepared"} else NO_FACTS)
         if "prepared" in effect.result:
             prepared = [
-                Value(self.keys.make("prepared", value.key), value.facts - {"loader"} | {"prepared"})
+                Value(self.keys.make("prepared", value.key), value.facts - {"loader", "whole"} | {"prepared"})
                 for value in values
             ]
             self.shared.inner |= {
@@ -213,7 +214,8 @@ class EffectEvaluator(RankEvaluator):
         if dataset and not (sampler and "sampler" in sampler.facts):
             batch = named.get("batch_size") or (values[1] if len(values) > 1 else self.constant(1))
             own = isinstance(sampler.obj, Instance) if sampler else False
-            held = self._held_by(sampler if sampler and own else dataset, node)
+            picked = _picked_by(sampler.key) if sampler else None
+            held = picked or self._held_by(sampler if sampler and own else dataset, node)
             batch = self.constant(1) if own and "batch_sampler" in named else batch
             drops = named.get("drop_last") or (values[8] if len(values) > 8 else self.constant(False))
             size = () if batch.key.spread & DIFFERS or not drops.key.is_constant else (batch.key,)
@@ -292,3 +294,12 @@ def _made_by(effect: Effect, values: Values, named: Named) -> list[str]:
     op = named.get("op") or (values[1] if len(values) > 1 else None)
     summed = reduces_by(op, "SUM")
     return [SUMMED] if effect.event == "all_reduce" and summed else []
+
+
+def _picked_by(sampler: Key) -> Key | None:
+    """Return the places of samples that a sampler of torch is made with, None for other samplers."""
+    match sampler.op, sampler.args:
+        case "call", (str() as name, Key() as places, *_) if name.endswith(OF_PLACES):
+            return places
+        case _:
+            return None

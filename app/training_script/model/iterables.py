@@ -99,7 +99,7 @@ class IterableEvaluator(EffectEvaluator):
             return self.unknown(node)  # the same on every rank
         if "sampler" in iterable.facts:
             return Value(self.keys.local(INDEX, *self.place(node)))
-        if "loader" in iterable.facts or is_loader_by_name(node):
+        if "loader" in iterable.facts or is_loader_by_name(node) or _is_prepared_loader(key):
             return Value(self.keys.local(BATCH, *self.place(node)))
         if isinstance(iterable.obj, Generated):
             return iterable.obj.element
@@ -258,3 +258,8 @@ def is_loader_by_name(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         return str(node.slice.value).lower().endswith("loader")
     return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower().endswith("loader")
+
+
+def _is_prepared_loader(key: Key) -> bool:
+    """Return whether a library has shared out the batches of a loader."""
+    return key.op == "prepared" and isinstance(key.args[0], Key) and key.args[0].op == "loader"

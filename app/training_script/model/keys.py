@@ -437,3 +437,11 @@ def rank_in(key: Key) -> Key | None:
         return None
     read = [each for each in ranks if each.args[1] != UNTIL_KNOWN] or ranks
     return min(read, key=lambda each: bool(each.args[1]))
+
+
+def entry(mapping: Key, name: str) -> Key | None:
+    """Return what a mapping holds under a name, if that is written out."""
+    if mapping.op != "mapping":
+        return None
+    pairs = zip(mapping.args[::2], mapping.args[1::2], strict=True)
+    return next((value for key, value in pairs if key.is_constant and key.value == name), None)

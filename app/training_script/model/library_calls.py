@@ -141,9 +141,17 @@ METHODS: dict[str, dict[str, Effect]] = {
     },
     "fabric": {
         **{name: Effect(name, same=True) for name in ("barrier", "all_reduce", "all_gather", "broadcast")},
-        "backward": Effect("fabric.backward", implied=True),
+        **{name: Effect(f"fabric.{name}", implied=True) for name in ("backward", "save", "load")},
+        "setup_dataloaders": Effect(result=facts("prepared"), same=True),
     },
-    "trainer": {name: Effect(f"Trainer.{name}", implied=True) for name in ("train", "evaluate", "predict")},
+    # An engine of DeepSpeed that has divided the parameters (stage 3 of ZeRO).
+    "divided_engine": {
+        "__call__": Effect("the forward pass of DeepSpeed", facts("graph", "of_engine"), implied=True),
+    },
+    "trainer": {
+        **{name: Effect(f"Trainer.{name}", implied=True) for name in ("train", "evaluate", "predict")},
+        **{name: Effect(f"Trainer.{name}", same=True) for name in ("_nested_gather", "_pad_across_processes")},
+    },
     **OF_METHODS,
 }
 # Attributes of such objects: the kind of rank, the first process of a kind, or a size.

@@ -86,6 +86,7 @@ OF_FUNCTIONS: dict[str, Effect] = {
 # The classes of libraries whose methods a class of the program inherits: the role of its objects, by the name of the
 # class in a library of the same trainer.
 LIGHTNING_LIBRARIES = ("lightning", "pytorch_lightning")
+TRAINER_LIBRARIES = ("transformers", "trl")
 ROLES_OF_BASES = {"LightningModule": "lightning_module", "Callback": "lightning_callback"}
 # What an object of a role holds under a name, and what a library passes to its methods: the role of that.
 ROLES_OF_ATTRIBUTES: dict[str, dict[str, str]] = {
@@ -95,10 +96,11 @@ ROLES_OF_ATTRIBUTES: dict[str, dict[str, str]] = {
 }
 
 
-
 def role_of_base(name: str) -> str | None:
     """Return the role of objects of classes that inherit from a class of a library, by its qualified name."""
     library, _, rest = name.partition(".")
+    if library in TRAINER_LIBRARIES:
+        return "trainer" if name.endswith("Trainer") else None
     return ROLES_OF_BASES.get(rest.rpartition(".")[2]) if library in LIGHTNING_LIBRARIES else None
 
 

@@ -13,7 +13,7 @@ from .collective_effects import SAME
 from .evaluator_state import Named, Values
 from .followed import is_followed
 from .iterables import MAPPING, UNORDERED_FACT
-from .keys import BY_RANK, CLOCK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, parts
+from .keys import BY_RANK, CLOCK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, entry, parts
 from .length_differences import is_even
 from .lengths import LISTS, PUBLIC, WORKER, number
 from .library_calls import (
@@ -57,6 +57,7 @@ COUNTED = {"numpy.arange", "numpy.random.permutation", "numpy.array_split", "mat
 LOADS = {"json.load", "pickle.load", "numpy.load", "yaml.safe_load", "safetensors.torch.load_file"}
 READS = ("pandas.read_", "numpy.loadtxt", "numpy.genfromtxt", "numpy.memmap", "datasets.load_from_disk")
 WRAPPED = {"ddp", "engine", "apex"}
+DIVIDED = 3  # the stage of ZeRO that divides the parameters as well
 MAKES_MODEL = {"from_pretrained", "from_config"}
 MODEL_CLASS = re.compile(r"Model(?:For\w*)?\.|For[A-Z]\w*\.|HeadModel\.")
 OF_TYPE = "is instance"  # whether an object is of a type
@@ -76,7 +77,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         last = name.rpartition(".")[2]
         if name in FUNCTIONS:
             return self.effect(FUNCTIONS[name], node, values, named, None)
-        if last[:1].isupper() and name.startswith(f"{METRICS}."):
+        if last[:1].isupper() and name.startswith(f"{METRICS}.") and not _is_of_one_rank(named):
             return self.effect(METRIC, node, values, named, None)
         if rank := self.rank_of_library(name, values, named):
             return rank
@@ -99,7 +100,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if name.startswith("transformers.") and last in MAKES_MODEL and MODEL_CLASS.search(name):
             return self.unknown(node, facts=frozenset({PRETRAINED}))
         if name == "deepspeed.initialize":
-            engine = Value(self.keys.make("at", *self.place(node)), frozenset({"engine"}))
+            engine = Value(self.keys.make("at", *self.place(node)), _facts_of_engine(named))
             optimizer = Value(self.unknown(node).key, frozenset({"engine_optimizer"}))
             return Value(engine.key, obj=(engine, optimizer, self.unknown(node), self.unknown(node)))
         if name in SUBGROUPS:
@@ -336,6 +337,21 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return self.unknown(node, owner)
         found = Value(self.keys.make("selected", owner.key, *self.place(node)), owner.facts & CARRIED)
         return replace(found, obj=Generated(found)) if in_parts else found
+
+
+def _is_of_one_rank(named: Named) -> bool:
+    """Return whether a metric is made so that its computation asks no other rank."""
+    sync = named.get("sync_on_compute")
+    return sync is not None and sync.key.is_constant and sync.key.value is False
+
+
+def _facts_of_engine(named: Named) -> frozenset[str]:
+    """Return the roles of an engine of DeepSpeed, by its configuration if that is written out."""
+    config = named.get("config") or named.get("config_params")
+    zero = entry(config.key, "zero_optimization") if config else None
+    stage = entry(zero, "stage") if zero else None
+    divided = stage is not None and stage.is_constant and stage.value == DIVIDED
+    return frozenset({"engine", "divided_engine"}) if divided else frozenset({"engine"})
 
 
 def across(left: Value, right: Value, product: Value) -> Value:

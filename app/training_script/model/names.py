@@ -43,6 +43,7 @@ MOST_NESTED = 4  # conditions that choose one object
 OWN_GROUP = frozenset({"own"})  # a group that depends on the rank
 SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
+OF_PROCESSES = frozenset({"accelerator", "fabric", "lightning", "trainer", "engine"})  # that know the ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
 # Objects whose attribute ``rank`` is this process's rank.
 OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
@@ -159,7 +160,7 @@ class NameEvaluator(EvaluatorState):
             return obj.fields[name]
         if made_of is Super:
             return self._inherited(obj, name) or self.unknown(node)
-        if owner.facts and owner.facts & {"accelerator", "fabric", "lightning", "trainer"}:
+        if owner.facts and owner.facts & OF_PROCESSES:
             if name in RANK_ATTRIBUTES:
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:

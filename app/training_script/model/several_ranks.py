@@ -9,7 +9,7 @@ from ..syntax import FUNCTIONS, contains_line, last_name
 from ..torch_classes import DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
-from .noted_calls import INIT, OF_GROUP
+from .noted_calls import INIT, OF_GROUP, REPORTERS
 from .reach import FIRST_OF_NODES, NEAR, Condition, Reach, Run, argument, without_not
 from .sequences import Event
 from .signatures import place_of
@@ -141,6 +141,9 @@ def with_guards(run: Run) -> Run:
 def _is_for_first_rank(reach: Reach) -> bool:
     """Return whether a condition in its own file lets rank 0, or the first of each node, do something."""
     tests = [each.test for each in reach.own_conditions if each.test.spread & BY_RANK]
+    owner = reach.fact.owner if isinstance(reach.fact, Noted) else None
+    if owner and not owner.facts.isdisjoint(REPORTERS):
+        return False  # which libraries do for one process as well
     return bool(tests) and reach.ranks in (1, FIRST_OF_NODES) and not reach.unsure and isinstance(reach.fact, Noted)
 
 

@@ -140,7 +140,9 @@ SEVERAL = {"devices": "devices=2", "all GPUs": "gpus=-1", "a strategy": 'strateg
 
 @pytest.mark.parametrize("trainer", SEVERAL.values(), ids=SEVERAL.keys())
 def test_a_log_of_one_rank_is_found(trainer: str) -> None:
-    assert lines(LOGS.format("validation_step", "self.log('loss', loss)", trainer), "DW508") == ["self.log('loss', loss)"]
+    assert lines(LOGS.format("validation_step", "self.log('loss', loss)", trainer), "DW508") == [
+        "self.log('loss', loss)"
+    ]
 
 
 @pytest.mark.parametrize(
