@@ -12,8 +12,8 @@ from ..text.progress import ProgressLine
 from ..training_script.model.users import unchanged_files
 from .file_review import review_or_skip
 from .files import FoundFile
-from .types import ReviewedFile, ReviewFinding, SkippedFile
 from .rules.divergences import RULES as OF_CALLS
+from .types import ReviewedFile, ReviewFinding, SkippedFile
 from .violations import THERE
 
 FILES_PER_WORKER = 20  # below that, starting processes takes longer than it saves

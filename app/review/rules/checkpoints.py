@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.library_calls import OF_FILE
@@ -56,9 +57,16 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
             reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
             f"every rank writes this file{where}: its path is the same on all of them",
             0.85,
-            severity=None if fact.name in CERTAIN and surely and not _if_missing(reach) else "warning",
+            severity=_severity(script, reach, fact, surely=surely),
             patch=(lambda reach=reach, fact=fact: _guarded(script, run, reach, fact)) if here else None,
         )
+
+
+def _severity(script: Script, reach: Reach, fact: Noted, *, surely: bool) -> Severity | None:
+    """Return the severity of a write of all ranks, None for that of the rule."""
+    if fact.name in COPIES and any(each.site.path != script.source.path for each in reach.conditions):
+        return "info"  # a helper that copies where its options say so, as into a cache
+    return None if fact.name in CERTAIN and surely and not _if_missing(reach) else "warning"
 
 
 def _is_of_some_in_use(script: Script, fact: Noted) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import CLOCK, Key, parts
-from ...training_script.model.reach import ALL, Reach, Run, argument
+from ...training_script.model.reach import ALL, Reach, Run
 from ...training_script.model.sequences import Site
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace

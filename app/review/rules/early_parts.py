@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
-from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.library_calls import LISTING_METHODS, LISTINGS
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.model.sequences import Event

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, entry, parts
+from ...training_script.model.keys import entry, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Value
 from ...training_script.torch_classes import is_optimizer

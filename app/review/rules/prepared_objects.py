@@ -83,5 +83,16 @@ def _goes_over_loader(key: Key) -> bool:
     """Return whether a value is, or reads, a loader of this rank: a generator, or an iterator of a library."""
     if key.op not in ("built", "call", "loader"):
         return False
-    inner = list(parts(key))
+    inner = list(_contents(key))
     return any(part.op == "loader" for part in inner) and not any(part.op == "prepared" for part in inner)
+
+
+def _contents(key: Key) -> Iterator[Key]:
+    """Yield a value and what is in it, without what only its length is computed of."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each not in seen and each.op != "length":
+            seen.add(each)
+            yield each
+            pending += [arg for arg in each.args if isinstance(arg, Key)]

@@ -47,8 +47,8 @@ def _schedules(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 reach,
-                "this schedule is as long as the batches of all ranks, and prepare does not get it: each rank makes only "
-                "its share of these steps, so that it ends before the schedule does",
+                "this schedule is as long as the batches of all ranks, and prepare does not get it: each rank makes "
+                "only its share of these steps, so that it ends before the schedule does",
                 0.75,
             )
 

@@ -34,9 +34,9 @@ from .library_calls import (
     UNIQUE,
 )
 from .library_collectives import METRIC, METRICS
-from .module_api import PRETRAINED
 from .log_levels import GET_LOGGER, SETS_ROOT
 from .members import PAIR
+from .module_api import PRETRAINED
 from .names import CARRIED, POOLED
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator

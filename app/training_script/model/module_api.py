@@ -1,6 +1,6 @@
 """The public attributes of DistributedDataParallel and of its base class Module, as of torch 1.10 to 2.13."""
 
-# What a model of transformers has, and DDP around it has not (transformers 4.57, modeling_utils.py, generation/utils.py).
+# What a model of transformers has, and DDP around it has not (4.57, modeling_utils.py and generation/utils.py).
 OF_TRANSFORMERS = {
     *("config", "generation_config", "generate", "get_input_embeddings", "get_output_embeddings"),
     *("resize_token_embeddings", "save_pretrained", "push_to_hub", "enable_input_require_grads"),

@@ -11,8 +11,8 @@ from .amounts import is_of_data, is_of_parts, rows_of
 from .evaluator_state import EvaluatorState
 from .followed import is_followed
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key
-from .library_collectives import ROLES_OF_ATTRIBUTES
 from .library_calls import FIRST_ATTRIBUTES, FIRST_OF_ARGUMENTS, INDEX, RANK_ATTRIBUTES, SELECTED
+from .library_collectives import ROLES_OF_ATTRIBUTES
 from .values import (
     NO_FACTS,
     Bound,

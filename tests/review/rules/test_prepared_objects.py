@@ -48,6 +48,9 @@ ITERATED = {
 SHARED = {
     "the loader": LOADER + "loader = accelerator.prepare(loader)\nbatches = cycle(loader)",
     "the loader and an iterator of it": LOADER + "batches = cycle(accelerator.prepare(loader))",
+    "a schedule": LOADER
+    + "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps_per_epoch=len(loader))\n"
+    "loader, schedule = accelerator.prepare(loader, schedule)",
     "a sampler of the ranks": "sampler = torch.utils.data.DistributedSampler(data)\n"
     "batches = accelerator.prepare(cycle(DataLoader(data, sampler=sampler)))",
 }

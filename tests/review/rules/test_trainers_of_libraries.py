@@ -92,7 +92,8 @@ trainer = Trainer(callbacks=[Control()])
 trainer.train()
 """
 OF_SOME = {
-    "the end of the training": "if state.is_world_process_zero and logs['loss'] < 1:\n    control.should_training_stop = True",
+    "the end of the training": "if state.is_world_process_zero and logs['loss'] < 1:\n"
+    "    control.should_training_stop = True",
     "a checkpoint": "if args.process_index == 0:\n    control.should_save = True",
     "behind a return": "if not state.is_world_process_zero:\n    return control\ncontrol.should_evaluate = True",
 }
