@@ -21,7 +21,7 @@ from ...training_script.model.reach import (
     same_on_ranks,
 )
 from ...training_script.model.sequences import Site
-from ...training_script.model.values import Value
+from ...training_script.model.values import Instance, Value
 from ...training_script.syntax import last_name
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
@@ -41,6 +41,7 @@ EXISTS = "for all but the first it exists already"
 WRITES = ("write", "writelines", "writerow", "writerows", "writeheader", "print", "dump", "safe_dump", "save", "writer")
 WRITES += ("DictWriter", "close", "flush")
 OF_FILE = ("fileno", "close", "flush", "seek", "truncate")  # what else the holder of a lock does with its file
+CONTAINERS = {"dict", "list", "collections.OrderedDict", "collections.defaultdict", "collections.UserDict"}
 COUNTS = ("range", "sequence", "constant", "enumerate")  # whose elements are the same on all ranks
 
 
@@ -190,8 +191,19 @@ def _names_process(value: Value) -> bool:
 
 def _is_alike(content: _Content) -> bool:
     """Return whether all ranks write the same: what they write at once is then what one of them would have written."""
+    if any(_holds_what_differs(value) for value in content.values):
+        return False
     keys = [*(value.key for value in content.values), *(each.amount for each in content.rounds)]
     return content.known and all(same_on_ranks(key) for key in keys)
+
+
+def _holds_what_differs(value: Value) -> bool:
+    """Return whether an object holds data of one rank, or is a container of which it is not known what it holds."""
+    cls = value.obj.cls if isinstance(value.obj, Instance) else None
+    if cls is None:
+        return False
+    held = (each for base in cls.ancestry() for each in base.attributes.values())
+    return not CONTAINERS.isdisjoint(cls.library_bases()) or not all(same_on_ranks(each.key) for each in held)
 
 
 def _is_constant(content: _Content) -> bool:

@@ -1,7 +1,7 @@
 """Files of other ranks that are read or listed early, names made of times, and log files that each rank empties."""
 
 import pytest
-from helpers.review_snippets import lines
+from helpers.review_snippets import found, lines
 
 START = """
 import datetime
@@ -113,3 +113,48 @@ def test_a_log_file_that_each_rank_empties_is_found() -> None:
     handler = 'logging.getLogger().addHandler(logging.FileHandler("train.log", mode="w"))\n'
     assert lines(START + handler, "DW412")
     assert lines(START + f"if rank == 0:\n    {handler}", "DW412") == []
+
+
+UNIQUE = {
+    "a random name": "name = uuid.uuid4().hex\n",
+    "a part of one": 'name = f"run-{uuid.uuid4().hex[:8]}"\n',
+    "random bytes": "name = secrets.token_hex(4)\n",
+}
+
+
+@pytest.mark.parametrize("named", UNIQUE.values(), ids=UNIQUE.keys())
+def test_a_directory_that_each_rank_names_by_chance_is_found(named: str) -> None:
+    imports = "import secrets\nimport uuid\n"
+    assert lines(START + imports + named + USED, "DW507") == [named.strip()]
+
+
+def test_files_in_a_temporary_directory_of_each_rank_are_not_those_of_the_others() -> None:
+    code = """
+import tempfile
+folder = tempfile.mkdtemp()
+torch.save(1, os.path.join(folder, f"{rank}.pt"))
+dist.barrier()
+if rank == 0:
+    parts = [torch.load(os.path.join(folder, f"{each}.pt")) for each in range(dist.get_world_size())]
+"""
+    assert lines(START + code, "DW507") == ["folder = tempfile.mkdtemp()"]
+    own = code.replace("{each}", "{rank}").replace(" for each in range(dist.get_world_size())", "")
+    assert lines(START + own, "DW507") == []
+
+
+HISTORY = """
+class History({base}):
+    def note(self, value):
+        self["loss"] = value
+history = History()
+history.note(1)
+with open("history.json", "w") as file:
+    json.dump({dumped}, file)
+"""
+
+
+def test_an_object_that_may_hold_what_each_rank_has_seen_is_not_alike() -> None:
+    (loses,) = found(START + HISTORY.format(base="dict", dumped="history"), "DW412")
+    assert loses.severity == "warning"
+    (alike,) = found(START + HISTORY.format(base="dict", dumped="[1, 2]"), "DW412")
+    assert alike.severity == "info"

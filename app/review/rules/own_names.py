@@ -1,0 +1,73 @@
+"""DW507: places whose names each rank makes for itself, by the time or by chance, and that several ranks use."""
+
+from collections.abc import Iterator
+
+from ....knowledge.schema import Severity
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, CLOCK, Key, parts
+from ...training_script.model.library_calls import LOCAL_RESULTS, UNIQUE
+from ...training_script.model.reach import ALL, Reach, Run
+from ...training_script.model.sequences import Site
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at
+from .early_parts import COUNTED
+from .early_reads import made_path, read_path, written_path
+
+SAVES_OF_ALL = ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save")
+PLACE = "checkpoint_id"
+ONLY_HERE = {*UNIQUE, LOCAL_RESULTS["tempfile.mkdtemp"]}  # names that no other rank has
+
+
+def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the names of places that one rank makes and others use, and of checkpoints of all ranks."""
+    made: dict[Key, Reach] = {}
+    of_each: dict[Key, Reach] = {}  # what each rank has put there under its own number
+    for reach in run.reached if run.distributed else ():
+        fact = reach.fact
+        if not isinstance(fact, Noted) or reach.unsure or reach.attempted:
+            continue
+        shared = fact.named.get(PLACE) if fact.name in SAVES_OF_ALL else None
+        written = made_path(fact) or written_path(fact)
+        path = shared or written or read_path(fact)
+        for name in filter(_is_own, parts(path.key)) if path else ():
+            if shared and reach.ranks == ALL and name.op == CLOCK:
+                yield from _violation(script, reach, name, "they save one checkpoint under several names")
+            elif reach.ranks != ALL and (each := of_each.get(name)) and not written and _is_counted(path.key):
+                yield from _violation(script, reach, name, f"what each has written (line {each.fact.site.line}) is not")
+            elif reach.ranks != ALL:
+                made.setdefault(name, reach)
+            elif name in made:
+                line = made.pop(name).fact.site.line
+                yield from _violation(script, reach, name, f"only one rank has made this one (line {line})")
+            elif written and path.key.spread & BY_RANK:
+                of_each.setdefault(name, reach)
+
+
+def _is_own(key: Key) -> bool:
+    """Return whether each rank makes a name for itself."""
+    return key.op == CLOCK or (key.op == "local" and key.args[0] in ONLY_HERE)
+
+
+def _is_counted(path: Key) -> bool:
+    return any(part.op in COUNTED for part in parts(path))
+
+
+def _violation(script: Script, reach: Reach, name: Key, what: str) -> Iterator[Violation]:
+    path, line, column, *_ = name.args if name.op == CLOCK else name.args[1:]
+    used = reach.fact.site
+    if isinstance(reach.fact, Noted) and path == script.source.path:
+        reach = reach._replace(fact=reach.fact._replace(site=Site(path, line, column, line)), calls=())
+    severity: Severity | None = None if name.op == CLOCK else "error"
+    why = "asks for the time itself: where a second begins in between, the names differ, and "
+    if severity:
+        why = "makes a name of its own, and "
+    where = "" if what.endswith("names") else f" where it is used (line {used.line})"
+    yield from violation_at(
+        script,
+        reach,
+        f"each rank {why}{what}{where}",
+        0.75,
+        severity=severity,
+        related=[RelatedPlace(path=used.path, line=used.line, message="used here")],
+    )
