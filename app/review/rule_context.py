@@ -154,6 +154,15 @@ class Script:
         return [ModuleInUse(self, each) for each in evaluated_in_use(self.source.tree, Path(self.source.path))]
 
     @cached_property
+    def sites_of_some(self) -> "frozenset[Site]":
+        """The places in this module that only some ranks reach in each script that uses it and comes there."""
+        from ..training_script.model.reach import ALL
+
+        reached = [reach for user in self.in_use for run in user.runs for reach in run.reached]
+        by_all = {reach.fact.site for reach in reached if reach.ranks == ALL}
+        return frozenset(reach.fact.site for reach in reached if reach.fact.site not in by_all)
+
+    @cached_property
     def divergences_in_use(self) -> "list[Divergence]":
         """The places where the ranks part that only the scripts that use this module show."""
         from ..training_script.model.users import divergences_in_use

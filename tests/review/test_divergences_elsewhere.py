@@ -206,3 +206,25 @@ def test_a_script_without_words_of_ranks_is_read_where_its_project_starts_them(t
         "    def save(self, state):\n        torch.save(state, self.folder + '/last.pt')\n",
     }
     assert reviewed(tmp_path, files) == {"main.py": ["DW501"]}
+
+
+def test_what_a_module_does_on_ranks_that_its_script_chooses_is_not_of_all(tmp_path: Path) -> None:
+    keep = """\
+import glob
+import os
+import torch.distributed as dist
+
+class Keeper:
+    def __init__(self, writes):
+        self.writes = writes
+
+    def prune(self):
+        if self.writes:
+            for path in sorted(glob.glob("out/*.pt"))[:-2]:
+                os.remove(path)
+        dist.barrier()
+"""
+    body = "Keeper({}).prune()"
+    for chosen, rules in (("dist.get_rank() == 0", {}), ("True", {"keep.py": ["DW412"]})):
+        main = MAIN.format(imports="from keep import Keeper", body=body.format(chosen))
+        assert reviewed(tmp_path, {"main.py": main, "keep.py": keep}) == rules

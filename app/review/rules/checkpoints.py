@@ -46,7 +46,7 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
     run = with_guards(run)
     writes = list(_shared_writes(run))
     for reach, fact in writes:
-        if reach.ranks != ALL or (run.function and _is_of_some_in_use(script, fact)):
+        if reach.ranks != ALL or (run.function and fact.site in script.sites_of_some):
             continue
         # A function that some call for one rank only is right: the call for all ranks is not.
         elsewhere = any(each.fact.site == fact.site and not each.several for each in run.reached)
@@ -67,14 +67,6 @@ def _severity(script: Script, reach: Reach, fact: Noted, *, surely: bool) -> Sev
     if fact.name in COPIES and any(each.site.path != script.source.path for each in reach.conditions):
         return "info"  # a helper that copies where its options say so, as into a cache
     return None if fact.name in CERTAIN and surely and not _if_missing(reach) else "warning"
-
-
-def _is_of_some_in_use(script: Script, fact: Noted) -> bool:
-    """Return whether the scripts that use this module come to a call, and none of them on every rank."""
-    found = [
-        reach for user in script.in_use for run in user.runs for reach in run.reached if reach.fact.site == fact.site
-    ]
-    return bool(found) and all(reach.ranks != ALL for reach in found)
 
 
 def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:

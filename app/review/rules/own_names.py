@@ -30,7 +30,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         shared = fact.named.get(PLACE) if fact.name in SAVES_OF_ALL else None
         written = made_path(fact) or written_path(fact)
         path = shared or written or read_path(fact)
-        for name in filter(_is_own, parts(path.key)) if path else ():
+        if path is None:
+            continue
+        for name in filter(_is_own, parts(path.key)):
             if shared and reach.ranks == ALL and name.op == CLOCK:
                 yield from _violation(script, reach, name, "they save one checkpoint under several names")
             elif reach.ranks != ALL and (each := of_each.get(name)) and not written and _is_counted(path.key):

@@ -9,6 +9,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.library_effects import DELETES, EXPERIMENTS, LINKS, MOVES, UPLOADS
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.sequences import Site
 from ...training_script.model.several_ranks import with_guards
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -24,8 +25,13 @@ OTHER_DISKS = "on disks that nodes do not share the others keep it"
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the side effects of all ranks that fail or double where a second rank has them too."""
     run = with_guards(run)
-    if not run.distributed:
-        return
+    found = [*_of_all(script, run)] if run.distributed else []
+    of_some = script.sites_of_some if found and run.function else frozenset[Site]()
+    lines = {site.line for site in of_some if site.path == script.source.path}
+    yield from (each for each in found if each.line not in lines)
+
+
+def _of_all(script: Script, run: Run) -> Iterator[Violation]:
     yield from _directories(script, run)
     yield from _links(script, run)
     yield from _deletions(script, run)
