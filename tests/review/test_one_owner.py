@@ -52,6 +52,12 @@ OWNERS = {
         "if not os.path.exists('words.bin'):\n    if rank == 0:\n        torch.save([1], 'words.bin')\n"
         "    dist.barrier()",
     ),
+    "a checkpoint of a trainer": (
+        "DW260",
+        "from lightning.pytorch import Callback\nclass Keep(Callback):\n"
+        "    def on_train_end(self, trainer, pl_module):\n        if trainer.is_global_zero:\n"
+        "            trainer.save_checkpoint('last.ckpt')",
+    ),
     "groups in an order of each rank": (
         "DW450",
         "pairs = [(rank, (rank + 1) % world), ((rank - 1) % world, rank)]\n"

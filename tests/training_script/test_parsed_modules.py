@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.training_script.model import parsed_modules
 from ddpwizard.app.training_script.model.function_bodies import count_nodes
-from ddpwizard.app.training_script.model.parsed_modules import ParsedModule, ParsedModules
+from ddpwizard.app.training_script.model.parsed_modules import LONGEST_HELPER, ParsedModule, ParsedModules
 
 RANK = "rank = 1\n"
 
@@ -25,8 +25,13 @@ def test_a_module_is_parsed_once_until_its_file_changes(path: Path) -> None:
     path.write_text("world_size = 1\n")
     changed = modules.get(path)
     assert changed and [*changed.bound_by] == ["world_size"]
-    path.write_text("def nothing():\n    return 1\n")
+    path.write_text("def nothing():\n    return 1\n" * LONGEST_HELPER)
     assert modules.get(path) is None
+
+
+def test_a_short_module_is_parsed_whatever_it_mentions(path: Path) -> None:
+    path.write_text("def nothing():\n    return 1\n")
+    assert ParsedModules().get(path)
 
 
 def test_what_a_review_parsed_is_imported_only_if_the_file_has_its_text(path: Path) -> None:
