@@ -8,18 +8,21 @@ from typing import NamedTuple
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.library_calls import LISTING_METHODS, LISTINGS
+from ...training_script.model.library_effects import DOWNLOADS, REPLACES
+from ...training_script.model.library_effects import READS as READ
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.model.sequences import Event
 from ..patches.shared_values import wait_for_writer
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
-from .early_reads import read_path, written_path
+from .early_reads import SAVES, read_path, written_path
 from .store_counters import waits_in_store
 
 HOLE = "\0"  # a part of a path that only the run decides
 COUNTED = ("number", "element")  # what a loop over ranks gives
 LISTS = (*LISTINGS, *(f".{name}" for name in LISTING_METHODS))
 OF_NAMES = ("glob.glob", "glob.iglob", ".glob", ".rglob")
+WRITES, READS = {*SAVES, *REPLACES, *DOWNLOADS}, {*READ, *LISTS, "open"}
 WAITS = "sleep("  # a loop that looks for files until they are there
 
 
@@ -38,7 +41,7 @@ class _Written(NamedTuple):
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reads and listings of files that other ranks write without a wait in between."""
-    if not run.distributed or script.mentions(WAITS):
+    if not run.distributed or WRITES.isdisjoint(run.places) or READS.isdisjoint(run.places) or script.mentions(WAITS):
         return
     written: list[_Written] = []
     for reach in run.reached:

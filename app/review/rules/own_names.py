@@ -12,10 +12,12 @@ from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
 from .early_parts import COUNTED
+from .early_parts import WRITES as WRITES_FILE
 from .early_reads import made_path, read_path, written_path
 
 SAVES_OF_ALL = ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save")
 PLACE = "checkpoint_id"
+WRITES = WRITES_FILE | {*SAVES_OF_ALL, "os.makedirs", "os.mkdir", ".mkdir"}
 ONLY_HERE = {*UNIQUE, LOCAL_RESULTS["tempfile.mkdtemp"]}  # names that no other rank has
 
 
@@ -23,7 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the names of places that one rank makes and others use, and of checkpoints of all ranks."""
     made: dict[Key, Reach] = {}
     of_each: dict[Key, Reach] = {}  # what each rank has put there under its own number
-    for reach in run.reached if run.distributed else ():
+    for reach in run.reached if run.distributed and not WRITES.isdisjoint(run.places) else ():
         fact = reach.fact
         if not isinstance(fact, Noted) or reach.unsure or reach.attempted:
             continue

@@ -21,6 +21,7 @@ from .noted_calls import (
     OF_GROUP,
     RANK_IN_GROUP,
     REPORT,
+    SHOWN_BY_FIRST,
     TO_FILE,
     is_opened_to_write,
     is_past_wrapper,
@@ -139,7 +140,7 @@ class CallEvaluator(ArgumentEvaluator):
             self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
         if self.path[-1].spread & BY_RANK and is_report(callee):
             self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
-        elif reports_on_first(callee):
+        elif type(callee.obj) is Method and callee.obj.name in SHOWN_BY_FIRST and reports_on_first(callee):
             report = Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome)
             self.items.append(Branch(self.keys.is_first("global"), self.site(node), [report], []))
         return outcome

@@ -99,7 +99,7 @@ class IterableEvaluator(EffectEvaluator):
             return self.unknown(node)  # the same on every rank
         if "sampler" in iterable.facts:
             return Value(self.keys.local(INDEX, *self.place(node)))
-        if "loader" in iterable.facts or is_loader_by_name(node) or _is_prepared_loader(key):
+        if "loader" in iterable.facts or is_loader_by_name(node) or (key.op == "prepared" and _is_of_loader(key)):
             return Value(self.keys.local(BATCH, *self.place(node)))
         if isinstance(iterable.obj, Generated):
             return iterable.obj.element
@@ -260,6 +260,6 @@ def is_loader_by_name(node: ast.AST) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower().endswith("loader")
 
 
-def _is_prepared_loader(key: Key) -> bool:
-    """Return whether a library has shared out the batches of a loader."""
-    return key.op == "prepared" and isinstance(key.args[0], Key) and key.args[0].op == "loader"
+def _is_of_loader(prepared: Key) -> bool:
+    """Return whether what a library has prepared is a loader, of which it shares out the batches."""
+    return isinstance(prepared.args[0], Key) and prepared.args[0].op == "loader"

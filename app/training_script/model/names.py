@@ -167,7 +167,7 @@ class NameEvaluator(EvaluatorState):
                 return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
         if name == "shape":
             return self.extent(owner, node)
-        if (roles := roles_of(owner)) and (role := role_of_attribute(roles, name)):
+        if (made_of is Instance or owner.facts) and (role := role_of_attribute(roles_of(owner), name)):
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({role}))
         if name in ("accelerator", "fabric") and not owner.facts:
             return Value(self.keys.make("attribute", self.without_rank(owner.key, node), name), frozenset({name}))
@@ -295,8 +295,10 @@ def roles_of(value: Value) -> frozenset[str]:
 
 def role_of_attribute(roles: frozenset[str], name: str) -> str | None:
     """Return the role of what an object with these roles holds, or is passed, under a name."""
-    known = (ROLES_OF_ATTRIBUTES[role].get(name) for role in roles if role in ROLES_OF_ATTRIBUTES)
-    return next(filter(None, known), None)
+    for role in roles:
+        if role in ROLES_OF_ATTRIBUTES and name in ROLES_OF_ATTRIBUTES[role]:
+            return ROLES_OF_ATTRIBUTES[role][name]
+    return None
 
 
 def _is_autograd(cls: ClassRef) -> bool:

@@ -71,6 +71,7 @@ FLAG_OF_SOME = "a flag of some ranks"  # of a trainer, set under a condition
 # Flags of trainers that say how they go on, by the role of what has them: transformers gives callbacks ``control``.
 FLAGS = {"control": {"should_training_stop", "should_epoch_stop", "should_save", "should_evaluate"}}
 FLAGS |= {"lightning": {"should_stop"}}
+FLAG_NAMES = FLAGS["control"] | FLAGS["lightning"]
 UNORDERED = "the order of a set"
 INIT = "torch.distributed.init_process_group"
 DESTROY = "torch.distributed.destroy_process_group"
@@ -81,7 +82,7 @@ OF_SOME_RANKS = "a name that some ranks lack"
 NONE_OF_SOME = "a use of an object that is None on some ranks"
 REPORTS = {"print", "json.dump", "json.dumps", "logging.info", "wandb.log", "tqdm.tqdm.write"}
 REPORTING_METHODS = {"write", "write_text", "info", "add_scalar", "log", "log_metrics"}
-REPORTERS = ("accelerator", "fabric")
+REPORTERS, SHOWN_BY_FIRST = ("accelerator", "fabric"), ("print", "log")
 TO_FILE = "a write to a file"  # that the program has opened to write
 LINES_TO_FILE = ("csv.writer", "csv.DictWriter")
 WRAPPED_FORWARD = "the forward pass of a model in DDP"
@@ -152,9 +153,8 @@ def is_report(callee: Value) -> bool:
 
 
 def reports_on_first(callee: Value) -> bool:
-    """Return whether a call is one of a library by which only the first rank shows what it is given."""
-    obj = callee.obj
-    return type(obj) is Method and obj.name in ("print", "log") and not obj.owner.facts.isdisjoint(REPORTERS)
+    """Return whether a method of ``SHOWN_BY_FIRST`` is one of a library by which only the first rank shows values."""
+    return type(callee.obj) is Method and not callee.obj.owner.facts.isdisjoint(REPORTERS)
 
 
 def is_opened_to_write(values: list[Value], named: dict[str, Value]) -> bool:

@@ -47,7 +47,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
 
     def _method(self, method: Method, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         owner, name = method.owner, method.name
-        for role in sorted(roles & METHODS.keys()) if (roles := roles_of(owner)) else ():
+        roles = roles_of(owner) if type(owner.obj) is Instance else owner.facts
+        for role in sorted(roles & METHODS.keys()) if roles else ():
             if effect := METHODS[role].get(name):
                 if name == "backward" and role == "graph" and self.no_sync:
                     return self.constant(None)

@@ -19,7 +19,7 @@ from .function_steps import Leave, Noted
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, DIFFERS, LOCAL, UNTIL_KNOWN, Key, is_place
 from .names import CARRIED, POOLED, UNWRAPPED, as_own
-from .noted_calls import FLAG_OF_SOME, MEETING_POINT, NEW_PART, PART_OF_SOME, is_flag
+from .noted_calls import FLAG_NAMES, FLAG_OF_SOME, MEETING_POINT, NEW_PART, PART_OF_SOME, is_flag
 from .outer_names import OuterNameEvaluator
 from .values import NO_FACTS, ClassRef, Context, FunctionRef, Instance, Module, Record, Value, is_elements
 
@@ -218,7 +218,7 @@ class StatementEvaluator(OuterNameEvaluator):
                     self._note_store(target, NEW_PART, held, value)
                 elif _is_module(value) and self.path[-1].spread & BY_RANK:
                     self._note_store(target, PART_OF_SOME, held, value, name)
-                elif is_flag(held, owner, name):
+                elif name in FLAG_NAMES and is_flag(held, owner, name):
                     self._note_store(target, FLAG_OF_SOME, held, value, name)
                 self._store(held, name, self.named(name, value))
                 if isinstance(held.obj, Instance):
