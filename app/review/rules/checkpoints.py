@@ -64,8 +64,9 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
 
 def _severity(script: Script, reach: Reach, fact: Noted, *, surely: bool) -> Severity | None:
     """Return the severity of a write of all ranks, None for that of the rule."""
-    if fact.name in COPIES and any(each.site.path != script.source.path for each in reach.conditions):
-        return "info"  # a helper that copies where its options say so, as into a cache
+    of_helpers = any(site.path != script.source.path for site in reach.calls)
+    if fact.name in COPIES and of_helpers and any(each.site.path != script.source.path for each in reach.conditions):
+        return "info"  # a helper of a helper that copies where its options say so, as into a cache
     return None if fact.name in CERTAIN and surely and not _if_missing(reach) else "warning"
 
 
