@@ -145,7 +145,7 @@ def _event(traceback: Traceback, tracker: WriterTracker, offset: int) -> Timelin
     values = {"message": normalise_message(traceback.message), "location": traceback.location}
     values |= {"collective": traceback.collective} if traceback.collective else {}
     values |= {"main": traceback.main} if traceback.main else {}
-    values |= {RAISED_IN: "script"} if traceback.raised_in_script else {}
+    values |= {RAISED_IN: traceback.raised_in}
     values |= {"code": traceback.frame.code} if traceback.frame and traceback.frame.code else {}
     id_ = f"exception:{traceback.exception.rpartition('.')[2]}"
     place = tracker.place(offset)

@@ -55,8 +55,11 @@ def _confidence(event: TimelineEvent) -> float:
     name = event.id.removeprefix("exception:")
     if name.startswith(NOT_OF_A_SCRIPT) or "collective" in event.values or not event.values.get("location"):
         return 0.0
-    if event.values.get(RAISED_IN) == "script":
+    raised_in = event.values.get(RAISED_IN)
+    if raised_in == "script":
         return 1.0
+    if raised_in == "check":
+        return 0.0
     return GENERAL_STRENGTH if name in GENERAL else LIBRARY_STRENGTH
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from .lines import LogPiece
-from .types import Traceback, TracebackFrame, Writer
+from .types import RaisedIn, Traceback, TracebackFrame, Writer
 
 HEADER = "Traceback (most recent call last)"
 ORIGINAL = "Original Traceback"
@@ -27,6 +27,11 @@ LINKS = ("During handling of the above exception", "The above exception was the 
 LIBRARY = re.compile(
     r"(?:site|dist)-packages/|/lib/python3|^<|[/\\]torch[/\\](?:distributed|nn|utils|_)|^torch[/\\]|/bin/\w+$"
 )
+# Libraries for distributed training: what they raise themselves is about how they are used.
+DISTRIBUTED = re.compile(
+    r"(?:^|/)(?:torch/(?:distributed|nn/parallel)|accelerate|deepspeed|horovod|megatron|(?:pytorch_)?lightning/(?:fabric/)?strategies)/"
+)
+CHECKS = ("raise ", "assert ")
 COLLECTIVES = "torch/distributed/distributed_c10d.py"
 WRAPPERS = ("wrapper", "func_wrapper")
 MOST_FRAMES = 200
@@ -165,7 +170,7 @@ class TracebackAssembler:
             current.time_s,
             outer=last if last != root.exception else "",
             collective=_collective(parts[0].frames),
-            raised_in_script=bool(root.frames) and not LIBRARY.search(root.frames[-1].file),
+            raised_in=_raised_in(root.frames),
             in_script=any(own),
             main=next((each.file for some in own for each in some if each.function == "<module>"), ""),
         )
@@ -185,6 +190,16 @@ def _escaped_lines(text: str) -> list[str]:
     lines = [part.replace('\\"', '"').replace("\\'", "'") for part in parts[first:-1]]
     end = re.split(rf"(?<!\\){opening[0]}", parts[-1])[0] if opening else parts[-1]
     return [*lines, end]
+
+
+def _raised_in(frames: list[TracebackFrame]) -> RaisedIn:
+    if not frames:
+        return "library"
+    innermost = frames[-1]
+    if not LIBRARY.search(innermost.file):
+        return "script"
+    is_check = innermost.code.startswith(CHECKS) and DISTRIBUTED.search(innermost.file.replace("\\", "/"))
+    return "check" if is_check else "library"
 
 
 def _collective(frames: list[TracebackFrame]) -> str:

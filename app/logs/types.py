@@ -101,6 +101,9 @@ class LogAnalysis(msgspec.Struct, frozen=True):
     of_other_programs: bool = False
 
 
+RaisedIn = Literal["script", "library", "check"]  # check: of a library for distributed training, by raise or assert
+
+
 class TracebackFrame(msgspec.Struct, frozen=True):
     """One frame of a traceback's stack."""
 
@@ -123,7 +126,7 @@ class Traceback(msgspec.Struct, frozen=True):
     time_s: float | None = None
     outer: str = ""  # the last exception of the chain, if it is another one
     collective: str = ""  # the torch.distributed function in which it was raised
-    raised_in_script: bool = False  # its innermost frame is in the user's code
+    raised_in: RaisedIn = "library"  # the code of its innermost frame
     in_script: bool = False  # it has a frame in the user's code
     main: str = ""  # the file of the user's code that was started
 

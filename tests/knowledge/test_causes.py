@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ddpwizard.app.diagnosis.case import SKIPPED, Case
 from ddpwizard.app.diagnosis.examples import read_examples
 from ddpwizard.app.diagnosis.intake import read_sources
@@ -91,7 +92,6 @@ MESSAGES_OF_SOURCES = {
     ],
     "node-preempted": [
         "slurmstepd: error: *** JOB 4711 ON node1 CANCELLED AT 2026-03-04T05:06:07 DUE TO PREEMPTION ***",
-        "slurmstepd: error: *** STEP 4711.0 ON node1 CANCELLED AT 2026-03-04T05:06:07 DUE TO NODE FAILURE",
         "Message: The node was low on resource: memory. Threshold quantity: 100Mi, available: 88Mi.",
     ],
     "meta-device-left": [
@@ -177,7 +177,13 @@ MESSAGES_OF_SOURCES = {
         "find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
     ],
 }
-SOURCE_MESSAGES = [(cause, message) for cause, messages in MESSAGES_OF_SOURCES.items() for message in messages]
+LIBRARY_MESSAGES: dict[str, list[str]] = yaml.safe_load((Path(__file__).parent / "library_messages.yaml").read_text())
+SOURCE_MESSAGES = [
+    (cause, message)
+    for source in (MESSAGES_OF_SOURCES, LIBRARY_MESSAGES)
+    for cause, messages in source.items()
+    for message in messages
+]
 
 NO_SET_EPOCH = """\
 import torch.distributed as dist

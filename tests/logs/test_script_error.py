@@ -63,6 +63,29 @@ def test_an_exception_counts_the_less_the_more_causes_may_explain_it(
     assert read(raised(0, PEER) + raised(1, message, *files))[1] == strength
 
 
+MESH = "/opt/conda/lib/python3.11/site-packages/torch/distributed/device_mesh.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "strength"),
+    [
+        (MESH, "raise ValueError(", 0.0),
+        (MESH.replace("torch/distributed", "accelerate"), "assert mesh is not None, (", 0.0),
+        (MESH, "sizes[name]", 0.8),
+        (LIBRARY, "raise ValueError(", 0.8),
+        (SCRIPT, "raise ValueError(", 1.0),
+        ("/home/me/torch_distributed/mesh.py", "assert mesh is not None", 1.0),
+    ],
+)
+def test_a_check_of_a_distributed_library_is_no_error_of_the_script(file: str, code: str, strength: float):
+    """Such a library checks how it is used; what it raises by accident is an error of the script."""
+    error = raised(1, "ValueError: sizes differ", SCRIPT, file).replace(
+        f'{file}", line 7, in step\n[rank1]:     x', f'{file}", line 7, in step\n[rank1]:     {code}'
+    )
+    assert code in error
+    assert read(raised(0, PEER) + error)[1] == strength
+
+
 def test_a_long_message_is_cut_with_a_sign():
     sentence, _ = read(raised(0, PEER) + raised(1, "ValueError: " + "word " * 40))
     assert "word wo… at train.py:7" in sentence
