@@ -27,8 +27,8 @@ DIRECTORIES = re.compile(
 )
 # The module and name of an exception, and the line of C++ that raised it, before its message.
 RAISED_AT = r"(?:\b(?:\w{1,80}\.){1,12})?(?:\b\w{1,80}(?:Error|Exception): )?(?:\[[^\]\n]{1,200}:\d{1,5}\] )?"
-# An option of a shell command with its value.
-OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?")
+# An option of a shell command with its value, or an environment variable with its value.
+OPTION = re.compile(r"(?<!\S)--?[a-zA-Z][\w-]{0,60}(?:[= ][^\s-]\S{0,200})?|\b[A-Z][A-Z0-9_]{2,60}=[^\s,;)]{1,200}")
 LEAST_AMONG_OUTPUT = 3  # words of a line of a person in a paragraph with lines of programs
 LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
 # The arguments of a call in a text.
@@ -49,7 +49,7 @@ MACHINE = re.compile(
     | [|+](?:[ =|+-]|$) | [\^~]{2,}\s*$ | \$[ ] | >>>[ ]
     | [*]{3,}[^*\n]{0,200}[*]{3,}\s*$ | [*]{5,}\s*$ | (?:warnings\.)?warn\( | NCCL[ ]version[ ]\S{1,40}\s*$
     | \[[WEIF][ ]\S{1,80}:\d{1,6}\]
-    | usage:[ ]\S{1,200}[ ]\[
+    | usage:[ ]\S{1,200}[ ]\[ | NVRM:[ ]
     | (?=\D{0,40}\d)[\d\W_]{1,400}$
     )""",
     re.VERBOSE,
@@ -196,7 +196,7 @@ def _without_messages(text: str, knowledge: Knowledge) -> str:
 
 
 def without_options(text: str) -> str:
-    """Remove the options of shell commands (also continued with a backslash) and the arguments of calls.
+    """Remove the options and variables of shell commands (also continued with a backslash) and the arguments of calls.
 
     A command or a call with only a few of them names what the text is about.
     """

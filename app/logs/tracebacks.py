@@ -29,7 +29,8 @@ LIBRARY = re.compile(
 )
 # Libraries for distributed training: what they raise themselves is about how they are used.
 DISTRIBUTED = re.compile(
-    r"(?:^|/)(?:torch/(?:distributed|nn/parallel)|accelerate|deepspeed|horovod|megatron|(?:pytorch_)?lightning/(?:fabric/)?strategies)/"
+    r"(?:^|/)(?:torch/(?:distributed|nn/parallel)|accelerate|deepspeed|horovod|megatron|torchtitan|fairscale|colossalai"
+    r"|(?:pytorch_)?lightning/(?:fabric/)?strategies)/"
 )
 CHECKS = ("raise ", "assert ")
 COLLECTIVES = "torch/distributed/distributed_c10d.py"

@@ -129,7 +129,8 @@ def _is_accepted(cause: RankedCause, case: ReadCase) -> bool:
 def priors_of(cases: Sequence[ReadCase], knowledge: Knowledge) -> dict[str, float]:
     """Return the nats by which each cause is more or less frequent than the mean in the cases.
 
-    A case with several accepted causes counts for each of them in parts.
+    A case with several accepted causes counts for each of them in parts. A cause without a case may be newer than the
+    labels: nothing is known of how frequent it is.
     """
     counts = dict.fromkeys(knowledge.causes, UNSEEN_CASES)
     for case in cases:
@@ -137,7 +138,10 @@ def priors_of(cases: Sequence[ReadCase], knowledge: Knowledge) -> dict[str, floa
         for id_ in accepted:
             counts[id_] += 1 / len(accepted)
     mean = sum(counts.values()) / len(counts)
-    return {id_: round(PRIOR_SHARE * math.log(count / mean), 2) for id_, count in counts.items()}
+    labelled = frozenset[str]().union(*(case.right for case in cases))
+    return {
+        id_: round(PRIOR_SHARE * math.log(count / mean), 2) if id_ in labelled else 0.0 for id_, count in counts.items()
+    }
 
 
 def fit(cases: Sequence[ReadCase], knowledge: Knowledge) -> Calibration:

@@ -72,6 +72,7 @@ def test_prior_of_a_cause_follows_its_share_of_the_cases(cases: list[calibrate.R
     priors = calibrate.priors_of(cases, KNOWLEDGE)  # 20, 4 and 16 cases
     assert priors[FIRST.id] > priors[THIRD.id] > 0 > priors[SECOND.id]
     assert set(calibrate.priors_of([], KNOWLEDGE).values()) == {0.0}
+    assert calibrate.priors_of(cases[:1], KNOWLEDGE)[FIRST.id] == 0.0, "no case has it: it may be newer than the labels"
 
 
 def test_cases_of_one_source_are_in_one_fold(cases: list[calibrate.ReadCase]):

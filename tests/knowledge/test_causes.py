@@ -412,6 +412,29 @@ def test_a_notice_that_healthy_runs_print_decides_nothing(notice: str):
     assert leads(found, "local-rank-device")
 
 
+HEALTHY_NETWORK = [
+    "mlx5_core 0000:01:00.0 enp1s0f0np0: Link up",
+    "mlx5_core 0000:01:00.0: Port module event: module 0, Cable plugged",
+    "mlx5_core 0000:01:00.1: Port module event: module 1, Cable unplugged",
+    "SymbolErrorCounter:..............0\nLinkErrorRecoveryCounter:........0\nLinkDownedCounter:...............0",
+    "     rx_crc_errors_phy: 0\n     rx_discards_phy: 0\n     out_of_sequence: 0",
+    "100 packets transmitted, 100 received, 0% packet loss, time 99132ms",
+]
+
+
+@pytest.mark.parametrize("line", HEALTHY_NETWORK)
+def test_a_link_without_errors_shows_no_loss(line: str):
+    found = read_sources([source_of_text(f"[rank1]: step 40\n{line}", "x")], KNOWLEDGE).evidence
+    assert not [item for item in found if item.id.startswith(("log:lossy-link/", "log:node-unreachable/"))]
+
+
+@pytest.mark.parametrize(("xid", "is_sick"), [(79, True), (123, True), (45, False), (43, False), (31, False)])
+def test_an_xid_of_a_program_shows_no_faulty_gpu(xid: int, is_sick: bool):
+    line = f"NVRM: Xid (PCI:0000:86:00): {xid}, pid=4711, name=python, Ch 00000010"
+    causes = ranked(read_sources([source_of_text(line, "x")], KNOWLEDGE).evidence)
+    assert any(cause.id == "gpu-sick" and cause.confidence > 0.3 for cause in causes) == is_sick
+
+
 def test_a_log_with_only_a_sigkill_leaves_two_causes():
     """The kernel's killer of processes, or somebody else: such a log does not decide it."""
     first, second, third = ranked(read_sources(find_sources([str(ONLY_A_SIGKILL)]), KNOWLEDGE).evidence)[:3]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from ddpwizard.app.evidence import answer_id
 from ddpwizard.app.logs.free_text import match_free_text, mentions_multiple_ranks
-from ddpwizard.app.logs.prose import prose_of, without_expectations
+from ddpwizard.app.logs.prose import prose_of, without_expectations, without_options
 from ddpwizard.knowledge.stemming import clue_stems
 from helpers.built_in_knowledge import built_in_knowledge
 from hypothesis import given, settings
@@ -101,6 +101,26 @@ def test_lines_of_torchrun_describe_nothing(message: str) -> None:
 def test_a_notice_of_a_library_describes_nothing_to_the_end_of_its_line() -> None:
     notice = TORCHRUN_LOG.split("] ", 1)[1].split("\n")[0]
     assert prose_of(f"*** {notice}\nRank 1 hangs.", KNOWLEDGE).split() == ["Rank", "1", "hangs."]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1)",
+        "[rankN] Watchdog caught collective operation timeout:\nWorkNCCL(SeqNum=..., OpType=ALLGATHER, ...)",
+    ],
+)
+def test_message_of_the_watchdog_describes_nothing_where_a_person_has_shortened_it(line: str) -> None:
+    kept = prose_of(f"Validation stops:\n\n{line}\n\nOnly with the large set.", KNOWLEDGE)
+    assert "timeout" not in kept and "WorkNCCL(SeqNum" not in kept
+    assert "Validation stops:" in kept and "Only with the large set." in kept
+
+
+def test_variables_of_a_command_describe_nothing_unless_they_are_few() -> None:
+    command = "I set MASTER_ADDR=10.0.0.1, NNODES=2, NODE_RANK=1 and start it"
+    assert without_options(command).split() == ["I", "set", ",", ",", "and", "start", "it"]
+    few = "hangs with NCCL_P2P_DISABLE=0, not with NCCL_P2P_DISABLE=1"
+    assert without_options(few) == few
 
 
 def test_directories_of_a_script_describe_nothing() -> None:
