@@ -77,6 +77,31 @@ class Trainer:
         for epoch in range(3):
             self.run_epoch(epoch, self.loader)
 """
+CALLBACKS = """\
+import torch.distributed as dist
+
+class Norms:
+    def on_step(self, model):
+        dist.all_reduce(model)
+
+class Callbacks:
+    def __init__(self, callbacks):
+        self.callbacks = {held}
+
+    def on_step(self, model):
+        for each in self.callbacks:
+            each.on_step(model)
+"""
+LOG = """\
+import torch.distributed as dist
+
+RANK = {rank}
+
+def log(text):
+    if RANK == 0:
+        print(text)
+"""
+OF_CALLBACKS = "from parts import Norms; Callbacks([Norms()]).on_step(torch.ones(1))"
 OF_TRAINER = "Trainer(list(range(8))).train()"
 OF_CACHE = 'print(cached("out", dist.get_rank()))'
 # Of a case: the function that the script imports, what it does with it, and the module.
@@ -91,6 +116,11 @@ WRONG: dict[str, tuple[Case, tuple[str, int]]] = {
         ("cached", OF_CACHE, CACHE.format(inside="dist.barrier()", behind="pass")),
         ("DW406", 7),
     ),
+    "callbacks of one rank": (
+        ("Callbacks", OF_CALLBACKS, CALLBACKS.format(held="callbacks if dist.get_rank() == 0 else []")),
+        ("DW401", 13),
+    ),
+    "a rank at the import": (("log", 'log("on")', LOG.format(rank="dist.get_rank()")), ("DW118", 3)),
     "a sampler without an epoch": (("Trainer", OF_TRAINER, TRAINER.format(first="pass")), ("DW203", 7)),
 }
 RIGHT: dict[str, Case] = {
@@ -102,6 +132,8 @@ RIGHT: dict[str, Case] = {
     "hashes that are not for ranks": ("shard", 'shard(["a", "b"], 0, 7)', SHARD.format(place="hash(name)")),
     "all names at the start": ("reduce_all", COUNT.format(first="{name: 0 for name in range(4)}"), REDUCE),
     "names that are written out": ("reduce_all", COUNT.format(first="{0: 0, 1: 0}"), REDUCE),
+    "callbacks of all ranks": ("Callbacks", OF_CALLBACKS, CALLBACKS.format(held="callbacks")),
+    "a rank of the environment": ("log", 'log("on")', "import os\n" + LOG.format(rank='int(os.environ["RANK"])')),
     "a sampler with its epoch": ("Trainer", OF_TRAINER, TRAINER.format(first="loader.sampler.set_epoch(epoch)")),
     "a barrier for all": ("cached", OF_CACHE, CACHE.format(inside="pass", behind="dist.barrier()")),
 }

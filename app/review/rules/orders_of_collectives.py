@@ -75,6 +75,8 @@ def _members(held: Key, rank: Member) -> list[object] | None:
     match held.op, held.args:
         case "sequence", members:
             found: list[object] = [each.value if each.is_constant else number(each, rank) for each in members]
+            if None in found and not any(each.spread & DIFFERS for each in members):
+                return [id(each) for each in members]
             return found if None not in found else None
         case "constant", (tuple() as members,):
             return [*members]

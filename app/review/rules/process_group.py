@@ -7,7 +7,7 @@ from functools import partial
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, collective_name
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key
+from ...training_script.model.keys import Key, parts
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
@@ -21,6 +21,7 @@ from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import violation_at
+from ..written_numbers import option_default, where_written, written_number
 from .spawned_processes import SPAWN
 
 FIX, END = "rank-from-environment", "end-on-every-rank"
@@ -76,13 +77,19 @@ def check_number(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(INIT):
         rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")
         launched = rank is None or (rank.key.op == "rank" and rank.key.args[1] in RANK_VARIABLES)
-        count = size.key.value if size and size.key.is_constant else None
-        if launched and type(count) is int and count > 1 and reach.several:
+        count = written_number(size.key) if size else None
+        given = call_argument(fact.node, "world_size", SIZE)
+        is_option = size is not None and any(part.op == "options" for part in parts(size.key))
+        if rank is not None and count is None and (count := option_default(script, given)):
+            is_option = True
+        if launched and count is not None and count > (0 if is_option else 1) and reach.several:
+            by = "by the default of an option, " if is_option else ""
             message = (
-                f"the process group waits for {count} ranks, however many the launcher starts: take WORLD_SIZE, or "
+                f"the process group waits for {count} ranks, {by}however many the launcher starts: take WORLD_SIZE, or "
                 "leave it out"
             )
-            yield from violation_at(script, reach, message, 0.8)
+            written = where_written(script, given, fact.site.path)
+            yield from violation_at(script, reach, message, 0.8, related=written or None)
 
 
 def _other_number(script: Script, run: Run) -> Iterator[Violation]:

@@ -8,11 +8,17 @@ from ...training_script.syntax import FUNCTIONS, Function, last_name, nodes_of_b
 from ..patches.ask_in_function import BY_HAND, FIX, ask_in_function
 from ..rule_context import Script, Violation, no_patch
 from ..violations import violation_at_node
+from . import calls_at_import
 
 ASKS, GROUP = ("get_world_size", "get_rank"), "is_initialized"
 
 
 def check(script: Script) -> list[Violation]:
+    """Return what is asked for when a file is read, by functions that answer without a group, and by others."""
+    return [*_answered(script), *calls_at_import.check(script)]
+
+
+def _answered(script: Script) -> list[Violation]:
     """Return the defaults of arguments, and the names of a module, that have what is true without a process group."""
     if not script.mentions(GROUP):
         return []

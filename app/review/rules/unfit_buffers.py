@@ -5,7 +5,7 @@ from itertools import product
 from math import prod
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, Keys, Rank
+from ...training_script.model.keys import DIFFERS, Key, Keys, Rank
 from ...training_script.model.lengths import length
 from ...training_script.model.members import Member
 from ...training_script.model.message_traces import RECEIVES, SENDS, Step, traces
@@ -32,10 +32,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _of_ranks(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact, given in sent(run, *SAME_ON_ALL):
         found = {type_of(given.key, run.keys, rank) for rank in ranks_of(reach)}
+        if None in found:
+            found = types_of_data(given.key, run.keys)
         if len(found) > 1 and None not in found:
             types = " and ".join(sorted(str(each) for each in found))
             name = fact.name.removeprefix(PREFIX)
             yield from violation_at(script, reach, f"the ranks pass tensors of different types to {name}: {types}", 0.9)
+
+
+def types_of_data(given: Key, keys: Keys) -> set[str | None]:
+    """Return the types that a tensor has on the sides of a condition on data of each rank."""
+    arms = given.args[1:] if given.op == "if" and given.args[0].spread & DIFFERS else ()
+    return {type_of(arm, keys, PAIR[0]) for arm in arms}
 
 
 def _gathered(script: Script, run: Run) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from ..nodes import CompletedCall
 from .budget import Budget, OverBudget
 from .evaluation import Evaluation
 from .function_steps import Called, Item
-from .keys import Key
+from .keys import BY_RANK, Key
 from .parsed_modules import PARSED_MODULES, ParsedModule
 from .program import Program
 from .sequences import Site
@@ -106,6 +106,15 @@ class Evaluated:
         return self._whole.is_single or self._whole.is_one_rank
 
     @property
+    def empties_for_some(self) -> bool:
+        """True if objects hold a sequence that the rank empties: what it holds elsewhere may be given by a script."""
+        held = (value.key for cls in self._whole.defined for value in cls.attributes.values())
+        return any(
+            key.op == "if" and key.args[0].spread & BY_RANK and any(_is_empty(each) for each in key.args[1:])
+            for key in held
+        )
+
+    @property
     def normalises(self) -> bool:
         """True for a program that mentions the normalisation of batches."""
         return self._whole.normalises
@@ -135,6 +144,10 @@ class Evaluated:
             after = FunctionRef(function.module, leave[1], function.env, function.owner)
             items.append(Called(self._whole.run_function(after), _place(after)))
         return items
+
+
+def _is_empty(key: Key) -> bool:
+    return key.op in ("sequence", "mapping") and not key.args
 
 
 def _functions(module: Module) -> list[FunctionRef]:

@@ -140,7 +140,8 @@ class Evaluation(SharedFunctions):
             begins_abroad = not self.abroad and self.script is not None and function.module is not self.script
             with self._steps_abroad(function) if begins_abroad else AT_HOME:
                 evaluator = FunctionEvaluator(self, function.module, {}, function.env, function)
-                evaluator.no_sync, evaluator.free = within
+                evaluator.no_sync, evaluator.free, condition = within
+                evaluator.path = [condition] if condition else evaluator.path
                 made.items, self.results[id(made)] = evaluator.run(values, named, called=called)
                 made.filled, made.returned = evaluator.filled, [value for _, value in evaluator.returned]
                 made.stored, made.sets, made.settled = evaluator.stored, evaluator.sets, evaluator.settled

@@ -18,8 +18,9 @@ from .values import (
 )
 
 PLACED = (ast.expr, ast.stmt)
-Within = tuple[bool, bool]  # whether a call is in a context of ``no_sync``, and in one of ``join``
-OUTSIDE: Within = False, False
+# Whether a call is in a context of ``no_sync``, whether in one of ``join``, and a condition around it.
+Within = tuple[bool, bool, Key | None]
+OUTSIDE: Within = False, False, None
 Values = list[Value]
 Named = dict[str, Value]
 

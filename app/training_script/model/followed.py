@@ -1,7 +1,10 @@
 """Functions and objects of the program, alone and in sequences, as values of which the steps are known."""
 
+import ast
+
 from msgspec.structs import replace
 
+from ..syntax import FUNCTIONS as DEFINITIONS
 from .library_calls import FUNCTIONS
 from .values import Bound, ClassRef, Either, FunctionRef, Instance, Library, Partial, Table, Value, is_elements
 
@@ -45,6 +48,24 @@ def _holds_followed(element: Value) -> bool:
     if is_elements(element.obj):
         return any(_holds_followed(each) for each in element.obj)
     return is_followed(element.obj)
+
+
+def collects(node: ast.AST) -> bool:
+    """Return whether a method only adds one of its arguments to a sequence that its object holds."""
+    body = node.body if isinstance(node, DEFINITIONS) else []
+    statements = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    match statements:
+        case [
+            ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Attribute(value=ast.Name()), attr="append"), args=[ast.Name()]
+                )
+            ),
+            *rest,
+        ]:
+            return all(isinstance(each, ast.Return) and isinstance(each.value, ast.Name | None) for each in rest)
+        case _:
+            return False
 
 
 def with_more(held: object, values: "list[Value]", *, extends: bool) -> object:

@@ -11,9 +11,10 @@ from ..syntax import FUNCTIONS, last_name
 from .branches import WITHOUT_GRADIENTS
 from .definitions import gives_loss_to_trainer, is_abstract, is_static
 from .evaluator_state import Named, Values
+from .followed import collects
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
-from .keys import BY_RANK, DIFFERS, Key, rank_in
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, rank_in
 from .names import CARRIED, role_of_attribute
 from .objects import ObjectEvaluator
 from .sequences import Site
@@ -142,7 +143,9 @@ class FunctionEvaluator(ObjectEvaluator):
         if arguments and isinstance(arguments[-1], ast.Starred) and len(values) - len(arguments) in (0, 1):
             values = self._filled_up(function, values)
         every_argument = "**" not in named and ast.Starred not in map(type, arguments)
-        within = self.no_sync, self.free
+        path = self.path[-1]
+        of_ranks = path.spread & BY_RANK and not path.spread & LOCAL and function.owner and collects(node)
+        within = self.no_sync, self.free, path if of_ranks else None
         summary = self.whole.summary(function, values, named, called=every_argument, within=within)
         self.take_attributes(summary, values[0] if values else None)
         self.take_names(summary)

@@ -187,6 +187,8 @@ def _length(key: Key, rank: Member) -> int | None:
             return length(left, rank) or length(right, rank)
         case "mapping", pairs:
             return len(pairs) // 2
+        case "sized", (*_, Key(op="sequence", args=(rows, *_))):
+            return number(rows, rank)
         case "local", (_, _, _, _, shape):  # random numbers
             return number(shape, rank) if isinstance(shape, Key) else None
         case op, (*_, count) if op == SPLIT:

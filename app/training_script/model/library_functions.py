@@ -296,11 +296,13 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
 
     def _sized(self, result: Value, module: Value, given: Value, node: ast.Call) -> Value:
         """Return what a module of torch gives for a tensor, with its shape if that is known."""
-        shapes = {shape_after(module.key, shape_of(given.key, self.keys, rank)) for rank in RANKS[:2]}
-        shape = shapes.pop()
-        if shapes or shape is None:
+        shapes = [shape_after(module.key, shape_of(given.key, self.keys, rank), rank) for rank in RANKS[:2]]
+        first, second = shapes
+        if first is None or second is None or len(first) != len(second):
             return result
-        sizes = self.keys.make("sequence", *map(self.keys.constant, shape))
+        of_first = self.keys.is_first("global")
+        pairs = zip(map(self.keys.constant, first), map(self.keys.constant, second), strict=True)
+        sizes = self.keys.make("sequence", *(self.keys.either(of_first, *pair) for pair in pairs))
         return replace(result, key=self.keys.make(SIZED, *self.place(node), sizes, spread=result.key.spread))
 
     def is_harmless_call(self, node: ast.Call) -> bool:

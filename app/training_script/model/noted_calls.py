@@ -34,6 +34,7 @@ NOTED_FUNCTIONS = {
     *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
     *FINITE,
+    "time.sleep",
     "torch.optim.swa_utils.update_bn",
     *(name for name in CALLS if not name.startswith((".", STORE))),
     *(f"torch.distributed.checkpoint.{name}" for name in ("save", "load", "async_save")),

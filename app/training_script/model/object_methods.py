@@ -230,8 +230,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
 
     def collect(self, target: ast.expr, before: Value, after: Value) -> None:
         """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""
-        if isinstance(target, ast.Attribute) and not self.path[-1].is_constant:
-            after = replace(after, obj=Either(self.path[-1], after, before))
+        path = self.path[-1]
+        if isinstance(target, ast.Attribute) and not path.is_constant:
+            again = isinstance(before.obj, Either) and before.obj.test is path and isinstance(after.obj, Either)
+            then, other = (after.obj.then, before.obj.other) if again else (after, before)
+            after = replace(after, obj=Either(path, then, other))
+            self.stored |= {target.attr: after} if target.attr in self.stored else {}
         self.bind(target, after)
 
 

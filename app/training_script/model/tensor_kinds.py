@@ -3,8 +3,11 @@
 from .keys import Key, Keys, Rank
 from .lengths import number, truth
 from .members import Member
+from .piece_lengths import range_length
 
 Shape = tuple[int | None, ...]
+COUNTS = {"length", "rank", "world"}  # numbers that ``float`` leaves as they are
+MOST_BOUNDS = 2  # of a range of numbers, whose step is 1
 FLOAT, WHOLE, TRUTH = "float32", "int64", "bool"
 # Functions of torch by the type of what they make without ``dtype``, all but the last with a shape as they are given.
 SHAPED: dict[str, str] = dict.fromkeys(["zeros", "ones", "empty", "rand", "randn"], FLOAT)
@@ -62,7 +65,7 @@ def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
             held = truth(test, member)
             first, second = (shape_of(each, keys, rank) for each in (then, other))
             return first if held or first == second else second if held is False else None
-        case "cast", (held, _):
+        case ("cast", (held, _)) | ("rows", (held, "relu" | "tanh" | "sigmoid" | "exp" | "sqrt" | "softmax", *_)):
             return shape_of(held, keys, rank)
         case "sized", (*_, Key(op="sequence", args=sizes)):
             return tuple(number(each, member) for each in sizes)
@@ -118,13 +121,23 @@ def _of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> str | None:
 def _of_numbers(held: Key) -> str | None:
     """Return the type of a tensor of numbers that are written out."""
     if held.op == "sequence":
-        kinds = {_of_numbers(each) for each in held.args}
-        if None in kinds or not kinds:
+        kinds = {_of_numbers(each) for each in held.args if each.op not in COUNTS}
+        if None in kinds or not kinds or (FLOAT not in kinds and any(each.op in COUNTS for each in held.args)):
             return None
         return FLOAT if FLOAT in kinds else WHOLE if WHOLE in kinds else TRUTH
     if held.op == "if":
         kinds = {_of_numbers(each) for each in held.args[1:]}
         return kinds.pop() if len(kinds) == 1 else None
+    match held.op, held.args:
+        case "binary", ("Div", *sides) if any(each.op in COUNTS or _of_numbers(each) for each in sides):
+            return FLOAT
+        case "binary", ("Add" | "Sub" | "Mult", *sides):
+            kinds = {_of_numbers(each) for each in sides}
+            return None if None in kinds else FLOAT if FLOAT in kinds else WHOLE
+        case "call", ("float", *_):
+            return FLOAT
+        case _:
+            pass
     if not held.is_constant:
         return None
     return {bool: TRUTH, int: WHOLE, float: FLOAT}.get(type(held.value))
@@ -141,6 +154,9 @@ def _shape_of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> Shape
             return tuple(number(each, member) for each in sizes[0].args)
         counts = [each for each in sizes if _may_be_size(each)]
         return tuple(number(each, member) for each in counts) if len(counts) == len(sizes) and counts else None
+    if name == "arange":
+        bounds = [number(each, member) for each in given if each.op != "library"]
+        return (range_length(bounds),) if bounds and len(bounds) <= MOST_BOUNDS else None
     if name == "randperm" and given:
         return (number(given[0], member),)
     if name == "tensor" and given:
@@ -162,18 +178,17 @@ def _shape_of_numbers(held: Key) -> Shape | None:
     return None if below is None else (len(held.args), *below)
 
 
-def shape_after(module: Key, given: Shape | None) -> Shape | None:
-    """Return the shape of what a module of torch makes of a tensor."""
+def shape_after(module: Key, given: Shape | None, rank: Rank) -> Shape | None:
+    """Return the shape of what a module of torch makes of a tensor on a rank."""
     if given is None or module.op != "call":
         return None
     name = str(module.args[0]).removeprefix("torch.nn.")
     if name == "Sequential":
         for each in module.args[1:]:
-            given = shape_after(each, given)
+            given = shape_after(each, given, rank)
         return given
     if name in SAME_SHAPE:
         return given
     if name == "Linear" and len(module.args) > 2 and given:
-        out = module.args[2]
-        return (*given[:-1], out.value if out.is_constant and type(out.value) is int else None)
+        return (*given[:-1], number(module.args[2], _member(rank)))
     return None

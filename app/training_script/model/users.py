@@ -51,7 +51,8 @@ def _kept_evaluations() -> dict[Path, Evaluated]:
 def divergences_in_use(evaluated: Evaluated, tree: ast.Module, path: Path, text: str) -> list[Divergence]:
     """Return where the functions of a module part the ranks, as far as only the scripts that call them show it."""
     roots = evaluated.roots if path.is_absolute() else []
-    if not any(root.function and _may_part_ranks(root.items, MOST_CALLS) for root in roots):
+    parts = any(root.function and _may_part_ranks(root.items, MOST_CALLS) for root in roots)
+    if not (parts or (path.is_absolute() and evaluated.empties_for_some)):
         return []
     as_read = SOURCES.source(path)
     is_changed = not (as_read and as_read.text == text)

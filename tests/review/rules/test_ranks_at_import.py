@@ -47,6 +47,35 @@ HEALTHY = {
     "a name that nothing reads": asked("N = size()\ndef mean(t):\n    dist.all_reduce(t)"),
 }
 
+BY_THE_GROUP = {
+    "a default": "def log(text, rank=dist.get_rank()):\n    print(rank, text)",
+    "a name": "IS_MAIN = dist.get_rank() == 0",
+    "a class": "class Config:\n    batch_size = 64 // dist.get_world_size()",
+    "an object": "class Log:\n    def __init__(self):\n        self.rank = dist.get_rank()\nlog = Log()",
+}
+ASKED_IN_TIME = {
+    "with a question": "RANK = dist.get_rank() if dist.is_initialized() else 0",
+    "in a try statement": "try:\n    RANK = dist.get_rank()\nexcept ValueError:\n    RANK = 0",
+    "behind the group": "dist.init_process_group('gloo')\nRANK = dist.get_rank()",
+    "behind a call": "start()\nRANK = dist.get_rank()",
+    "in a function": "def is_main():\n    return dist.get_rank() == 0",
+    "in a method": "class Log:\n    def is_main(self):\n        return dist.get_rank() == 0\nlog = Log()",
+    "an object that asks": (
+        "class Log:\n    def __init__(self):\n"
+        "        self.rank = dist.get_rank() if dist.is_initialized() else 0\nlog = Log()"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", BY_THE_GROUP.values(), ids=BY_THE_GROUP)
+def test_calls_that_raise_errors(code: str) -> None:
+    assert len(lines(code + MAIN, "DW118")) == 1
+
+
+@pytest.mark.parametrize("code", ASKED_IN_TIME.values(), ids=ASKED_IN_TIME)
+def test_calls_in_time(code: str) -> None:
+    assert lines(code + MAIN, "DW118") == []
+
 
 @pytest.mark.parametrize("code", FOUND.values(), ids=FOUND)
 def test_found(code: str) -> None:
