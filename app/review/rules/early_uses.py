@@ -33,7 +33,10 @@ def early_use(script: Script, call: ast.Call, name: str) -> EarlyUse | None:
     match stmt:
         case ast.Assign(targets=[ast.Name(id=handle)], value=ast.Call() as made) if made is call:
             end = next((place for place, each in enumerate(later) if _waits(each, handle)), None)
-            if end is None or any(_names(each, handle) for each in later[:end]):
+            kept = next((held for each in later if (held := _keeper(each, handle))), "")
+            if end is None and kept and _is_waited_for_later(script, stmt, kept):
+                end = next((place for place, each in enumerate(later) if _mentions(each, "wait")), len(later))
+            elif end is None or any(_names(each, handle) for each in later[:end]):
                 return None
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=kept, attr="append"))) if _is_waited_for_later(
             script, stmt, dotted_name(kept)
@@ -48,6 +51,15 @@ def early_use(script: Script, call: ast.Call, name: str) -> EarlyUse | None:
         if isinstance(found, ast.expr):
             return EarlyUse(found, tensor, "read" if name in WRITES else "changed")
     return None
+
+
+def _keeper(stmt: ast.stmt, handle: str) -> str:
+    """Return the list into which a statement puts a handle, an empty string if it does something else."""
+    match stmt:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=kept, attr="append"), args=[ast.Name(id=name)])):
+            return dotted_name(kept) if name == handle else ""
+        case _:
+            return ""
 
 
 def _is_waited_for_later(script: Script, stmt: ast.stmt, kept: str) -> bool:

@@ -14,6 +14,7 @@ from ...training_script.model.sequences import Event, Site
 from ...training_script.model.several_ranks import is_single
 from ...training_script.model.signatures import place_of
 from ...training_script.nodes import node_at, nodes_below
+from ...training_script.project_imports import read_module
 from ...training_script.syntax import FUNCTIONS, call_argument, contains_line
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..patches.end_after_try import end_after_try
@@ -34,6 +35,11 @@ NEEDS = {*OF_GROUP, DESTROY, ZERO, *DDP_CLASSES, *(PREFIX + name for name in (*G
 # What makes a process group by itself.
 STARTERS = {"accelerate.Accelerator", "deepspeed.init_distributed", "deepspeed.initialize"}
 STARTERS |= {f"{PREFIX}{inner}init_device_mesh" for inner in ("", "device_mesh.")}
+# What makes a process group, or may do so.
+MAKES = re.compile(
+    r"(?<!__)init(?!__)|setup|launch|spawn|deepspeed|horovod|lightning|fabric|Trainer|Accelerator|colossalai|import \*",
+    re.I,
+)
 ASKS = re.compile(r"is_initialized|is_available|\btry:")
 
 
@@ -140,6 +146,8 @@ def _has_both_ranks(script: Script, call: ast.Call) -> bool:
 def check_early(script: Script, run: Run) -> Iterator[Violation]:
     """DW115: yield the first call that needs the process group before it is made."""
     made = next((number for number, each in enumerate(run.reached) if each.name == INIT), None)
+    if made is None and run.function is None:
+        yield from _never_made(script, run)
     for reach in run.reached[:made] if made is not None else ():
         if reach.name in STARTERS:
             return
@@ -154,6 +162,18 @@ def check_early(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
             )
             return
+
+
+def _never_made(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the first call that needs the process group in a program of which no part makes one."""
+    first = next((each for each in run.reached if needs_group(script, run, each)), None)
+    if first is None or not script.is_here(first) or asks_for_group(script, first):
+        return
+    if script.mentions(MAKES) or any(MAKES.search(read_module(path) or "") for path in script.evaluated.modules):
+        return
+    name = first.name.rpartition(".")[2]
+    message = f"{name} needs the process group, and nothing in this program makes one: this raises a ValueError"
+    yield from violation_at(script, first, message, 0.8)
 
 
 def needs_group(script: Script, run: Run, reach: Reach) -> bool:

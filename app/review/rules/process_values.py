@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
+from ...training_script.model.lengths import number
+from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import MEETING_POINT
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.nodes import nodes_below
@@ -71,7 +73,7 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
     starts = any(each.started for each in run.reached)  # the ranks, which get what it has found
     for reach, fact in run.of(*(f".{name}" for name in MEETING_POINT)):
         given = fact.values[0].key
-        own = given.spread & LOCAL and (reach.started or not starts)
+        own = (given.spread & LOCAL and (reach.started or not starts)) or _is_numbered(run, given)
         if own and reach.several and any(together(reach, init) for init, _ in later):
             yield from violation_at(
                 script,
@@ -81,13 +83,25 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
             )
     for reach, fact in later:
         method = argument(fact, 1, "init_method")
-        if method and _is_own(reach, method.key) and (reach.started or not starts):
+        if method and ((_is_own(reach, method.key) and (reach.started or not starts)) or _is_numbered(run, method.key)):
             yield from violation_at(
                 script,
                 reach,
                 "each rank passes another address: they wait for each other at different places",
                 0.85,
             )
+
+
+def _is_numbered(run: Run, address: Key) -> bool:
+    """Return whether the number of the rank goes into an address, and another one on two ranks of a group."""
+    if not address.spread & BY_RANK or any(
+        part.op == "if" and part.args[0].spread & BY_RANK for part in parts(address)
+    ):
+        return False
+    numbers = [part for part in parts(address) if part.op == "binary" and part.spread & BY_RANK]
+    numbers = numbers or [part for part in parts(address) if part.op == "rank"]
+    found = [{number(each, member) for member in PAIR} for each in numbers]
+    return any(None not in each and len(each) > 1 for each in found)
 
 
 def _is_own(reach: Reach, address: Key) -> bool:

@@ -1,6 +1,6 @@
 """Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
 
-from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, is_text, parts
 from .library_calls import RANDOM
 
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
@@ -162,6 +162,8 @@ def _is_part_of_rank(key: Key) -> bool:
     if not key.spread & BY_RANK:
         return False
     is_part = key.op == "item" and (key.args[1].op == "slice" or key.args[0].op in PIECES)
+    if key.op == "item" and key.args[0].op == "sequence" and key.args[1].op == "rank":
+        return all(each.op == "sequence" or is_text(each) for each in key.args[0].args)
     chosen = key.op == "if" and bool(key.args[0].spread & BY_RANK) and all(map(_is_tensor, key.args[1:]))
     return is_part or chosen or key.op == "element"
 

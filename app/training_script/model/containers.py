@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .amounts import is_of_data
 from .followed import MOST_ELEMENTS, is_followed
-from .iterables import OF_TEXTS, UNORDERED_FACT
+from .iterables import MAPPING, OF_TEXTS, UNORDERED_FACT
 from .keys import Key, is_text
 from .names import CARRIED, MOST_NESTED, POOLED
 from .orders import OrderEvaluator
@@ -42,6 +43,8 @@ class ContainerEvaluator(OrderEvaluator):
             )
             if table is None and None in node.keys and len(values) <= MOST_ELEMENTS:
                 return self._merged(names, values)
+            if table is None and any(is_of_data(each.key) for each in names):
+                return Value(self.distinct(node), MAPPING)
             if table is None and None not in node.keys and len(values) <= MOST_ELEMENTS and _are_texts(names):
                 return Value(self.keys.make("mapping", *pairs_of(names, values)))
             return replace(self.unknown(node, *names, *values), obj=table)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
+from .amounts import DISTINCT
 from .branches import WITHOUT_GRADIENTS
 from .definitions import gives_loss_to_trainer, is_abstract, is_static
 from .evaluator_state import Named, Values
@@ -113,10 +114,13 @@ class FunctionEvaluator(ObjectEvaluator):
             unknown = Value(self.keys.make("at", *self.place(spec.vararg)))
             self.env[spec.vararg.arg] = Value(key, obj=rest) if called else unknown
         if spec.kwarg:
-            known = called and "**" not in others
+            known, by_names = called and "**" not in others, others.get("**")
             pairs = (each for text, value in others.items() for each in (self.keys.constant(text), value.key))
             given = Value(self.keys.make("mapping", *pairs), obj=Record(others))
-            self.env[spec.kwarg.arg] = given if known else Value(self.keys.make("at", *self.place(spec.kwarg)))
+            if not known:
+                by_data = by_names is not None and by_names.key.op == DISTINCT
+                given = by_names if by_data else Value(self.keys.make("at", *self.place(spec.kwarg)))
+            self.env[spec.kwarg.arg] = given
 
     def _suggests(self, name: str) -> bool:
         return self.by_name(name) is not None

@@ -6,12 +6,12 @@ import re
 from msgspec.structs import replace
 
 from ..syntax import dotted_name
-from .amounts import DISTINCT
+from .amounts import DISTINCT, SHUFFLED
 from .collective_effects import is_received
 from .evaluator_state import Named, Values
 from .followed import with_more
 from .iterables import UNORDERED_FACT
-from .keys import BY_RANK, CLOCK, LOCAL, TOUCHED, Key
+from .keys import BY_RANK, CLOCK, DIFFERS, LOCAL, TOUCHED, Key
 from .lengths import ELEMENTWISE, RESHAPE, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
@@ -61,6 +61,10 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             mesh = owner.key if owner.key.op == "mesh" else owner.key.args[0]
             of_part = mesh.op == "mesh" and mesh.args[0] > 1
             return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
+        if name == "reverse" and not values and self.path[-1].spread & DIFFERS and isinstance(node.func, ast.Attribute):
+            order = self.keys.make("at", *self.place(node))
+            self.bind(node.func.value, replace(owner, key=self.keys.make(SHUFFLED, owner.key, order), obj=None))
+            return self.constant(None)
         if name == "sort" and isinstance(node.func, ast.Attribute) and "unordered" in owner.facts:
             self.bind(node.func.value, replace(owner, facts=owner.facts - UNORDERED_FACT))
             return self.constant(None)
