@@ -151,12 +151,23 @@ def _changed_in(script: Script, function: Function | None) -> set[str]:
 
 def _computes_with(script: Script, call: ast.Call, modules: set[str]) -> bool:
     """Return whether a call is the forward pass of a module, or of a function of the file that makes one with it."""
-    if dotted_name(call.func) in modules:
+    if dotted_name(call.func) in modules or _is_loaded(call, modules):
         return True
     handed = {parameter for parameter, given in _given(script, call) if given in modules}
     function = _function(script, dotted_name(call.func)) if handed else None
     inner = (node for node in ast.walk(function) if isinstance(node, ast.Call)) if function else ()
     return any(dotted_name(each.func) in handed and not _is_of_some(script, each) for each in inner)
+
+
+def _is_loaded(call: ast.Call, modules: set[str]) -> bool:
+    """Return whether a call loads the state of one of the modules into another one."""
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"):
+        return False
+    states = (node.func for given in call.args for node in ast.walk(given) if isinstance(node, ast.Call))
+    return any(
+        isinstance(each, ast.Attribute) and each.attr == "state_dict" and dotted_name(each.value) in modules
+        for each in states
+    )
 
 
 def _is_of_data(test: Key) -> bool:

@@ -37,6 +37,8 @@ OF_MEMBERS = [
 ]
 SPLITS = ("torch.chunk", "torch.split", "torch.tensor_split", "torch.unbind")
 SIZES = (2, 3, 4, 8)  # of jobs for which a length is computed
+FEWEST = 2  # ranks of the smallest job, for which a list may be written out
+STARTS = re.compile(r"spawn|Process\(|nproc")
 ASKS_SIZE = re.compile(r"get_world_size\(|WORLD_SIZE")
 # What starts or requires a number of ranks that is written out.
 FIXED_SIZE = re.compile(
@@ -75,6 +77,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _check_roots(script, run)
     yield from _fixed_lengths(script, run)
     yield from _empty(script, run)
+    yield from _for_other_jobs(script, run)
     yield from _of_all_ranks(script, run)
     for reach, fact, name in of_all(run, {"broadcast_object_list": FROM_ONE["broadcast_object_list"]}):
         given = argument(fact, 0, "object_list")
@@ -106,6 +109,35 @@ def _fixed_lengths(script: Script, run: Run) -> Iterator[Violation]:
                 f"the list that {name} gets has {count} elements for any number of ranks: it needs one for each rank",
                 0.8,
             )
+
+
+def _for_other_jobs(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the lists for the tensors of a larger job than of two ranks, however many the launcher starts."""
+    if script.mentions(FIXED_SIZE) or script.mentions(STARTS) or script.evaluated.is_single:
+        return
+    known: set[Site] = set()
+    for name, place, word in OF_MEMBERS:
+        for reach, fact in run.of(PREFIX + name):
+            given, group = argument(fact, place, word), argument(fact, GROUP_PLACE[name], "group")
+            if given is None or (group and group.key is not run.keys.none) or fact.site in known or reach.unsure:
+                continue
+            held = max(_chosen(given.key), key=lambda each: length(each, PAIR[0]) or 0)
+            found = {length(held, Member(0, size)) for size in SIZES}
+            repeats = held.op == "built" or multiplied(held) is not None
+            if repeats and len(found) == 1 and (found.pop() or 0) > FEWEST:
+                known.add(fact.site)
+                yield from violation_at(
+                    script,
+                    reach,
+                    f"the list that {name} gets has {length(held, PAIR[0])} elements, however many ranks the launcher "
+                    "starts: it needs one for each, as by dist.get_world_size()",
+                    0.75,
+                    severity="warning",
+                )
+
+
+def _chosen(given: Key) -> list[Key]:
+    return [each for each in alternatives(given) if each.op != "if"]
 
 
 def _empty(script: Script, run: Run) -> Iterator[Violation]:

@@ -17,7 +17,7 @@ COLLECTIVES = tuple(PREFIX + name for name in GROUP_PLACE)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the calls that begin in each round, where something waits for the handle of the last one behind the loop."""
+    """Yield the calls that begin in each round, of which something waits for the last one behind the loop."""
     for reach, fact in run.of(*BEGINS, *COLLECTIVES):
         flag = fact.named.get("async_op")
         begins = fact.name in BEGINS or (flag is not None and flag.key is run.keys.true)
@@ -35,8 +35,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 reach,
-                f"each round begins another {name} under one name, and line {wait.lineno} waits for the last one alone: "
-                "the others may still be at work",
+                f"each round begins another {name} under one name, and line {wait.lineno} waits for the last one: the "
+                "others may still be at work",
                 0.85,
                 related=[RelatedPlace(path=fact.site.path, line=wait.lineno, message="waited for here")],
             )

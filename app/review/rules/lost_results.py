@@ -39,6 +39,7 @@ SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
 def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
     """DW421: yield the collectives that write their result into a tensor nothing refers to, or nothing reads."""
     yield from unread_results.check(script, run)
+    yield from unread_results.check_sent(script, run)
     yield from _lost_quotients(script, run)
     yield from _lost_objects(script, run)
     for reach, fact, name in _here(script, run, IN_PLACE):

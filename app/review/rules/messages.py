@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...training_script.model.function_steps import Branch, Item, Leave, Noted, Rounds
 from ...training_script.model.keys import LOCAL, Key, Rank, parts
-from ...training_script.model.message_traces import OTHERS, RECEIVES, SENDS, Step, Way, traces
+from ...training_script.model.message_traces import MADE, OTHERS, RECEIVES, SENDS, Step, Way, traces
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import nodes_below
@@ -18,6 +18,7 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 from .collective_arguments import check_receive
 
+BATCH = "torch.distributed.batch_isend_irecv"
 SIZES = [[Rank(rank, rank, 0, size, size) for rank in range(size)] for size in (2, 4)]  # of a job
 
 
@@ -38,9 +39,11 @@ class Found(NamedTuple):
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the first receive or send that has no counterpart, by the messages, their order, or by how ranks end."""
-    calls = [(reach, fact) for reach, fact in run.of(*SENDS, *RECEIVES, *OTHERS)]
+    calls = [(reach, fact) for reach, fact in run.of(*SENDS, *RECEIVES, *OTHERS, MADE)]
     if not calls or any(fact.name in OTHERS or reach.unsure for reach, fact in calls):
         return
+    if any(fact.name == MADE for _, fact in calls) and not any(run.of(BATCH)):
+        return  # nothing begins these messages
     if not run.knows_callers(reach for reach, _ in calls):
         return
     if found := _found(script, run):
@@ -59,7 +62,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             and _counts(script, node, calls)
         ]
         yield from violation_at(script, reach, found.message, 0.8, patch=patch, related=counted)
-    elif not any(reach.attempted for reach, _ in calls) and (ended := _without_end(calls) or _ended_early(calls)):
+    elif (
+        not any(fact.name == MADE for _, fact in calls)
+        and not any(reach.attempted for reach, _ in calls)
+        and (ended := _without_end(calls) or _ended_early(calls))
+    ):
         yield from violation_at(script, *ended, 0.8)
 
 

@@ -11,6 +11,7 @@ from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import called_function_name, dotted_name, last_name
+from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..origins import origins_at
 from ..patches.sum_count import sum_count
 from ..rule_context import Script, Violation
@@ -35,6 +36,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         around = script.names.enclosing_function(fact.node)
         if not name or not summed or around is None or not script.is_here(reach) or is_scaled(script, around):
             continue
+        yield from _by_samplers(script, around, fact.node, name)
         counted = _counted(around)
         for node in ast.walk(around) if counted else ():
             match node:
@@ -75,6 +77,46 @@ def _by_lengths(script: Script, run: Run) -> Iterator[Violation]:
                 0.8,
                 related=[RelatedPlace(path=script.source.path, line=line, message="summed here")],
             )
+
+
+def _by_samplers(script: Script, around: ast.AST, reduction: ast.Call, name: str) -> Iterator[Violation]:
+    """Yield the quotients of a sum over the ranks and the number of samples or batches of this rank."""
+    if not script.mentions("DistributedSampler"):
+        return
+    for node in ast.walk(around):
+        match node:
+            case ast.BinOp(
+                left=left,
+                op=ast.Div(),
+                right=ast.Call(func=ast.Name(id="len"), args=[ast.Name() | ast.Attribute() as held]),
+            ) if node.lineno > reduction.lineno and _is_share(script, held) and name in _names_of(script, left):
+                yield violation_at_node(
+                    node,
+                    f"`{name}` is the sum of all ranks (line {reduction.lineno}), and `{script.source.one_line(held)}` "
+                    "has the samples of this rank only: divide by the number of all",
+                    0.8,
+                    related=[RelatedPlace(path=script.source.path, line=reduction.lineno, message="summed up here")],
+                )
+            case _:
+                pass
+
+
+def _is_share(script: Script, held: ast.expr) -> bool:
+    """Return whether a value is a sampler for the ranks, or a loader with one."""
+    if last_name(held) == "sampler" and isinstance(held, ast.Attribute):
+        return True
+    made = (
+        [each for each in origins_at(script, held) if isinstance(each, ast.Call)] if isinstance(held, ast.Name) else []
+    )
+    names = [script.names.qualified(each.func) for each in made]
+    shared = [
+        each
+        for call, name in zip(made, names, strict=True)
+        if name in LOADER_CLASSES
+        for each in call.keywords
+        if each.arg == "sampler" and not (isinstance(each.value, ast.Constant))
+    ]
+    return bool(made) and (all(name in SAMPLER_CLASSES for name in names) or len(shared) == len(made))
 
 
 def _counted(around: ast.AST) -> dict[str, ast.AugAssign | ast.Assign]:

@@ -8,6 +8,8 @@ from functools import partial
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, collective_name
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
+from ...training_script.model.lengths import number
+from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
 from ...training_script.model.sequences import Event, Site
@@ -40,6 +42,7 @@ MAKES = re.compile(
     r"(?<!__)init(?!__)|setup|launch|spawn|deepspeed|horovod|lightning|fabric|Trainer|Accelerator|colossalai|import \*",
     re.I,
 )
+OF_VARIABLE = re.compile(r"""["'](?:LOCAL_)?RANK["']""")
 ASKS = re.compile(r"is_initialized|is_available|\btry:")
 
 
@@ -59,6 +62,9 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
         if fixed and rank and reach.several:
             message = f"every process passes {rank.key.value} as its rank: the others are waited for"
             yield from violation_at(script, reach, message, 0.8)
+    for reach, fact in () if parent else run.of(INIT):
+        yield from _of_option(script, reach, fact)
+        yield from _beyond_size(script, reach, fact)
     for reach, fact in run.of(INIT):
         if script.is_here(reach) and _has_both_ranks(script, fact.node):
             message = "`rank` is passed as the rank where `global_rank` is another number: on the second node the same "
@@ -73,6 +79,31 @@ def check_rank(script: Script, run: Run) -> Iterator[Violation]:
             message = "the local rank is passed as the rank: on the second node the same numbers come again"
             patch = partial(_by_environment, script, fact) if script.is_here(reach) else None
             yield from violation_at(script, reach, message, 0.85, patch=patch)
+
+
+def _beyond_size(script: Script, reach: Reach, fact: Noted) -> Iterator[Violation]:
+    """Yield a process group for which the ranks have other numbers than those from 0 on."""
+    rank = argument(fact, RANK, "rank")
+    numbers = [number(rank.key, member) for member in PAIR] if rank else []
+    known = [each for each in numbers if each is not None]
+    if reach.by_all and len({*known}) == len(PAIR) and min(known) != 0:
+        message = f"two ranks pass {known[0]} and {known[1]} as their numbers, which begin at 0: a rank is waited for"
+        yield from violation_at(script, reach, message, 0.85)
+
+
+def _of_option(script: Script, reach: Reach, fact: Noted) -> Iterator[Violation]:
+    """Yield a process group whose rank is the default of an option, where the launcher gives the number of ranks."""
+    given, size = call_argument(fact.node, "rank", RANK), argument(fact, SIZE, "world_size")
+    default = option_default(script, given) if script.mentions('"WORLD_SIZE"') and script.is_here(reach) else None
+    if default is not None and size is not None and reach.several and not script.mentions(OF_VARIABLE):
+        yield from violation_at(
+            script,
+            reach,
+            f"torchrun passes no such option: every process passes the default {default} as its rank, and waits for "
+            "the others",
+            0.75,
+            severity="warning",
+        )
 
 
 def check_number(script: Script, run: Run) -> Iterator[Violation]:
@@ -146,6 +177,7 @@ def _has_both_ranks(script: Script, call: ast.Call) -> bool:
 def check_early(script: Script, run: Run) -> Iterator[Violation]:
     """DW115: yield the first call that needs the process group before it is made."""
     made = next((number for number, each in enumerate(run.reached) if each.name == INIT), None)
+    yield from _made_by_some(script, run)
     if made is None and run.function is None:
         yield from _never_made(script, run)
     for reach in run.reached[:made] if made is not None else ():
@@ -162,6 +194,29 @@ def check_early(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
             )
             return
+
+
+def _made_by_some(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the process group that only some ranks make, where others come to a call that needs it."""
+    made = [reach for reach, _ in run.of(INIT)]
+    if not made or any(each.unsure or each.started or each.attempted for each in made):
+        return
+    having = 0
+    for each in made:
+        having |= each.ranks
+    behind = run.reached[run.reached.index(made[-1]) + 1 :]
+    lacking = next((each for each in behind if each.ranks & ~having and needs_group(script, run, each)), None)
+    if having and having != ALL and lacking is not None and not asks_for_group(script, lacking):
+        yield from violation_at(
+            script,
+            made[0],
+            f"only some ranks make the process group: they wait for the others, which come to line "
+            f"{lacking.fact.site.line} without one",
+            0.85,
+            related=[
+                RelatedPlace(path=lacking.fact.site.path, line=lacking.fact.site.line, message="it is needed here")
+            ],
+        )
 
 
 def _never_made(script: Script, run: Run) -> Iterator[Violation]:

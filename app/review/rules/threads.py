@@ -4,8 +4,10 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import collective_name
-from ...training_script.model.reach import Run
+from ...training_script.model.reach import Reach, Run
+from ...training_script.model.sequences import Event
 from ...training_script.nodes import nodes_below, walk
+from ...training_script.syntax import contains_line
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 
@@ -23,6 +25,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for function in started:
             inner = next((each for each in walk(function) if _communicates(script, each)), None)
             others = [each for each in run.reached if "backward" in each.name and each.several]
+            others = others or _meanwhile(script, run, node, function)
             if isinstance(inner, ast.Call) and others:
                 yield Violation(
                     line=node.lineno,
@@ -33,6 +36,23 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     confidence=0.8,
                     related=[RelatedPlace(path=script.source.path, line=inner.lineno, message="a collective there")],
                 )
+
+
+def _meanwhile(script: Script, run: Run, start: ast.Call, function: ast.FunctionDef) -> list[Reach]:
+    """Return the collectives that the function which makes a thread calls before it waits for the end of one."""
+    around = script.names.enclosing_function(start) or script.source.tree
+    joins = (node for node in walk(around) if isinstance(node, ast.Attribute) and node.attr == "join")
+    last = max(getattr(node, "end_lineno", 0) or 0 for node in walk(around))
+    end = min((node.lineno for node in joins if node.lineno > start.lineno), default=last + 1)
+    between = range(start.lineno + 1, end)
+    return [
+        each
+        for each in run.reached
+        if isinstance(each.fact, Event)
+        and each.several
+        and not contains_line(function, each.fact.site.line)
+        and any(site.path == script.source.path and site.line in between for site in (*each.calls, each.fact.site))
+    ]
 
 
 def _communicates(script: Script, node: ast.AST) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.calls import MEASURES
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import parts
+from ...training_script.model.keys import BY_RANK, parts
 from ...training_script.model.library_calls import RANDOM
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import Value
@@ -21,6 +21,7 @@ PREFIX = "torch.distributed."
 REDUCTIONS = ("all_reduce", "reduce")
 # Functions and methods that return a tensor with a storage of its own.
 JOINS = {"cat", "concat", "stack", "hstack", "vstack", "_flatten_dense_tensors", "parameters_to_vector"}
+COPIES = {"clone", "deepcopy", *JOINS}
 NEW = {"tensor", "clone", "mean", "sum", "FloatTensor", "deepcopy", *JOINS}
 
 
@@ -31,7 +32,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     by_hand = len({fact.site for fact in of_gradients}) == 1 and not any(run.of(*WRAPPERS)) and any(run.of(".step"))
     for reach, fact in reductions:
         sent, given = argument(fact, 0, "tensor"), call_argument(fact.node, "tensor", 0)
-        if sent is None or given is None or not _is_of_rank(sent) or not script.is_here(reach) or not reach.several:
+        if sent is None or given is None or not script.is_here(reach) or not reach.several:
+            continue
+        if not (_is_of_rank(sent) or (isinstance(given, ast.Call) and sent.key.spread & BY_RANK)):
             continue
         name = fact.name.removeprefix(PREFIX)
         if isinstance(given, ast.Call) and last_name(given.func) in NEW - {"clone", "mean", "sum"}:
@@ -45,6 +48,23 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if lost is not fact.node:
                 message = f"this binds a name, and writes nothing: the result of {name} (line {given.lineno}) is lost"
             yield from violation_at(script, at_node(script, reach, lost), message, 0.8)
+
+
+def check_sent(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the broadcasts into a copy that nothing reads afterwards."""
+    for reach, fact in run.of(PREFIX + "broadcast"):
+        given = call_argument(fact.node, "tensor", 0)
+        if not (isinstance(given, ast.Name) and reach.by_all and script.is_here(reach)):
+            continue
+        made = [each for each in script.names.origins(given) if isinstance(each, ast.Call)]
+        copied = len(made) == 1 and last_name(made[0].func) in COPIES
+        if copied and _lost_at(script, fact, given, may_be_measured=False) is not None:
+            yield from violation_at(
+                script,
+                reach,
+                f"`{given.id}` is a copy, and nothing reads it afterwards: what the ranks receive is lost with it",
+                0.8,
+            )
 
 
 def _is_of_rank(sent: Value) -> bool:

@@ -17,7 +17,8 @@ from .sequences import Event, Site
 PREFIX = "torch.distributed."
 SENDS = {f"{PREFIX}{name}" for name in ("send", "isend")}
 RECEIVES = {f"{PREFIX}{name}" for name in ("recv", "irecv")}
-OTHERS = {f"{PREFIX}{name}" for name in ("batch_isend_irecv", "send_object_list", "recv_object_list")}
+OTHERS = {f"{PREFIX}{name}" for name in ("send_object_list", "recv_object_list")}
+MADE = f"{PREFIX}P2POp"  # a message that batch_isend_irecv begins
 MOST_STEPS = 10_000
 GOES_ON = ""
 
@@ -127,17 +128,24 @@ class _Trace:
     def _message(self, fact: Noted) -> None:
         if fact.name in OTHERS:
             raise UnknownStepError
-        if fact.name not in SENDS | RECEIVES:
+        name = name_of(fact)
+        if name not in SENDS | RECEIVES:
+            if fact.name == MADE:
+                raise UnknownStepError
             return
-        sends = fact.name in SENDS
-        peer, tag = argument(fact, 1, "dst" if sends else "src"), argument(fact, 3, "tag")
-        if peer is None or argument(fact, 2, "group") or {"group_dst", "group_src", "**"} & fact.named.keys():
+        sends, place = name in SENDS, 1 if fact.name == MADE else 0
+        peer, tag = (
+            argument(fact, 1 + place, "peer" if place else "dst" if sends else "src"),
+            argument(fact, 3 + place, "tag"),
+        )
+        others = {"group_dst", "group_src", "group_peer", "**"}
+        if peer is None or argument(fact, 2 + place, "group") or others & fact.named.keys():
             raise UnknownStepError
         other, tagged = number(peer.key, self._member), number(tag.key, self._member) if tag else 0
         if other is None or tagged is None:
             raise UnknownStepError
         way = Way(self.rank.rank, other, tagged) if sends else Way(other, self.rank.rank, tagged)
-        self.steps.append(self._step(fact.name, way, fact.site, tag.key if tag else None))
+        self.steps.append(self._step(name, way, fact.site, tag.key if tag else None))
 
     def _step(self, name: str, way: Way | None, site: Site, tag: Key | None = None) -> Step:
         counted = [part.args[:2] for part in parts(tag) if part.op == "number"] if tag else []
@@ -188,6 +196,12 @@ class _Trace:
         return GOES_ON if end == "return" else end
 
 
+def name_of(fact: Noted) -> str:
+    """Return the name of the call that sends or receives a message, also where a batch of them begins it."""
+    operation = argument(fact, 0, "op") if fact.name == MADE else None
+    return str(operation.key.args[0]) if operation and operation.key.op == "library" else fact.name
+
+
 def _matters(item: Item) -> bool:
     """Return whether there may be messages, calls for which ranks wait, or an end of what is around, in a step.
 
@@ -202,7 +216,7 @@ def _matters(item: Item) -> bool:
             case Leave(kind=kind):
                 if kind == "exit" or (kind == "return" and not in_call) or (kind in ("next", "break") and not in_loop):
                     return True
-            case Noted(name=name) if name in SENDS | RECEIVES | OTHERS:
+            case Noted(name=name) if name == MADE or name in SENDS | RECEIVES | OTHERS:
                 return True
             case Branch(then=first, other=second) | Attempt(first, second):
                 pending += [(inner, in_loop, in_call) for inner in (*first, *second)]

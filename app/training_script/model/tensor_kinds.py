@@ -67,6 +67,9 @@ def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
             return first if held or first == second else second if held is False else None
         case ("cast", (held, _)) | ("rows", (held, "relu" | "tanh" | "sigmoid" | "exp" | "sqrt" | "softmax", *_)):
             return shape_of(held, keys, rank)
+        case "binary", ("Add" | "Sub" | "Mult" | "Div", left, right):
+            shapes = {shape_of(each, keys, rank) for each in (left, right) if not _is_number(each)}
+            return shapes.pop() if len(shapes) == 1 else None
         case "sized", (*_, Key(op="sequence", args=sizes)):
             return tuple(number(each, member) for each in sizes)
         case "element", (held, *_):
