@@ -7,6 +7,7 @@ from .nodes import walk
 from .syntax import last_name
 
 ENDS = "StopIteration"
+TAKES = ("pop", "popleft")  # methods that take an element out of a sequence
 
 
 def as_for(loop: ast.While) -> ast.For | None:
@@ -23,6 +24,16 @@ def as_for(loop: ast.While) -> ast.For | None:
             comparators=[ast.Constant(value=None)],
         ):
             return _for(loop, target, over, loop.body)
+        # while items: x = items.pop() / …
+        case (
+            ast.Name(id=name)
+            | ast.Compare(
+                left=ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]),
+                ops=[ast.Gt() | ast.NotEq()],
+                comparators=[ast.Constant(value=0)],
+            )
+        ):
+            return _emptied(loop, name)
         # while n < count: … / n += 1
         case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[bound]):
             return _counted(loop, name, bound, loop.body)
@@ -71,6 +82,21 @@ def _from_endless(loop: ast.While) -> ast.For | None:
             return None
 
 
+def _emptied(loop: ast.While, name: str) -> ast.For | None:
+    """Return a loop that takes one element of a sequence in each round, until none is left."""
+    first, *rest = loop.body
+    match first:
+        case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr))):
+            pass
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr))):
+            target = ast.Name("_", ast.Store())
+        case _:
+            return None
+    if held != name or attr not in TAKES or not rest or any(name in _names(stmt) for stmt in rest):
+        return None
+    return _for(loop, target, ast.Name(name, ast.Load()), rest)
+
+
 def _counted(loop: ast.While, name: str, bound: ast.expr, body: list[ast.stmt]) -> ast.For | None:
     """Return a loop until a number, to which a statement of each round adds one."""
     steps = [stmt for stmt in body if _adds_one(stmt, name)]
@@ -108,7 +134,7 @@ def _stores(body: Sequence[ast.stmt], names: set[str]) -> bool:
     return any(isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and node.id in names for node in nodes)
 
 
-def _names(node: ast.expr) -> set[str]:
+def _names(node: ast.AST) -> set[str]:
     return {each.id for each in walk(node) if isinstance(each, ast.Name)}
 
 

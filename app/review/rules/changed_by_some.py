@@ -16,7 +16,8 @@ from ..rule_context import Script, Violation
 from ..violations import violation_at, violation_at_node
 from .own_changes import IN_PLACE
 
-SHARES = re.compile(r"broadcast|scatter|\bsync_\w*\(|sync_module|all_?reduce\(\s*\w*param")
+OWN = "self."
+SHARES = re.compile(r"(?:broadcast|scatter|\bsync_)\w*\(|sync_module|all_?reduce\(\s*\w*param")
 CHANGES = re.compile(r"load_state_dict|\.parameters\(\)|update_parameters")
 AVERAGES = {"torch.optim.swa_utils.AveragedModel"}
 
@@ -217,6 +218,8 @@ def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
     for made in script.names.origins(module):
         if isinstance(made, ast.Call) and script.names.qualified(made.func) in DDP_CLASSES:
             return None
+    if name.startswith(OWN):
+        return _use_of_attribute(script, module, name)
     made = script.names.bindings(module)
     calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
     uses = (
@@ -226,6 +229,25 @@ def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
         or (_is_passed(script, each, module, made) and _computes_with(script, each, {name}))
     )
     return next((each for each in uses if made and not _is_of_some(script, each)), None)
+
+
+def _use_of_attribute(script: Script, module: ast.expr, name: str) -> ast.Call | None:
+    """Return a call with which all ranks compute with a module that their object holds, and that is no wrapper."""
+    at: ast.AST | None = module
+    while at is not None and not isinstance(at, ast.ClassDef):
+        at = script.source.parents.get(at)
+    nodes = nodes_below(at) if at is not None else []
+    held = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and any(dotted_name(target) == name for target in node.targets)
+    ]
+    if not held or any(
+        isinstance(each, ast.Call) and script.names.qualified(each.func) in DDP_CLASSES for each in held
+    ):
+        return None
+    uses = (node for node in nodes if isinstance(node, ast.Call) and dotted_name(node.func) == name)
+    return next((each for each in uses if not _is_of_some(script, each)), None)
 
 
 def _is_passed(script: Script, call: ast.Call, module: ast.expr, made: object) -> bool:

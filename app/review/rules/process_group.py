@@ -23,7 +23,7 @@ from ..patches.end_after_try import end_after_try
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import at_node, violation_at
 from ..written_numbers import option_default, where_written, written_number
 from .spawned_processes import SPAWN
 
@@ -98,7 +98,7 @@ def _of_option(script: Script, reach: Reach, fact: Noted) -> Iterator[Violation]
     if default is not None and size is not None and reach.several and not script.mentions(OF_VARIABLE):
         yield from violation_at(
             script,
-            reach,
+            at_node(script, reach, given),
             f"torchrun passes no such option: every process passes the default {default} as its rank, and waits for "
             "the others",
             0.75,

@@ -14,6 +14,7 @@ from ...training_script.model.reach import ALL, Reach, Run, alternatives, argume
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import ClassRef, Instance, Library, Value
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LAYER, OPTIMIZERS, SAMPLER_CLASSES, is_optimizer
 from ..patches.call_arguments import find_unused, one_seed, split_by_one_seed
@@ -140,6 +141,8 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
         if fact.owner is None or reach.ranks == ALL or reach.unsure or not run.distributed:
             continue
         before, after = _around(run, reach)
+        if _is_copy(script, fact.node.func):
+            continue  # of the model in DDP, which the other rule is about
         inside = bool(fact.owner.facts & {"ddp", "unwrapped"}) or (_text(fact.node.func), fact.owner.key) in inner
         wrapped = any(each in before and together(each, reach) for each, _ in wraps)
         trained = [each for each in before if _trains(each)]
@@ -157,6 +160,17 @@ def check_late_load(script: Script, run: Run) -> Iterator[Violation]:
             )
 
     yield from _late_optimizers(script, run)
+
+
+def _is_copy(script: Script, method: ast.expr) -> bool:
+    """Return whether a method is one of a copy: of what a name or an attribute holds that is assigned once."""
+    held = dotted_name(method.value) if isinstance(method, ast.Attribute) else ""
+    made = [
+        node.value
+        for node in nodes_of_kinds(script.source.tree, ast.Assign)
+        if held and any(dotted_name(target) == held for target in node.targets)
+    ]
+    return len(made) == 1 and isinstance(made[0], ast.Call) and last_name(made[0].func) == "deepcopy"
 
 
 def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:

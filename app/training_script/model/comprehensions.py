@@ -8,7 +8,7 @@ from .amounts import is_of_data
 from .containers import ContainerEvaluator
 from .function_steps import Rounds
 from .iterables import OF_TEXTS, UNORDERED_FACT
-from .keys import BY_RANK, is_text
+from .keys import BY_RANK, LOCAL, is_text
 from .names import CARRIED, MOST_NESTED, as_own
 from .values import (
     NO_FACTS,
@@ -56,7 +56,8 @@ class ComprehensionEvaluator(ContainerEvaluator):
             self.bind(clause.target, self.element(iterable, clause.iter))
             chosen = [self.evaluate(test) for test in clause.ifs]
             by_rank = by_rank or any(test.key.spread & BY_RANK for test in chosen)
-            iterables += chosen
+            by_values = iterable.key.op == "local" and any(test.key.spread & LOCAL for test in chosen)
+            iterables += [self.unknown(clause.iter, *chosen)] if by_values else chosen
         values = [self.evaluate(each) for each in elements]
         if by_rank:
             values = [as_own(each) for each in values]

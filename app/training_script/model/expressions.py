@@ -12,7 +12,7 @@ from .budget import OverBudget
 from .compared_values import ComparisonEvaluator
 from .containers import facts_of_all
 from .function_steps import Branch, Pause, Read
-from .iterables import OF_TEXTS
+from .iterables import MAKES_NAMES, OF_TEXTS
 from .keys import BY_RANK, DIFFERS, Key, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
@@ -161,6 +161,8 @@ class ExpressionEvaluator(ComparisonEvaluator):
         index = self.evaluate(node.slice)
         if is_place(index.key) and (stored := self.held_at(f"{id(owner.key)}.{index.key.value}")) is not None:
             return stored
+        if owner.facts >= MAKES_NAMES and isinstance(node.ctx, ast.Load):
+            self.keep_under(node.value, owner, index.key)
         if owner.facts >= OF_TEXTS and index.key.spread & BY_RANK and "unordered" in owner.facts:
             self.note_order(node, owner)
         if is_mask(node.slice) or index.key.op == "compare" or _is_named_mask(node.slice, index.key):

@@ -7,6 +7,7 @@ from .amounts import (
     BATCH,
     DISTINCT,
     PIECES_OF_SIZE,
+    UNCOUNTED,
     is_dealt_by_test,
     is_dealt_out,
     is_dealt_stream,
@@ -34,6 +35,7 @@ from .values import Generated, Instance, Record, Value, is_elements
 COUNTED = {"range", "built", "changed", "appended", "extended", DISTINCT}
 UNORDERED_FACT = frozenset({"unordered"})
 OF_TEXTS = frozenset({"texts"})  # whose hashes are other ones in each process
+MAKES_NAMES = frozenset({"defaultdict"})  # a mapping that keeps a name which is read
 MAPPING = frozenset({"mapping"})  # empty at first
 
 
@@ -134,8 +136,8 @@ class IterableEvaluator(EffectEvaluator):
         rows = rows_of(key)
         if rows is not None:
             return Value(rows)
-        if is_piece_of_even(key):
-            return self.unknown(node)  # the same on all ranks in each round
+        if key.op == "element" and _is_even(key.args[0]):
+            return self.unknown(node)
         by_name = isinstance(node, ast.Call) and bool(node.args) and is_loader_by_name(node.args[0])
         if (key.op in COUNTED or not is_of_batch(key)) and not (by_name and key.op != "loader"):
             return Value(self.keys.make("length", key))
@@ -211,6 +213,13 @@ class IterableEvaluator(EffectEvaluator):
         return self.keys.constant(key is self.keys.none)
 
 
+def _is_even(pieces: Key) -> bool:
+    """Return whether all ranks may have, or have, as many rows in pieces of one size."""
+    if pieces.op != PIECES_OF_SIZE:
+        return pieces.op == UNCOUNTED
+    return len({length(pieces.args[-2], rank) for rank in PAIR}) == 1
+
+
 def limit_of(key: Key) -> Key | None:
     """Return the number at which a slice cuts sequences of different lengths to one, if it is the same on all ranks."""
     while key.op == "enumerate":
@@ -236,14 +245,6 @@ def is_of_batches(key: Key) -> bool:
             return False
         pending += inner
     return True
-
-
-def is_piece_of_even(key: Key) -> bool:
-    """Return whether a value is a piece of a tensor of which two ranks surely have parts of one length."""
-    if key.op != "element" or key.args[0].op != PIECES_OF_SIZE:
-        return False
-    first, second = (length(key.args[0].args[3], rank) for rank in PAIR)
-    return first is not None and first == second
 
 
 def is_call_of(node: ast.AST, *names: str) -> bool:

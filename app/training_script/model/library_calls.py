@@ -231,7 +231,7 @@ TRANSPARENT = {
     "tqdm.tqdm",
 }
 TRANSPARENT |= {"tqdm.auto.tqdm", "copy.deepcopy", "copy.copy", "bytes", "bytearray"}
-TRANSPARENT |= {"torch.compile", "torch.jit.script"}
+TRANSPARENT |= {"collections.deque", "torch.compile", "torch.jit.script"}
 PARSES = {f"{module}.loads": f"{module}.dumps" for module in ("json", "pickle", "marshal")}
 SERIALIZES = {*PARSES.values()}  # an object as a text or bytes
 TRANSPARENT |= {*PARSES}

@@ -12,7 +12,7 @@ from .amounts import holds_data, lengthwise
 from .collective_effects import SAME
 from .evaluator_state import Named, Values
 from .followed import is_followed
-from .iterables import MAPPING, UNORDERED_FACT
+from .iterables import MAKES_NAMES, MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, CLOCK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, entry, parts
 from .length_differences import is_even
 from .lengths import LISTS, PUBLIC, WORKER, number
@@ -206,7 +206,8 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if name in ("set", "frozenset"):
             return self.unknown(node, *values, facts=UNORDERED_FACT)
         if name in MAPPINGS:
-            made = replace(self._opaque(callee, node, values, named), facts=MAPPING)
+            facts = MAPPING | MAKES_NAMES if name == "collections.defaultdict" else MAPPING
+            made = replace(self._opaque(callee, node, values, named), facts=facts)
             return self._of_factory(made, values[0], node) if name == "collections.defaultdict" and values else made
         if name == "sorted" and values:
             return self.ordered(replace(values[0], facts=values[0].facts - UNORDERED_FACT), node, named)

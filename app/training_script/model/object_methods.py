@@ -6,7 +6,7 @@ import re
 from msgspec.structs import replace
 
 from ..syntax import dotted_name
-from .amounts import DISTINCT, SHUFFLED
+from .amounts import DISTINCT, SHUFFLED, UNCOUNTED, is_dealt_out
 from .collective_effects import is_received
 from .evaluator_state import Named, Values
 from .followed import with_more
@@ -95,7 +95,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(self.keys.local(LISTED, *self.place(node)))
         if name in ("keys", "items", "values") and owner.key.op == DISTINCT:
             return Value(owner.key)
-        if name == "add" and values and isinstance(node.func, ast.Attribute):
+        if name in ("add", "setdefault") and values and isinstance(node.func, ast.Attribute):
             self.keep_under(node.func.value, owner, values[0].key)
         if name in ASKS_FOR_END and RUNS_ASIDE.fullmatch(dotted_name(node.func).rpartition(".")[0].rpartition(".")[2]):
             return Value(self.keys.local(PROGRESS, *self.place(node)))
@@ -120,6 +120,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.pieces(owner, values[0], node, equal=name == "chunk")
         if name == "split" and values and (pieces := self.pieces_of_size(owner, values[0], node)):
             return pieces
+        if name == "split" and values and is_dealt_out(owner.key) and length(owner.key, PAIR[0]) is None:
+            spread = self.unknown(node, owner).key.spread
+            return Value(self.keys.make(UNCOUNTED, *self.place(node), spread=spread), owner.facts & CARRIED)
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
         if name in ("clamp", "clamp_min"):

@@ -40,6 +40,8 @@ def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
             return _written(keys.specialise(to, rank))
         case "call", (str() as name, *given) if name.startswith("torch."):
             return _of_call(name.removeprefix("torch."), given, keys, rank)
+        case "rows", (_, str() as name, *_) if name in PLACES:
+            return WHOLE
         case "rows" | "item" | "element", (held, *_) if key.op != "rows" or key.args[1] not in PLACES:
             return type_of(held, keys, rank) if key.op != "rows" or key.args[1] != "mean" else None
         case _:
