@@ -7,7 +7,7 @@ from ...training_script.model.noted_calls import DESTROY, INIT
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
-from .process_group import asks_for_group, needs_group
+from .missing_groups import asks_for_group, needs_group
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:

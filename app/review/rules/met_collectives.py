@@ -132,8 +132,10 @@ def _met(script: Script, run: Run) -> list[Pair]:
 
 def _apart(script: Script, run: Run) -> list[Pair]:
     """Return the meetings of two ranks where only some of them come to a collective at its place."""
-    apart = any(isinstance(each.fact, Event) and each.ranks != ALL and not each.unsure for each in run.reached)
-    return _met(script, run) if apart and run.distributed else []
+    if not run.distributed:
+        return []
+    apart = any(each.ranks != ALL and not each.unsure and isinstance(each.fact, Event) for each in run.reached)
+    return _met(script, run) if apart else []
 
 
 def _reach_of(run: Run, meeting: Meeting) -> Reach:

@@ -1,24 +1,22 @@
-"""DW105, DW115, DW117 and DW409: process groups that are made or destroyed in a way that leaves ranks waiting."""
+"""DW105, DW117 and DW409: process groups that are made or destroyed in a way that leaves ranks waiting."""
 
 import ast
 import re
 from collections.abc import Iterator
 from functools import partial
 
-from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT, collective_name
+from ...training_script.collectives import collective_name
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.lengths import number
 from ...training_script.model.members import PAIR
-from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
-from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, together
-from ...training_script.model.sequences import Event, Site
+from ...training_script.model.noted_calls import DESTROY, INIT
+from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
+from ...training_script.model.sequences import Site
 from ...training_script.model.several_ranks import is_single
 from ...training_script.model.signatures import place_of
-from ...training_script.nodes import node_at, nodes_below
-from ...training_script.project_imports import read_module
+from ...training_script.nodes import nodes_below
 from ...training_script.syntax import FUNCTIONS, call_argument, contains_line
-from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..patches.end_after_try import end_after_try
 from ..patches.torch_names import distributed_module, imports_os
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -31,19 +29,7 @@ FIX, END = "rank-from-environment", "end-on-every-rank"
 STARTS = re.compile(r"spawn|Process\(|Popen|fork|subprocess")
 RANK, SIZE = place_of(INIT, "rank"), place_of(INIT, "world_size")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK")
-PREFIX = "torch.distributed."
-ZERO = PREFIX + "optim.ZeroRedundancyOptimizer"
-NEEDS = {*OF_GROUP, DESTROY, ZERO, *DDP_CLASSES, *(PREFIX + name for name in (*GROUP_PLACE, *POINT_TO_POINT))}
-# What makes a process group by itself.
-STARTERS = {"accelerate.Accelerator", "deepspeed.init_distributed", "deepspeed.initialize"}
-STARTERS |= {f"{PREFIX}{inner}init_device_mesh" for inner in ("", "device_mesh.")}
-# What makes a process group, or may do so.
-MAKES = re.compile(
-    r"(?<!__)init(?!__)|setup|launch|spawn|deepspeed|horovod|lightning|fabric|Trainer|Accelerator|colossalai|import \*",
-    re.I,
-)
 OF_VARIABLE = re.compile(r"""["'](?:LOCAL_)?RANK["']""")
-ASKS = re.compile(r"is_initialized|is_available|\btry:")
 
 
 def check_rank(script: Script, run: Run) -> Iterator[Violation]:
@@ -172,99 +158,6 @@ def _has_both_ranks(script: Script, call: ast.Call) -> bool:
         return False
     parameters = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     return {"rank", "global_rank"} <= parameters and len(script.names.bindings(given)) == 1
-
-
-def check_early(script: Script, run: Run) -> Iterator[Violation]:
-    """DW115: yield the first call that needs the process group before it is made."""
-    made = next((number for number, each in enumerate(run.reached) if each.name == INIT), None)
-    yield from _made_by_some(script, run)
-    if made is None and run.function is None:
-        yield from _never_made(script, run)
-    for reach in run.reached[:made] if made is not None else ():
-        if reach.name in STARTERS:
-            return
-        later = run.reached[made or 0]
-        needs = needs_group(script, run, reach) and together(reach, later) and reach.started == later.started
-        if needs and not later.started and not asks_for_group(script, reach):
-            name = reach.name.rpartition(".")[2]
-            yield from violation_at(
-                script,
-                _called_before(script, reach, later),
-                f"{name} before the process group is made (line {later.fact.site.line}): this raises a ValueError",
-                0.85,
-            )
-            return
-
-
-def _made_by_some(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the process group that only some ranks make, where others come to a call that needs it."""
-    made = [reach for reach, _ in run.of(INIT)]
-    if not made or any(each.unsure or each.started or each.attempted for each in made):
-        return
-    having = 0
-    for each in made:
-        having |= each.ranks
-    behind = run.reached[run.reached.index(made[-1]) + 1 :]
-    lacking = next((each for each in behind if each.ranks & ~having and needs_group(script, run, each)), None)
-    if having and having != ALL and lacking is not None and not asks_for_group(script, lacking):
-        yield from violation_at(
-            script,
-            made[0],
-            f"only some ranks make the process group: they wait for the others, which come to line "
-            f"{lacking.fact.site.line} without one",
-            0.85,
-            related=[
-                RelatedPlace(path=lacking.fact.site.path, line=lacking.fact.site.line, message="it is needed here")
-            ],
-        )
-
-
-def _never_made(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the first call that needs the process group in a program of which no part makes one."""
-    first = next((each for each in run.reached if needs_group(script, run, each)), None)
-    if first is None or not script.is_here(first) or asks_for_group(script, first):
-        return
-    if script.mentions(MAKES) or any(MAKES.search(read_module(path) or "") for path in script.evaluated.modules):
-        return
-    name = first.name.rpartition(".")[2]
-    message = f"{name} needs the process group, and nothing in this program makes one: this raises a ValueError"
-    yield from violation_at(script, first, message, 0.8)
-
-
-def needs_group(script: Script, run: Run, reach: Reach) -> bool:
-    """Return whether a call that several ranks surely make raises an error without a process group."""
-    if reach.unsure or reach.attempted or not reach.several:
-        return False
-    fact = reach.fact
-    if isinstance(fact, Event):
-        call = (
-            node_at(script.source.tree, fact.site.line, fact.site.column, ast.Call) if script.is_here(reach) else None
-        )
-        return call is not None and script.names.qualified(call.func) in NEEDS
-    if isinstance(fact, Noted) and reach.name in SAMPLER_CLASSES:
-        return argument(fact, 1, "num_replicas") is None or argument(fact, 2, "rank") is None
-    return reach.name in NEEDS
-
-
-def _called_before(script: Script, reach: Reach, later: Reach) -> Reach:
-    """Return a fact as the call that leads to it from the function which makes the group later."""
-    at = next((n for n, site in enumerate(reach.calls) if site not in later.calls), None)
-    if at is None or isinstance(reach.fact, Event) or reach.calls[at].path != script.source.path:
-        return reach
-    return reach._replace(fact=reach.fact._replace(site=reach.calls[at]), calls=reach.calls[:at])
-
-
-def asks_for_group(script: Script, reach: Reach) -> bool:
-    """Return whether the functions on the way, as far as they are known, ask whether there is a group."""
-    for site in (*reach.calls, reach.fact.site):
-        if site.path != script.source.path:
-            return True
-        node = node_at(script.source.tree, site.line, site.column, ast.Call)
-        around = script.names.enclosing_function(node) if node else None
-        where = around or (script.source.statement_of(node) if node else None)
-        if where is None or ASKS.search(script.source.code(where)):
-            return True
-    return False
 
 
 def check_end(script: Script, run: Run) -> Iterator[Violation]:

@@ -10,7 +10,7 @@ from ..patches.init_once import init_once
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
-from .process_group import asks_for_group
+from .missing_groups import asks_for_group
 
 # Call: what makes it possible again, and whether it is counted by object.
 ONCE: dict[str, tuple[str, bool]] = {INIT: (DESTROY, False), ".register_comm_hook": ("", True)}

@@ -117,9 +117,10 @@ class FunctionEvaluator(ObjectEvaluator):
             known, by_names = called and "**" not in others, others.get("**")
             pairs = (each for text, value in others.items() for each in (self.keys.constant(text), value.key))
             given = Value(self.keys.make("mapping", *pairs), obj=Record(others))
-            if not known:
-                by_data = by_names is not None and by_names.key.op == DISTINCT
-                given = by_names if by_data else Value(self.keys.make("at", *self.place(spec.kwarg)))
+            if not known and by_names is not None and by_names.key.op == DISTINCT:
+                given = by_names
+            elif not known:
+                given = Value(self.keys.make("at", *self.place(spec.kwarg)))
             self.env[spec.kwarg.arg] = given
 
     def _suggests(self, name: str) -> bool:
