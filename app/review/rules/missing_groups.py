@@ -9,6 +9,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.model.sequences import Event
+from ...training_script.model.users import runs_as_script
 from ...training_script.nodes import node_at
 from ...training_script.project_imports import read_module
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
@@ -80,6 +81,8 @@ def _never_made(script: Script, run: Run) -> Iterator[Violation]:
     first = next((each for each in run.reached if needs_group(script, run, each)), None)
     if first is None or not script.is_here(first) or asks_for_group(script, first):
         return
+    if not (runs_as_script(script.source.text) or not script.mentions("def ")):
+        return  # a module, before which a script may make one
     if script.mentions(MAKES) or any(MAKES.search(read_module(path) or "") for path in script.evaluated.modules):
         return
     name = first.name.rpartition(".")[2]
