@@ -81,7 +81,7 @@ def _never_made(script: Script, run: Run) -> Iterator[Violation]:
     first = next((each for each in run.reached if needs_group(script, run, each)), None)
     if first is None or not script.is_here(first) or asks_for_group(script, first):
         return
-    if not (runs_as_script(script.source.text) or not script.mentions("def ")):
+    if not runs_as_script(script.source.text):
         return  # a module, before which a script may make one
     if script.mentions(MAKES) or any(MAKES.search(read_module(path) or "") for path in script.evaluated.modules):
         return
