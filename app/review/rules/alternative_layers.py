@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from ...training_script.model.values import ClassRef
 from ...training_script.nodes import walk
-from ...training_script.syntax import FUNCTIONS, last_name
+from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
 from ...training_script.torch_classes import LAYER
 
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
@@ -97,5 +97,8 @@ def _decided_by(test: ast.expr, given: set[str]) -> bool:
 
 def _is_of_data(test: ast.expr) -> bool:
     """Return whether a condition asks for a number that is drawn or computed in the forward pass."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        rest = [each for each in test.values if dotted_name(each) != "self.training"]  # which DDP trains in
+        return len(rest) < len(test.values) and any(map(_is_of_data, rest))
     asks = any(isinstance(node, ast.Attribute) and node.attr == "training" for node in walk(test))
     return not asks and any(isinstance(node, ast.Call) and last_name(node.func) in OF_DATA for node in walk(test))

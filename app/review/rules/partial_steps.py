@@ -32,6 +32,7 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
     """DW229: yield the steps of an optimizer, a scheduler or a sampler of all ranks that only some ranks make."""
     yield from check_own(script, run)
     made: dict[Key, tuple[Reach, str]] = {}
+    own = _own_steps(run) if run.distributed else {}
     for reach, fact in _noted(run) if run.distributed else ():
         if fact.name.startswith(OPTIMIZERS) or fact.name in SAMPLER_CLASSES:
             made[fact.result.key] = reach, fact.name  # each call of a function makes another one
@@ -40,6 +41,8 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
         owner = next((key for key in alternatives(fact.owner.key) if key in made), None)
         if owner is None or not _is_of_all(made[owner][0]) or _learns_in_group(run, reach):
             continue
+        if sum(own[fact.owner.key]) == ALL:
+            continue  # each rank makes a step of its own branch
         name = made[owner][1]
         if name.startswith(SCHEDULERS) and _shares_rate(script, run):
             continue
@@ -50,6 +53,15 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
             "optimizer": "the models of the ranks differ from then on",
         }[what]
         yield from violation_at(script, reach, f"only some ranks step this {what}: {effect}", 0.9)
+
+
+def _own_steps(run: Run) -> dict[Key, set[int]]:
+    """Return by what is stepped the ranks, as bits, that make each of the steps that not all ranks make."""
+    own: dict[Key, set[int]] = {}
+    for reach, fact in _noted(run):
+        if fact.name in (".step", ".set_epoch") and fact.owner and reach.ranks != ALL:
+            own.setdefault(fact.owner.key, set()).add(reach.ranks)
+    return own
 
 
 def _is_of_all(made: Reach) -> bool:
