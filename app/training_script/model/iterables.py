@@ -118,15 +118,16 @@ class IterableEvaluator(EffectEvaluator):
             )
             parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
             return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
+        facts = iterable.facts & CARRIED
         if key.spread & LOCAL and key.op not in COUNTED and is_call_of(node, "keys", "items"):
-            name, held = self.unknown(node), Value(self.keys.make("element", key, *self.place(node)))
+            name, held = self.unknown(node), Value(self.keys.make("element", key, *self.place(node)), facts)
             if is_call_of(node, "keys"):
                 return name  # data of one rank are held under the same names on every rank
             return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held))
         if key.op == "range":
             spread = key.spread if len(key.args) > 1 else key.spread & ~BY_RANK  # from 0 on all ranks
             return Value(self.keys.make("number", *self.place(node), spread=spread))
-        return Value(self.keys.make("element", key, *self.place(node)), iterable.facts & CARRIED)
+        return Value(self.keys.make("element", key, *self.place(node)), facts)
 
     def _length(self, key: Key, node: ast.AST) -> Value:
         """Return the length of data of one rank: the same on all, unless their values decide what is in a sequence."""

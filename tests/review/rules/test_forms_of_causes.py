@@ -700,6 +700,20 @@ for epoch in range(3):
         "return self.score(x)\n",
         "return self.score(x) + 0 * self.more(x)\n",
     ),
+    "a layer that the data choose while the model trains, with losses by the names of outputs": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(
+            given="step=0",
+            way="out = {'score': self.score(x)}\n        if self.training and x.mean() > 3:\n"
+            "            out['more'] = self.more(x)\n        return out",
+        )
+        + "for step in range(8):\n    outputs = model(torch.randn(2, 3) + rank)\n"
+        "    losses = {name: each.square().mean() for name, each in outputs.items()}\n    losses['score'].backward()\n",
+        "model = DDP(Net())",
+        "if self.training and x.mean() > 3",
+        "if self.training and self.warm > 3",
+    ),
     "a layer that is left out in the first steps": Form(
         "DW216",
         INIT

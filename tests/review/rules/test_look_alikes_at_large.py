@@ -28,6 +28,23 @@ class Pair(NamedTuple):
 
 
 PAIRS = {
+    "two stages of a model, each with an optimizer that its rank steps": Pair(
+        """
+        def first_stage(layer, optimizer):
+            layer(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        def last_stage(layer, optimizer):
+            layer(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+        layer = torch.nn.Linear(4, 8) if rank == 0 else torch.nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        (first_stage if rank == 0 else last_stage)(layer, optimizer)
+        """,
+        """layer(torch.ones(2, 8)).sum().backward()
+            optimizer.step()""",
+        "layer(torch.ones(2, 8)).sum().backward()",
+        "DW229",
+    ),
     "a loop that runs no round unless something is wrong": Pair(
         """
         def save(model, options):
