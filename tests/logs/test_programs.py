@@ -117,7 +117,7 @@ def test_lines_of_other_programs(line: str, is_other: bool):
 )
 def test_a_description_that_names_a_program_that_trains_nothing_is_about_something_else(text: str):
     found = diagnose(text)
-    assert found.causes[0].confidence < 0.2
+    assert found.causes[0].confidence < 0.3
 
 
 @pytest.mark.parametrize(

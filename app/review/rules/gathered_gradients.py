@@ -8,6 +8,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import parts
 from ...training_script.model.parsed_modules import PARSED_MODULES
 from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.tensor_kinds import SIZED
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import dotted_name, last_name
 from ..rule_context import Script, Violation
@@ -46,7 +47,7 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     compares = any(fact.owner and fact.owner.facts & {"across", "gathered"} for _, fact in run.of(".backward"))
     for reach, fact in run.of(*GATHERS) if compares and by_hand(run) else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
-        made = sent is not None and any(part.op == "at" for part in parts(sent.key))
+        made = sent is not None and any(part.op in ("at", SIZED) for part in parts(sent.key))
         if made and not _is_on_purpose(script, reach, fact):
             yield from violation_at(
                 script,

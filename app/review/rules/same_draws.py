@@ -6,7 +6,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
-from ...training_script.model.library_calls import GENERATORS, RANDOM_TENSORS
+from ...training_script.model.library_calls import BACKWARD, GENERATORS, RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
 from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
@@ -74,9 +74,12 @@ def _of_places(script: Script, run: Run) -> Iterator[Violation]:
     drawn = [node for node in _calls(script) if script.names.qualified(node.func) == RANDINT]
     if not seeds or not drawn:
         return
+    learned = [reach.loops for reach in run.reached if reach.name == BACKWARD]  # evaluation may be that of all ranks
     for reach, fact in run.of(WRAPPED_FORWARD):
         given = fact.values[0].key if fact.values else None
         if given is None or not reach.loops or not reach.several or not _is_taken_by_draw(given):
+            continue
+        if reach.loops not in learned:
             continue
         around = script.names.enclosing_function(fact.node) if script.is_here(reach) else None
         call = next((node for node in drawn if _is_of_round(script, node, around)), None)
