@@ -19,7 +19,7 @@ from ..training_script.model.users import runs_as_script
 from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
 from .one_owner import without_consequences
-from .patches.apply_edits import OverlappingEdits, apply_edits
+from .patches.apply_edits import OverlappingEdits, apply_edits, shifts_lines_of
 from .rule_context import Check, Patch, Script, Violation
 from .rules import (
     counts_of_objects,
@@ -158,11 +158,14 @@ def apply_chosen(
 
 
 def _apply_fitting(text: str, findings: Iterable[ReviewFinding]) -> tuple[str, list[ReviewFinding]]:
-    """Return ``text`` with the patches that do not overlap an earlier one, and their findings."""
+    """Return ``text`` with the patches that neither overlap an earlier one nor shift its lines, and their findings."""
     edits: list[Edit] = []
     taken: list[ReviewFinding] = []
     for finding in findings:
         own = finding.fix.edits if finding.fix else []
+        others = [each.fix.edits for each in taken if each.fix]
+        if any(shifts_lines_of(own, each, text) or shifts_lines_of(each, own, text) for each in others):
+            continue
         try:
             apply_edits(text, [*edits, *own])
         except OverlappingEdits:

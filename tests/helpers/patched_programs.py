@@ -482,6 +482,39 @@ if rank == 0:
     print(f"total {total(2.0):.1f}")
 """,
     ),
+    "sum_and_its_start": Program(
+        "hoist-collective",
+        """
+def evaluate(values):
+    if rank == 0:
+        total = 0.0
+        for value in values:
+            value = torch.tensor([value])
+            if distributed:
+                dist.all_reduce(value)
+            total += value.item()
+        print(total)
+
+
+evaluate([1.0, 2.0])
+""",
+    ),
+    "mode_and_mode_behind": Program(
+        "hoist-collective",
+        MODEL
+        + """
+for epoch in range(2):
+    assert model.training
+    if rank == 0:
+        model.eval()
+        with torch.no_grad():
+            loss = model(torch.ones(1, 1)).mean()
+        if distributed:
+            dist.all_reduce(loss)
+        print("loss", loss)
+        model.train()
+""",
+    ),
     "file_of_the_gathered_state": Program(
         "hoist-collective",
         """

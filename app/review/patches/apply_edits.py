@@ -1,6 +1,6 @@
 """Apply edits to a text and leave every other character unchanged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate
 
@@ -39,3 +39,19 @@ def edits_between(before: str, after: str) -> list[Edit]:
         for kind, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         if kind != "equal"
     ]
+
+
+def shifts_lines_of(edits: Sequence[Edit], others: Sequence[Edit], text: str) -> bool:
+    """Return whether edits change the indentation of lines next to which others insert a line of their own."""
+    shifted = [edit.start for edit in edits if _is_indentation(edit, text)]
+    if not shifted:
+        return False
+    first = text.rfind("\n", 0, min(shifted)) + 1
+    last = text.find("\n", max(shifted)) + 1 or len(text)
+    return any(first <= edit.start <= last for edit in others if edit.start == edit.end and edit.text.strip())
+
+
+def _is_indentation(edit: Edit, text: str) -> bool:
+    changed = text[edit.start : edit.end] + edit.text
+    before = text[text.rfind("\n", 0, edit.start) + 1 : edit.start]
+    return changed.isspace() and not before.strip() and "\n" not in changed

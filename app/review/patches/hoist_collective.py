@@ -16,6 +16,7 @@ from ...training_script.syntax import LOOPS, dotted_name, nodes_of_body
 from ..rank_bindings import differs_by_rank, is_under_rank_condition
 from ..rule_context import Patch, Script, no_patch
 from ..side_effects import called_name, is_side_effect, writes_output
+from .carried_state import changed_behind, refuse_state_of_some, refuse_unbound
 from .guarded_writes import guarded_writes
 from .hoist_edits import BodyPiece, NoPatch, branch_edits
 from .names_in_code import asked_for, names_read, names_set, reads_any, touches
@@ -57,12 +58,15 @@ class _Hoist:
         self.through = [function for call in calls if (function := script.names.function(call))]
         self.needed: set[str] = set()
         self.moved: list[ast.AST] = []
+        self.together: set[ast.stmt] = set()
         self.rank_test, self.uniform_test = self._split_test()
         self._refuse_what_cannot_move(calls)
 
     def patch(self) -> Patch:
-        pieces = self._split(self.guard.body)
+        pieces = self._split_with_state()
         self._check_moved()
+        refuse_unbound(self.script, self.guard, pieces)
+        refuse_state_of_some(self.script, self.guard, pieces, self.calls)
         names = sorted({function.name for function in self.through})
         why = f"{names[0]}() now runs" if names else "the collective and its inputs now run"
         return Patch(
@@ -160,12 +164,6 @@ class _Hoist:
         for call in (n for node in self.moved for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Call)):
             if called_name(call)[1] in POINT_TO_POINT:
                 raise NoPatch(f"the collective depends on data that one rank sends or receives (line {call.lineno})")
-        for node in self.moved:
-            for name in (
-                n for n in (node, *nodes_of_body(node)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-            ):
-                if name.id not in bound_by and self._only_by_rank(name):
-                    raise NoPatch(f"`{name.id}` exists only on some ranks")
         function = self.script.names.enclosing_function(self.guard) or self.source.tree
         inside = set(ast.walk(self.guard))
         for node in nodes_of_body(function):
@@ -202,10 +200,6 @@ class _Hoist:
                     if binding.value is not None and binding.kind == "assign":
                         self._refuse_what_may_differ(binding.value, depth - 1)
 
-    def _only_by_rank(self, name: ast.Name) -> bool:
-        bindings = self.script.names.bindings(name)
-        return bool(bindings) and all(is_under_rank_condition(self.script, binding.at) for binding in bindings)
-
     def _is_for_one(self, call: ast.Call) -> bool:
         """Return whether a call has an effect that only one rank should have; a collective of a library has none."""
         function = self.script.names.function(call)
@@ -213,13 +207,22 @@ class _Hoist:
 
     # ---- statements that move
 
+    def _split_with_state(self) -> list[BodyPiece]:
+        """Split the branch; what changes the state that the moved statements take over moves with them."""
+        while True:
+            self.needed, self.moved = set(), []
+            pieces = self._split(self.guard.body)
+            if not (behind := changed_behind(self.script, pieces, self.calls)):
+                return pieces
+            self.together |= behind
+
     def _split(self, body: Sequence[ast.stmt]) -> list[BodyPiece]:
         """Decide which statements move, last to first, so that what a moved statement needs moves too."""
         pieces = [self._piece(stmt) for stmt in reversed(body)]
         return pieces[::-1]
 
     def _piece(self, stmt: ast.stmt) -> BodyPiece:
-        holds = any(node in self.calls for node in (stmt, *nodes_of_body(stmt)))
+        holds = any(node in self.calls or node in self.together for node in (stmt, *nodes_of_body(stmt)))
         gives = any(touches(path, self.needed) for path in self._binds(stmt))
         if not holds and not gives:
             return BodyPiece(stmt, False, [])

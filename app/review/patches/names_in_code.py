@@ -7,10 +7,12 @@ from ...training_script.syntax import FUNCTIONS, dotted_name, nodes_of_body
 
 
 def names_read(node: ast.AST) -> set[str]:
-    """Return the longest dotted names that are read in ``node``."""
+    """Return the longest dotted names that are read in ``node``; ``x += 1`` reads ``x``."""
     found: set[str] = set()
     inner: set[ast.AST] = set()
     for child in ast.walk(node):
+        if isinstance(child, ast.AugAssign) and isinstance(child.target, ast.Name):
+            found.add(child.target.id)
         if isinstance(child, (ast.Name, ast.Attribute)) and child not in inner:
             path = dotted_name(child)
             if isinstance(child, ast.Attribute):
@@ -44,6 +46,8 @@ def names_set(node: ast.AST) -> set[str]:
             found.add(child.name)
         elif isinstance(child, (ast.Import, ast.ImportFrom)):
             found |= {(alias.asname or alias.name).partition(".")[0] for alias in child.names}
+        elif isinstance(child, (ast.MatchAs, ast.MatchStar)) and child.name:
+            found.add(child.name)
     return found - {""}
 
 

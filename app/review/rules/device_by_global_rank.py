@@ -61,8 +61,9 @@ def check(script: Script) -> list[Violation]:
     by_scope: dict[Scope, list[tuple[ast.expr, Rank]]] = defaultdict(list)
     for place in device_places(script):
         rank = _rank(script, place)
-        if rank and rank.kind == "global" and place not in [p for p, _ in by_scope[script.names.scope_of[place]]]:
-            by_scope[script.names.scope_of[place]].append((place, rank))
+        found = by_scope[script.names.scope_of[place]]
+        if rank and rank.kind == "global" and place not in [each for each, _ in found]:
+            found.append((place, rank))
     if not any(by_scope.values()) or is_for_one_node(script):
         return []
     return [_finding(script, places) for places in by_scope.values() if places]
@@ -102,8 +103,7 @@ def device_places(script: Script) -> Iterator[ast.expr]:
             case ast.BinOp(left=ast.Constant(value="cuda:%d" | "cuda:%s"), op=ast.Mod(), right=value):
                 yield value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
             case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value) if _device_name(target):
-                if not _device_name(value):
-                    yield value
+                yield from (choice for choice in _choices(value) if not _device_name(choice))
 
 
 def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
@@ -118,7 +118,7 @@ def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
     elif last in WRAPPERS or (not full and method in WRAPPERS):
         listed = call_argument(call, "device_ids")
         given = [call_argument(call, "output_device"), call_argument(call, "device_id")]
-        given += listed.elts if isinstance(listed, (ast.List, ast.Tuple)) else []
+        given += _elements(names, listed) if listed else []
     elif full.endswith("distributed.init_process_group"):
         given = [call_argument(call, "device_id")]
     elif method in OF_ACCELERATOR and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
@@ -130,10 +130,33 @@ def _in_call(names: Names, call: ast.Call) -> Iterator[ast.expr]:
         given = call.args[:1] if call.func.value.value in ("cuda:{}", "cuda:{0}") else []  # type: ignore[assignment]
     elif full.startswith("torch."):
         given = [call_argument(call, "device")]
-    for value in given:
+    for value in (choice for each in given if each is not None for choice in _choices(each)):
         # A variable named like a device is checked where it is assigned.
-        if value is not None and not _device_name(value):
+        if not _device_name(value):
             yield value
+
+
+def _choices(expr: ast.expr) -> Iterator[ast.expr]:
+    """Yield the expressions that one chooses between, or itself."""
+    match expr:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _choices(body)
+            yield from _choices(orelse)
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _choices(value)
+        case _:
+            yield expr
+
+
+def _elements(names: Names, listed: ast.expr) -> Iterator[ast.expr]:
+    """Yield the elements of a list, of each list that is chosen between, and of one that a variable holds."""
+    values = [listed]
+    if isinstance(listed, ast.Name):
+        values = [binding.value for binding in names.bindings(listed) if binding.kind == "assign" and binding.value]
+    for value in (choice for each in values for choice in _choices(each)):
+        if isinstance(value, ast.List | ast.Tuple):
+            yield from value.elts
 
 
 def _device_name(expr: ast.expr) -> bool:

@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits, edits_between
+from ddpwizard.app.review.patches.apply_edits import OverlappingEdits, apply_edits, edits_between, shifts_lines_of
 from ddpwizard.app.review.review import review_text
 from ddpwizard.app.training_script.edits import Edit
 from ddpwizard.app.training_script.source import BOM
@@ -79,3 +79,25 @@ def test_edits_between_two_texts_are_whole_lines() -> None:
     edits = edits_between(before, after)
     assert apply_edits(before, edits) == after
     assert [edit.text for edit in edits] == ["new\n", "", "D\n"]
+
+
+def test_patch_inserts_a_line_among_lines_that_another_patch_shifts() -> None:
+    before = (
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\nrank = dist.get_rank()\n"
+        "def f(model, x):\n    if rank == 0:\n        with torch.no_grad():\n            loss = model(x).mean()\n"
+        "        dist.all_reduce(loss)\n        print('loss', loss)\nf(torch.nn.Linear(1, 1), torch.ones(2, 1))\n"
+    )
+    after, done = apply_fixes(before)
+    assert [finding.rule for finding in done] == ["DW401", "DW497"]
+    assert after.endswith(
+        "def f(model, x):\n    with torch.no_grad():\n        loss = model(x).mean()\n    dist.all_reduce(loss)\n"
+        "    loss /= dist.get_world_size()\n    if rank == 0:\n        print('loss', loss)\n"
+        "f(torch.nn.Linear(1, 1), torch.ones(2, 1))\n"
+    )
+
+
+@pytest.mark.parametrize(("place", "shifted"), [(2, False), (4, True), (12, True), (15, False)])
+def test_lines_next_to_shifted_ones(place: int, shifted: bool) -> None:
+    text = "a\nb\n  c\n  d\nee\nf\n"
+    edits = [Edit(4, 6, ""), Edit(8, 10, "")]
+    assert shifts_lines_of(edits, [Edit(place, place, "new\n")], text) is shifted

@@ -324,6 +324,242 @@ FIXED = {
                 print(best)
         """,
     ),
+    "a sum and its start": (
+        """
+        def evaluate(loader, rank):
+            if rank == 0:
+                total = 0.0
+                for x in loader:
+                    dist.all_reduce(x)
+                    total += x.item()
+                print(total)
+        """,
+        """
+        def evaluate(loader, rank):
+            total = 0.0
+            for x in loader:
+                dist.all_reduce(x)
+                total += x.item()
+            if rank == 0:
+                print(total)
+        """,
+    ),
+    "a mode and the mode behind": (
+        """
+        def evaluate(model, x, rank):
+            if rank == 0:
+                model.eval()
+                y = model(x)
+                dist.all_reduce(y)
+                print(y)
+                model.train()
+        """,
+        """
+        def evaluate(model, x, rank):
+            model.eval()
+            y = model(x)
+            dist.all_reduce(y)
+            if rank == 0:
+                print(y)
+            model.train()
+        """,
+    ),
+    "a mode that was read before": (
+        """
+        def evaluate(model, x, rank):
+            if rank == 0:
+                before = model.training
+                model.eval()
+                y = model(x)
+                dist.all_reduce(y)
+                print(y)
+                model.train(before)
+        """,
+        """
+        def evaluate(model, x, rank):
+            before = model.training
+            model.eval()
+            y = model(x)
+            dist.all_reduce(y)
+            if rank == 0:
+                print(y)
+            model.train(before)
+        """,
+    ),
+    "parameters frozen for a while": (
+        """
+        def evaluate(model, x, rank):
+            if rank == 0:
+                for p in model.parameters():
+                    p.requires_grad_(False)
+                y = model(x)
+                dist.all_reduce(y)
+                print(y)
+                for p in model.parameters():
+                    p.requires_grad_(True)
+        """,
+        """
+        def evaluate(model, x, rank):
+            for p in model.parameters():
+                p.requires_grad_(False)
+            y = model(x)
+            dist.all_reduce(y)
+            if rank == 0:
+                print(y)
+            for p in model.parameters():
+                p.requires_grad_(True)
+        """,
+    ),
+    "the grad mode of the process": (
+        """
+        def evaluate(model, x, rank):
+            if rank == 0:
+                print("evaluate")
+                torch.set_grad_enabled(False)
+                y = model(x)
+                dist.all_reduce(y)
+                print(y)
+                torch.set_grad_enabled(True)
+        """,
+        """
+        def evaluate(model, x, rank):
+            if rank == 0:
+                print("evaluate")
+            torch.set_grad_enabled(False)
+            y = model(x)
+            dist.all_reduce(y)
+            if rank == 0:
+                print(y)
+            torch.set_grad_enabled(True)
+        """,
+    ),
+    "a seed": (
+        """
+        def noise(rank):
+            if rank == 0:
+                torch.manual_seed(3)
+                y = torch.randn(2)
+                dist.all_reduce(y)
+                print(y)
+        """,
+        """
+        def noise(rank):
+            torch.manual_seed(3)
+            y = torch.randn(2)
+            dist.all_reduce(y)
+            if rank == 0:
+                print(y)
+        """,
+    ),
+    "the epoch of the sampler in a loader": (
+        """
+        def train(data, rank):
+            sampler = make_sampler(data)
+            loader = make_loader(data, sampler=sampler)
+            for epoch in range(3):
+                if rank == 0:
+                    sampler.set_epoch(epoch)
+                    for x in loader:
+                        dist.all_reduce(x)
+                        print(x)
+        """,
+        """
+        def train(data, rank):
+            sampler = make_sampler(data)
+            loader = make_loader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for x in loader:
+                    dist.all_reduce(x)
+                    if rank == 0:
+                        print(x)
+        """,
+    ),
+    "a sum that starts again after each round": (
+        """
+        def train(steps, rank):
+            total = 0.0
+            for step in steps:
+                if rank == 0:
+                    total += step
+                    y = torch.tensor(total)
+                    dist.all_reduce(y)
+                    print(y)
+                    total = 0.0
+        """,
+        """
+        def train(steps, rank):
+            total = 0.0
+            for step in steps:
+                total += step
+                y = torch.tensor(total)
+                dist.all_reduce(y)
+                if rank == 0:
+                    print(y)
+                total = 0.0
+        """,
+    ),
+    "a name that the branch binds anew stays": (
+        """
+        def evaluate(x, rank):
+            if rank == 0:
+                y = x * 2
+                dist.all_reduce(y)
+                y = y / 2
+                print(y)
+        """,
+        """
+        def evaluate(x, rank):
+            y = x * 2
+            dist.all_reduce(y)
+            if rank == 0:
+                y = y / 2
+                print(y)
+        """,
+    ),
+    "a best value that no rank reduces stays": (
+        """
+        def train(steps, rank):
+            best = 9.0
+            for x in steps:
+                if rank == 0:
+                    y = x * 2
+                    dist.all_reduce(y)
+                    if y < best:
+                        best = y
+                        torch.save(y, "best.pt")
+        """,
+        """
+        def train(steps, rank):
+            best = 9.0
+            for x in steps:
+                y = x * 2
+                dist.all_reduce(y)
+                if rank == 0:
+                    if y < best:
+                        best = y
+                        torch.save(y, "best.pt")
+        """,
+    ),
+    "a loader that rank 0 wraps before": (
+        """
+        def evaluate(data, rank):
+            loader = make_loader(data)
+            if rank == 0:
+                loader = progress(loader)
+            if rank == 0:
+                for x in loader:
+                    dist.all_reduce(x)
+        """,
+        """
+        def evaluate(data, rank):
+            loader = make_loader(data)
+            if rank == 0:
+                loader = progress(loader)
+            for x in loader:
+                dist.all_reduce(x)
+        """,
+    ),
 }
 
 
@@ -420,6 +656,34 @@ REFUSED = {
     "the branch changes its own test": (
         "if rank == 0 and args.first:\n    args.first = False\n    dist.all_reduce(x)",
         "`args.first` in a condition is not the same on every rank",
+    ),
+    "a sum that starts under another condition": (
+        "if rank == 0:\n    total = 0.0\nx = x + 1\nif rank == 0:\n    for y in x:\n        dist.all_reduce(y)\n"
+        "        total += y\n    print(total)",
+        "`total` exists only on some ranks",
+    ),
+    "a name that every rank has afterwards only": (
+        "if rank == 0:\n    total = 0.0\nfor y in x:\n    if rank == 0:\n        total += y\n"
+        "        dist.all_reduce(total)\ntotal = 5.0",
+        "`total` exists only on some ranks",
+    ),
+    "an object that is None on the other ranks": (
+        "model = None\nif rank == 0:\n    model = make()\nif rank == 0:\n    y = model(x)\n    dist.all_reduce(y)",
+        "`model` exists only on some ranks",
+    ),
+    "a mode that another condition on the rank sets back": (
+        "if rank == 0:\n    args.eval()\n    y = args(x)\n    dist.all_reduce(y)\nprint(x)\n"
+        "if rank == 0:\n    args.train()",
+        "line 11 changes `args` on some ranks only",
+    ),
+    "a sum that another condition on the rank starts again": (
+        "total = 0.0\nfor y in x:\n    if rank == 0:\n        total = 0.0\n    args.step()\n    if rank == 0:\n"
+        "        total += y\n        z = torch.tensor(total)\n        dist.all_reduce(z)",
+        "line 8 changes `total` on some ranks only",
+    ),
+    "a state that an unknown method may set back": (
+        "if rank == 0:\n    args.swap()\n    y = args(x)\n    dist.all_reduce(y)\n    print(y)\n    args.restore()",
+        "line 10 may change `args` back",
     ),
     "statements share a line": ("if rank == 0:\n    y = x; dist.all_reduce(y); print(y)", "share a line"),
     "in an expression": ("rank == 0 and args.wait and dist.barrier()", "part of an expression"),

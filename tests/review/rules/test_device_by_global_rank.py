@@ -73,6 +73,11 @@ USE = {
     "to": "model.to(rank)",
     "cuda": "model.cuda(rank)",
     "device_ids": "torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])",
+    "device_ids on a GPU only": (
+        "torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if torch.cuda.is_available() else None)"
+    ),
+    "device_ids or none": "torch.nn.parallel.DistributedDataParallel(model, device_ids=cuda and [rank] or None)",
+    "a number on a GPU only": 'y = torch.zeros(1, device=rank if torch.cuda.is_available() else "cpu")',
     "device=": "y = torch.zeros(1, device=rank)",
     "a variable": "device = rank",
 }
@@ -104,7 +109,27 @@ def test_every_form_of_a_device_number_is_found_and_fixed(use: str) -> None:
     assert repaired(code, "DW101") == f"rank = dist.get_rank()\n{changed}\n"
 
 
+def test_device_ids_in_a_variable_are_fixed_with_the_device() -> None:
+    code = """
+        def main(cuda):
+            rank = dist.get_rank()
+            device = torch.device("cuda", rank) if cuda else torch.device("cpu")
+            ids = [rank] if cuda else None
+            torch.nn.parallel.DistributedDataParallel(model.to(device), device_ids=ids)
+    """
+    local = 'int(os.environ.get("LOCAL_RANK", rank))'
+    after = textwrap.dedent(code).replace(", rank)", f", {local})").replace("[rank]", f"[{local}]")
+    assert repaired(code, "DW101") == after
+
+
 CORRECT = {
+    "no GPU chosen": """
+        rank = dist.get_rank()
+        local_rank = int(os.environ["LOCAL_RANK"])
+        ids = [local_rank] if torch.cuda.is_available() else None
+        torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
+        torch.zeros(1, device="cuda" if rank == 0 else "cpu")
+    """,
     "LOCAL_RANK": """
         local_rank = int(os.environ["LOCAL_RANK"])
         torch.cuda.set_device(local_rank)
