@@ -43,6 +43,17 @@ class PatchWalk:
         self.accepted: set[int] = set()
         self.skipped: set[int] = set()
         self.skipped_files: list[SkippedFile] = []
+        self._versions = {finding.path: _version(finding.path) for finding in self.findings}
+
+    def has_changed_files(self) -> bool:
+        """Return whether a file with findings was written since it was reviewed."""
+        return any(_version(path) != version for path, version in self._versions.items())
+
+    def take_decisions(self, earlier: "PatchWalk") -> None:
+        """Decide on the findings that an earlier review had too as was decided there."""
+        for decided, before in ((self.accepted, earlier.accepted), (self.skipped, earlier.skipped)):
+            findings = [earlier.findings[at] for at in before]
+            decided |= {at for at, finding in enumerate(self.findings) if finding in findings}
 
     def decide(self, at: int, accept: bool) -> int | None:
         """Record the decision on a finding; return the next one without a decision, or None after the last.
@@ -110,8 +121,19 @@ class PatchWalk:
         return Patched(before=text, after=after, encoding=encoding, done=done)
 
 
-def walk_patches(path: Path, knowledge: Knowledge) -> PatchWalk:
+def _version(path: str) -> tuple[int, int, int] | None:
+    """Return what differs once a file is written again; None if there is no such file."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def walk_patches(path: Path, knowledge: Knowledge, earlier: PatchWalk | None = None) -> PatchWalk:
     """Review a script, a notebook or a directory with the settings of its project, for a walk over its findings.
+
+    Decisions of an earlier walk on findings that are as before stay.
 
     Raises:
         UserError: Nothing in it could be reviewed.
@@ -126,6 +148,8 @@ def walk_patches(path: Path, knowledge: Knowledge) -> PatchWalk:
         raise UserError(skipped[0].message, skipped[0].next_step)
     walk = PatchWalk(files, reviewed, knowledge)
     walk.skipped_files = skipped
+    if earlier:
+        walk.take_decisions(earlier)
     return walk
 
 

@@ -45,8 +45,9 @@ class ReviewScreen(WizardScreen):
     ABOUT = (
         "Type the path of a training script, a notebook or a directory (tab completes it) and press enter. Scripts are "
         "read, not run. Go through the findings: y accepts the patch that is shown, n skips it. The accepted ones are "
-        "written together after the last finding, or when s stops; u, or ddpwizard undo, reverts them. m migrates "
-        "the script to DDP, FSDP2 or a resumable run, as does the path with --to ddp, fsdp2 or resume."
+        "written together after the last finding, or when s stops; u, or ddpwizard undo, reverts them. A file "
+        "that a fix (f) changes is reviewed again. m migrates the script to DDP, FSDP2 or a resumable run, as does the "
+        "path with --to ddp, fsdp2 or resume."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "decide(True)", "accept", id="review.accept", tooltip="Accept the patch, and go to the next one"),
@@ -60,11 +61,11 @@ class ReviewScreen(WizardScreen):
     ]
 
     class Reviewed(Message):
-        """A script or directory was reviewed, or could not be."""
+        """A script or directory was reviewed; ``again``: since a file of it has changed."""
 
-        def __init__(self, path: Path, walk: PatchWalk | None, problem: UserError | None = None) -> None:
+        def __init__(self, path: Path, walk: PatchWalk, *, again: bool) -> None:
             super().__init__()
-            self.path, self.walk, self.problem = path, walk, problem
+            self.path, self.walk, self.again = path, walk, again
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,26 +99,29 @@ class ReviewScreen(WizardScreen):
         self.show_status("reviewing …")
         self.run_worker(self._review(typed), exclusive=True)
 
-    async def _review(self, typed: str) -> None:
-        path = Path(typed)
+    def on_screen_resume(self) -> None:
+        """Review again after a fix or an editor has changed a file; decisions on what is as before stay."""
+        super().on_screen_resume()
+        if self._walk and self._written is None and self._walk.has_changed_files():
+            self.show_status("reviewing the changed files …")
+            self.run_worker(self._review(str(self._path), self._walk), exclusive=True)
+
+    async def _review(self, typed: str, earlier: PatchWalk | None = None) -> None:
         try:
             path = expand_user(typed)
-            walk = await asyncio.to_thread(walk_patches, path, self.state.knowledge)
+            walk = await asyncio.to_thread(walk_patches, path, self.state.knowledge, earlier)
         except UserError as error:
-            self.post_message(self.Reviewed(path, None, error))
+            self.show_status("")
+            self.wizard.show_error(error)
         else:
-            self.post_message(self.Reviewed(path, walk))
+            self.post_message(self.Reviewed(path, walk, again=earlier is not None))
 
     @on(Reviewed)
     def _reviewed(self, event: Reviewed) -> None:
-        if event.problem or event.walk is None:
-            self.show_status("")
-            if event.problem:
-                self.wizard.show_error(event.problem)
-            return
         self._path, self._walk, self._written = event.path, event.walk, None
         self._open = bool(event.walk.findings)
-        take_findings(self.state.begin(), event.path, event.walk.findings)
+        if not event.again:  # the case keeps the findings that its fix was for
+            take_findings(self.state.begin(), event.path, event.walk.findings)
         self.show_header(facts=event.path.resolve().name)
         summary = review_summary(event.path, event.walk.findings, len(self.state.knowledge.rules))
         left_out = [f"left out: {each.message}" for each in event.walk.skipped_files[:1]]

@@ -157,3 +157,28 @@ async def test_a_changed_file_is_not_patched_as_it_was_reviewed(project: Path) -
         (project / "a.py").write_text("import time\n" + BARRIER.replace("barrier()", "barrier(None)"))
         await pilot.press("enter")
         await shows(pilot, "Fix 1 of", "the file has changed since it was reviewed")
+
+
+@walk
+async def test_findings_are_up_to_date_after_a_file_has_changed(project: Path) -> None:
+    state = RecordedState()
+    async with WizardApp(state, "review").run_test(size=(100, 30)) as pilot:
+        await pilot.press(".", "enter")
+        await shows(pilot, "1 of 4  a.py:3")
+        case = state.case
+        await pilot.press("n")
+        await shows(pilot, "2 of 4  b.py:3", "0 accepted, 1 skipped, 3 left")
+        await pilot.press("enter")
+        await shows(pilot, "Fix 1 of", "--- a/b.py")
+        await pilot.press("a")
+        await shows(pilot, "Yes, apply it")
+        await pilot.press("2")
+        await shows(pilot, "applied")
+        assert changed(project) == ["b.py"]
+        await pilot.press("escape")
+        await shows(pilot, "1 of 3  a.py:3")
+        await pilot.press("down", "down")
+        await shows(pilot, "3 of 3  d.py:3")
+        await pilot.press("y")
+        await shows(pilot, "1 accepted, 1 skipped, 1 left")
+        assert state.case is case
