@@ -108,7 +108,9 @@ def group(ctx: click.Context, demo: bool, **given: Any) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the ``ddpwizard`` command."""
+    """Run the ``ddpwizard`` command. A standard stream that is closed is None in Python, and then is /dev/null here."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:

@@ -196,12 +196,14 @@ class Probe(StrictStruct, frozen=True):
 
 class Message(StrictStruct, frozen=True):
     """A pasted line that is no cause: harmless (``benign``), a consequence of one (``consequence``), or an error
-    unrelated to distributed training (``unrelated``)."""
+    unrelated to distributed training (``unrelated``). ``lost_rank``: the rank that prints it has lost another one, or
+    waited for it in vain."""
 
     pattern: str
     literal: str
     kind: Literal["benign", "consequence", "unrelated"]
     says: str
+    lost_rank: bool = False
 
 
 class Rule(StrictStruct, frozen=True):

@@ -180,6 +180,20 @@ def test_unwritable_output_is_one_line(words: list[str], output: str):
     assert "standard output" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["diagnose", "loss is nan"], ["undo"], ["diagnose", "-"], ["plan", "--spec", "-"]])
+def test_closed_standard_input_is_empty_and_no_terminal(words: list[str], tmp_path: Path):
+    command = shlex.join([sys.executable, "-m", "ddpwizard", *words])
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    closed, empty = (
+        subprocess.run(
+            ["sh", "-c", f"{command} {given}"], capture_output=True, text=True, timeout=180, check=False, env=environ
+        )
+        for given in ("<&-", "</dev/null")
+    )
+    assert "Traceback" not in closed.stderr and "NoneType" not in closed.stderr
+    assert (closed.returncode, closed.stdout, closed.stderr) == (empty.returncode, empty.stdout, empty.stderr)
+
+
 CLOSED_EARLY = {
     "more than one buffer": ["kb", "list", "--json"],
     "less than one buffer": ["completion", "bash"],

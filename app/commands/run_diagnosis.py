@@ -2,6 +2,7 @@
 session. A verdict that was found is returned whatever fails after it: knowledge, session, report file, hook."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,9 +87,14 @@ class RunDiagnosis:
         )
         self._attempt("the session", lambda: self._record_step("diagnosis"), None)
         lines += self._next_commands(None)
-        why = f"{first.name} died first: {first.reason}"
+        why = f"{first.name} {first.end}: {first.reason}"
         notes = self._attempt("the report", lambda: self._report_crash(case, why, lines), [])
         return [*lines, *notes, *self.problems]
+
+    def shows_lost_rank(self, error: str) -> bool:
+        """Return whether an error shows only that another rank is gone or does not answer."""
+        messages = self.knowledge.messages.values()
+        return any(each.lost_rank and re.search(each.pattern, error) for each in messages)
 
     def _script(self) -> str:
         """Return the path of the script that was started, or ""."""

@@ -18,10 +18,11 @@ from ..logs.path_hints import PathHint
 from ..logs.read import LogInput, source_of_text
 from ..logs.types import Timeline, Writer
 from ..system import run_directory
+from ..triage.rank_activity.frames import user_frames
 from ..triage.sampling.deaths import parse_oom_kills, read_kernel_log
 from ..triage.triage import evidence_of_report
 from .ended_ranks import EndedRank
-from .last_stacks import report_of_ends
+from .last_stacks import report_of_ends, stack_at_signal
 
 BY_ENDS = "verdict on the places at which the ranks ended"
 DescribeFix = Callable[[Cause, Timeline | None], list[str]]
@@ -30,14 +31,14 @@ DescribeFix = Callable[[Cause, Timeline | None], list[str]]
 def diagnose_crash(
     case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank, describe_fix: DescribeFix, script: str = ""
 ) -> list[str]:
-    """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first error was raised,
-    and the likely cause with its first fix. ``first`` is the rank that failed first, ``describe_fix``
-    gives the lines of the first fix of a cause, ``script`` is the path of the job's script.
+    """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first rank ended, and the
+    likely cause with its first fix. ``first`` is the rank with whose end the failure began, ``describe_fix`` gives the lines of the first fix of a cause, ``script`` is the path of the job's script.
 
     Raises:
         UserError: The copies of the output cannot be read.
     """
     case.add(_killed_for_memory(ended))
+    case.add(_left_early(first))
     sources = [*_output_copies(private, ended), *_signal(first)]
     found = add_to_case(case, sources, of_job=True) if sources else None
     if script:
@@ -48,8 +49,7 @@ def diagnose_crash(
         case.add(_of_ends(item) for item in evidence_of_report(report, case.knowledge.findings()))
     diagnosis = case.diagnosis(in_scope=True)
     timeline = found.timeline if found else None
-    location = _first_location(timeline) if timeline else ""
-    lines = [f"  {report.verdict.why}"] if report else [f"  raised at {location}"] if location else []
+    lines = [f"  {report.verdict.why}"] if report else _place_lines(private, first, timeline)
     named = diagnosis.named(1)
     return lines + (
         _cause_lines(case, named[0], timeline, describe_fix)
@@ -85,6 +85,13 @@ def _signal(first: EndedRank) -> list[LogInput]:
     return [source_of_text(text, f"exit status of {first.name}")]
 
 
+def _left_early(first: EndedRank) -> list[Evidence]:
+    if not first.left:
+        return []
+    what = f"{first.name} ended without an error while others waited for it"
+    return [Evidence("job.rank-left-early", "job", what, rank=first.record.rank, pid=first.record.pid)]
+
+
 def _killed_for_memory(ended: Iterable[EndedRank]) -> list[Evidence]:
     killed = {kill.pid for kill in parse_oom_kills(read_kernel_log()[0])}
     return [
@@ -100,9 +107,14 @@ def _killed_for_memory(ended: Iterable[EndedRank]) -> list[Evidence]:
     ]
 
 
-def _first_location(timeline: Timeline) -> str:
-    found = first_error(timeline)
-    return script_location(found.event) if found else ""
+def _place_lines(private: Path, first: EndedRank, timeline: Timeline | None) -> list[str]:
+    """Return the line of the script at which a signal ended the first rank, or at which the first error was raised."""
+    if first.killed_by:
+        frames = user_frames(stack_at_signal(private, first))
+        return [f"  in {each.path}:{each.line} in {each.function}" for each in frames[-1:]]
+    found = first_error(timeline) if timeline and not first.left else None
+    location = script_location(found.event) if found else ""
+    return [f"  raised at {location}"] if location else []
 
 
 def _cause_lines(case: Case, cause: RankedCause, timeline: Timeline | None, describe_fix: DescribeFix) -> list[str]:

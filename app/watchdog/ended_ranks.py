@@ -1,7 +1,7 @@
 """The end of a rank: from the record that it wrote itself, and the exit status that was observed."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -47,8 +47,20 @@ class EndedRank(msgspec.Struct, frozen=True):
         return "" if self.record.ended == NORMAL else self.record.ended
 
     @property
+    def left(self) -> bool:
+        """True if it ended normally by itself, as one of the ranks."""
+        return self.record.rank is not None and self.record.ended == NORMAL and not self.failed
+
+    @property
+    def end(self) -> str:
+        """The verb of its end as the first one of the job, before its name or its reason."""
+        return "left first" if self.left else "died first"
+
+    @property
     def reason(self) -> str:
         """The exception, else the exit status."""
+        if self.left:
+            return "it ended without an error while others waited for it"
         return self.error or (self.observed.how if self.observed else "") or "no exit status"
 
 
@@ -64,6 +76,19 @@ def without_traceback(reason: str) -> str:
 def rank_name(record: RankRecordFile) -> str:
     """Return ``rank 1 (pid 4711)``, or only the pid of a process that is no rank yet."""
     return f"rank {record.rank} (pid {record.pid})" if record.rank is not None else f"pid {record.pid}"
+
+
+def first_ended(ended: Sequence[EndedRank], shows_lost_rank: Callable[[str], bool]) -> EndedRank | None:
+    """Return the rank with whose end the failure of a job began, or None if none failed.
+
+    It is the failed rank that ended first. If its error shows only that another rank is gone (``shows_lost_rank``), and
+    a rank ended normally before, it is that one: it left while the others still waited for it.
+    """
+    failed = first_failed(ended)
+    if failed is None or failed.killed_by or not shows_lost_rank(failed.error):
+        return failed
+    left = [rank for rank in ended if rank.left and 0 < rank.at <= failed.at]
+    return min(left, key=lambda rank: rank.at, default=failed)
 
 
 def first_failed(ended: Sequence[EndedRank]) -> EndedRank | None:

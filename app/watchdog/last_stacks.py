@@ -48,17 +48,26 @@ def report_of_ends(private: Path, ended: Sequence[EndedRank]) -> JobReport | Non
     return report if DIFFERENT in report.verdict.findings else None
 
 
+def stack_at_signal(private: Path, rank: EndedRank) -> list[StackFrame]:
+    """Return the frames in which a signal ended a rank, innermost first; none if its handler could not write them."""
+    dumped = _text(private / f"{rank.record.pid}.stacks").rpartition(FATAL)
+    frames = parse_faulthandler(dumped[2], rank.record.main_thread)[0] if dumped[1] else []
+    return _absolute(frames, rank)
+
+
 def last_stack(private: Path, rank: EndedRank) -> list[StackFrame]:
     """Return the frames in which a rank ended, innermost first: those of the signal that ended it, or its traceback."""
     record = rank.record
-    dumped = _text(private / f"{record.pid}.stacks").rpartition(FATAL)
-    if dumped[1]:
-        frames = parse_faulthandler(dumped[2], record.main_thread)[0]
-    else:
+    frames = stack_at_signal(private, rank)
+    if not frames:
         copies = "".join(map(_text, run_directory.output_copies(private, record.pid)))
         found = FRAME.finditer(copies.rpartition(HEADER)[2])
         frames = [StackFrame(each["function"] or "", each["file"], int(each["line"])) for each in found][::-1]
-    return [StackFrame(each.function, path_from(record.cwd, each.path), each.line) for each in frames]
+    return _absolute(frames, rank)
+
+
+def _absolute(frames: Iterable[StackFrame], rank: EndedRank) -> list[StackFrame]:
+    return [StackFrame(each.function, path_from(rank.record.cwd, each.path), each.line) for each in frames]
 
 
 def _sources(stacks: Iterable[Sequence[StackFrame]]) -> dict[str, str]:

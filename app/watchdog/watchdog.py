@@ -23,7 +23,7 @@ from ..system.terminate import terminate_processes
 from ..text.units import seconds_text
 from ..triage.sampling import worker_server
 from . import progress, signals
-from .ended_ranks import EndedRank, first_failed, rank_name, without_traceback
+from .ended_ranks import EndedRank, first_ended, rank_name, without_traceback
 from .error_copier import ErrorCopier
 from .exit_events import ExitWatcher
 
@@ -61,7 +61,11 @@ class Diagnosis(Protocol):
         ...
 
     def diagnose_crash(self, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
-        """Return the diagnosis of a job that has ended with an error; ``first`` is the rank that failed first."""
+        """Return the diagnosis of a job that has ended with an error, which began with the end of ``first``."""
+        ...
+
+    def shows_lost_rank(self, error: str) -> bool:
+        """Return whether an error shows only that another rank is gone or does not answer."""
         ...
 
 
@@ -307,10 +311,10 @@ class _Job:
             living = {record.pid for record in run_directory.live_records(self.records.values())}
             records = self.records or {each.pid: each for each in self.launchers}
             ended = [self._ended(record) for pid, record in records.items() if pid not in living]
-            if first := first_failed(ended):
+            if first := first_ended(ended, self.diagnosis.shows_lost_rank):
                 self.anything_reported = True
                 if first.record.pid not in self.died:
-                    self.write(f"{first.name} died first: {_hang_indent(first.reason)}")
+                    self.write(f"{first.name} {first.end}: {_hang_indent(first.reason)}")
                 self._safely(lambda: self.write("\n".join(self.diagnosis.diagnose_crash(ended, first))))
             elif not self.records and launcher_name(self.command):
                 self.write(

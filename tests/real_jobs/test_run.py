@@ -433,6 +433,36 @@ class TestOutputOfCpp:
             wait_for(lambda: "x" * 200_000 in run.err, "its output arrives")
 
 
+class TestFirstEnd:
+    """The end of rank 1 between two all-reduces, after which rank 0 loses it."""
+
+    JOB = (
+        "import ctypes, sys\nimport torch\nimport torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(4))\n"
+        "if dist.get_rank() == 1:\n"
+        "    {end}\n"
+        "dist.all_reduce(torch.ones(4))\n"
+    )
+
+    def test_without_an_error_comes_before_the_lost_connection(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text(self.JOB.format(end="sys.exit(0)"))
+        with wizard("--", *torchrun(tmp_path / "train.py", 2), cwd=tmp_path) as run:
+            assert run.code() == 1
+            assert re.search(r"rank 1 \(pid \d+\) left first: it ended without an error", run.err), run.err
+            assert "died first" not in run.err and "longer time-out" not in run.err
+            assert "Let all ranks leave together" in run.err
+            shutil.rmtree(kept(run))
+
+    def test_by_a_signal_names_the_line(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text(self.JOB.format(end="ctypes.string_at(0)"))
+        with wizard("--", *torchrun(tmp_path / "train.py", 2), cwd=tmp_path) as run:
+            assert run.code() == 1
+            assert re.search(r"rank 1 \(pid \d+\) died first: killed by SIGSEGV\n", run.err), run.err
+            assert f"in {tmp_path / 'train.py'}:7 in <module>" in run.err
+            shutil.rmtree(kept(run))
+
+
 class TestErrorBeforeTorch:
     """An error that ends the ranks, or the launcher, before torch.distributed is imported."""
 

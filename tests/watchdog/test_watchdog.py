@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.system.run_directory import RankRecordFile
-from ddpwizard.app.watchdog.ended_ranks import EndedRank, first_failed
+from ddpwizard.app.watchdog.ended_ranks import EndedRank, first_ended, first_failed
 from ddpwizard.app.watchdog.exit_events import ProcessExit
 from ddpwizard.app.watchdog.watchdog import Report, WatchdogOptions, _started, run_watchdog
 
@@ -31,6 +31,9 @@ class NoDiagnosis:
 
     def diagnose_crash(self, ended: Sequence[EndedRank], first: EndedRank) -> list[str]:
         return [f"{len(ended)} ended, first {first.record.rank}"]
+
+    def shows_lost_rank(self, error: str) -> bool:
+        return "closed by peer" in error
 
 
 def rank(number: int, ended: str, ended_at: float | None) -> RankRecordFile:
@@ -99,6 +102,32 @@ def test_killed_rank_comes_before_the_error_of_a_rank_that_lost_it() -> None:
     assert first_failed([lost, killed, ended_by_launcher]) is killed
     assert first_failed([lost, ended_by_launcher, killed_by_launcher]) is lost
     assert first_failed([EndedRank(rank(4, "exit", 90.0), ProcessExit(90.0, 0))]) is None
+
+
+LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:1948"
+
+
+def test_a_rank_that_left_is_first_if_another_one_then_lost_it(tmp_path: Path) -> None:
+    assert reported(tmp_path, [rank(0, LOST, 90.2), rank(1, "exit", 90.0)]) == [
+        f"rank 1 (pid {NOBODY - 1}) left first: it ended without an error while others waited for it",
+        "2 ended, first 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failed", "other"),
+    [
+        pytest.param(rank(0, "OSError: upload failed", 95.0), rank(1, "exit", 90.0), id="an error of its own"),
+        pytest.param(rank(0, LOST, 90.0), rank(1, "exit", 90.2), id="it ended later"),
+        pytest.param(rank(0, LOST, 90.2), rank(1, "ValueError: no data", 90.0), id="it failed as well"),
+        pytest.param(
+            rank(0, LOST, 90.2), RankRecordFile(pid=7, started_ticks=1, ended="exit", ended_at=90.0), id="no rank"
+        ),
+    ],
+)
+def test_a_rank_that_ended_normally_is_not_first(failed: RankRecordFile, other: RankRecordFile) -> None:
+    ended = [EndedRank(failed, None), EndedRank(other, None)]
+    assert first_ended(ended, NoDiagnosis().shows_lost_rank) is first_failed(ended)
 
 
 def test_reason_of_a_death_repeats_no_traceback(tmp_path: Path) -> None:
