@@ -248,6 +248,7 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
     for finding in cause.findings:
         if finding not in findings:
             yield ["findings", finding], f"undeclared finding {finding!r}"
+    lines = {f"line.{signature.name}" for signature in cause.signatures if signature.name}
     for i, fix in enumerate(cause.fixes):
         if fix.rule and fix.rule not in knowledge.rules:
             yield ["fixes", i, "rule"], f"no rule {fix.rule!r} in rules.yaml"
@@ -255,7 +256,7 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
             yield ["fixes", i], "a patch names the review rule or the recipe that makes it, or the arguments to set"
         for key, ids in (("when", fix.when), ("unless", fix.unless)):
             for j, id_ in enumerate(ids):
-                if id_ not in findings and ("." not in id_ or id_ not in knowledge.facts):
+                if id_ not in findings and id_ not in lines and ("." not in id_ or id_ not in knowledge.facts):
                     yield ["fixes", i, key, j], f"undeclared finding or condition {id_!r}"
         for key, text in (("text", fix.text), ("code", fix.code), ("note", fix.note)):
             for name in sorted(names_in_template(text) - set(knowledge.facts)):

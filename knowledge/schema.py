@@ -35,7 +35,8 @@ class Signature(StrictStruct, frozen=True):
 
     ``role``: a root names the cause itself, a symptom is its visible effect (it never outranks a
     root), a confirmation counts only together with other evidence. Named groups of the pattern (rank, op, seq,
-    timeout_ms, port, host, bytes) become the values of the evidence.
+    timeout_ms, port, host, bytes) become the values of the evidence. Fixes of the same cause name it by its ``name``
+    (``line.<name>``) under ``when`` and ``unless``; several signatures may have one name.
     """
 
     pattern: str
@@ -44,6 +45,7 @@ class Signature(StrictStruct, frozen=True):
     role: Role = "root"
     since: str = ""
     until: str = ""
+    name: str = ""
 
 
 class Clue(StrictStruct, frozen=True):
@@ -79,7 +81,8 @@ class FixSpec(StrictStruct, frozen=True):
     ``text`` and ``note`` are prose, shown before and after ``code``, whose lines are shown and copied as they are. In
     all three ``{name|fallback}`` is a fact of the case (``facts.yaml``), and ``code`` gets the user's variable names.
     ``at``: the calls of the user's script that it is about. It is offered first if one of ``when`` holds, after all
-    others if none of them does, and last if one of ``unless`` does; both name findings or conditions of ``facts.yaml``.
+    others if none of them does, and last if one of ``unless`` does; both name findings, conditions of
+    ``facts.yaml`` or the cause's own signatures.
     ``diagnostic``: it shows the fault and does not remove it, so it comes after those that do.
     """
 

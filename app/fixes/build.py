@@ -7,6 +7,7 @@ import msgspec
 
 from ...knowledge.schema import Cause, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
+from ..evidence import signature_id
 from ..hardware.machine import Machine, machine_from_snapshot
 from ..launchers import accelerate, deepspeed, env_file, schedulers, torchrun
 from ..launchers.rewrite import find_free_port
@@ -58,9 +59,19 @@ def build_fixes(cause: Cause, context: FixContext, knowledge: Knowledge) -> list
     facts = CaseFacts(context)
     machine = seen_machine(machine_from_snapshot(context.snapshot), facts)
     further = further_rules(cause, facts, knowledge)
-    built = [(spec, *_build(cause, spec, facts, machine, knowledge)) for spec in [*cause.fixes, *further]]
+    holds = facts.holds | _named_lines(cause, facts)
+    built = [(spec, *_build(cause, spec, facts, holds, machine, knowledge)) for spec in [*cause.fixes, *further]]
     built = [each for each in built if each[0] not in further or _repairs(each[1], facts)]
-    return [fix for _, fix, _ in sorted(built, key=lambda each: _preference(*each, facts))]
+    return [fix for _, fix, _ in sorted(built, key=lambda each: _preference(*each, facts, holds))]
+
+
+def _named_lines(cause: Cause, facts: CaseFacts) -> set[str]:
+    """Return the names by which fixes refer to the signatures of their cause, of those that were seen."""
+    return {
+        f"line.{signature.name}"
+        for index, signature in enumerate(cause.signatures)
+        if signature.name and signature_id(cause, index) in facts.holds
+    }
 
 
 def _repairs(fix: Fix, facts: CaseFacts) -> bool:
@@ -68,14 +79,16 @@ def _repairs(fix: Fix, facts: CaseFacts) -> bool:
     return bool(fix.patches) and changes_condition(fix.patches, facts)
 
 
-def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts) -> tuple[int, int]:
+def _preference(
+    spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts, holds: frozenset[str]
+) -> tuple[int, int]:
     """Return the place of a fix among those of its cause. ``is_own``: it was made from the user's own lines.
 
     Those that fit what was seen come first, and with them every patch and every fix made from the user's lines that
     does not contradict it; what contradicts it comes last. An example or what only shows the fault comes after the
     rest, a patch that cannot be made after that. Before all is a patch of the condition at which the ranks diverged.
     """
-    order = _order(spec, facts)
+    order = _order(spec, holds)
     if spec.generator and not (spec.text or fix.commands or fix.files or fix.patches):
         order = max(order, 2)  # its generator lacks facts
     if spec.diagnostic:
@@ -111,13 +124,13 @@ def seen_machine(machine: Machine, facts: CaseFacts) -> Machine:
     return machine
 
 
-def _order(spec: FixSpec, facts: CaseFacts) -> int:
+def _order(spec: FixSpec, holds: frozenset[str]) -> int:
     """Return the place of a fix among those of its cause: 0 fits what was seen, 3 contradicts it."""
-    if any(id_ in facts.holds for id_ in spec.unless):
+    if any(id_ in holds for id_ in spec.unless):
         return 3
     if not spec.when:
         return 1
-    return 0 if any(id_ in facts.holds for id_ in spec.when) else 2
+    return 0 if any(id_ in holds for id_ in spec.when) else 2
 
 
 def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
@@ -127,7 +140,9 @@ def _made_by(recipe: str, facts: CaseFacts) -> RecipeResult:
     return make(facts) if make else RecipeResult(text=f"This ddpwizard has no recipe {recipe!r}.")
 
 
-def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, knowledge: Knowledge) -> tuple[Fix, bool]:
+def _build(
+    cause: Cause, spec: FixSpec, facts: CaseFacts, holds: frozenset[str], machine: Machine, knowledge: Knowledge
+) -> tuple[Fix, bool]:
     """Return a fix, and whether a recipe made it from the user's own lines."""
     if spec.rule:
         fix = patch_by_rule(cause, spec, facts, knowledge)
@@ -135,7 +150,7 @@ def _build(cause: Cause, spec: FixSpec, facts: CaseFacts, machine: Machine, know
         fix = _generated(cause, spec, machine, facts.target)
     else:
         fix = Fix(id=spec.id, cause=cause.id, title=spec.title, safety="display")
-    against = next((id_ for id_ in spec.unless if id_ in facts.holds), "")
+    against = next((id_ for id_ in spec.unless if id_ in holds), "")
     made = _made_by(spec.recipe, facts) if spec.recipe else RecipeResult()
     if not fix.patches or (made.patches and not changes_condition(fix.patches, facts)):
         set_, set_places = patch_calls(spec.set, facts)

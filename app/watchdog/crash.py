@@ -31,8 +31,11 @@ DescribeFix = Callable[[Cause, Timeline | None], list[str]]
 def diagnose_crash(
     case: Case, private: Path, ended: Sequence[EndedRank], first: EndedRank, describe_fix: DescribeFix, script: str = ""
 ) -> list[str]:
-    """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first rank ended, and the
-    likely cause with its first fix. ``first`` is the rank with whose end the failure began, ``describe_fix`` gives the lines of the first fix of a cause, ``script`` is the path of the job's script.
+    """Add what the ranks left behind to the case, and return the diagnosis as lines: where the first rank ended,
+    and the likely cause with its first fix.
+
+    ``first`` is the rank with whose end the failure began, ``describe_fix`` gives the lines of the first fix of a
+    cause, ``script`` is the path of the job's script.
 
     Raises:
         UserError: The copies of the output cannot be read.

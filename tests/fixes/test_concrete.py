@@ -553,9 +553,91 @@ def test_entry_with_an_undeclared_condition_is_refused(tmp_path: Path):
     entry.write_text(text.replace("    kind: command\n", "    kind: command\n    when: [case.no-such]\n", 1))
     with pytest.raises(KnowledgeError, match=r"case\.no-such"):
         read_knowledge(tmp_path)
+    entry.write_text(text.replace("    kind: command\n", "    kind: command\n    when: [line.no-such]\n", 1))
+    with pytest.raises(KnowledgeError, match=r"line\.no-such"):
+        read_knowledge(tmp_path)
     entry.write_text(text.replace("    text: |\n", "    text: |\n      {no_such|x}\n", 1))
     with pytest.raises(KnowledgeError, match="no_such"):
         read_knowledge(tmp_path)
+
+
+TIME_LIMIT = "slurmstepd: error: *** JOB 123456 ON node03 CANCELLED AT 2026-11-20T12:00:00 DUE TO TIME LIMIT ***\n"
+STEPS = "".join(f"step {number} loss 1.9 grad_norm 0.8\n" for number in range(100, 900, 100))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "fix"),
+    [
+        ("ValueError: Attempting to unscale FP16 gradients.", "gradient-scaler-amp", "fp32-weights"),
+        ("RuntimeError: unscale_() has already been called on this optimizer", "gradient-scaler-amp", "right-order"),
+        (
+            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+            "gradient-scaler-amp",
+            "deepspeed-scale",
+        ),
+        (
+            "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+            "gradient-scaler-amp",
+            "deepspeed-scale",
+        ),
+        (
+            "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+            "gradient_acc_step * world_size 64 != 8 * 4 * 4",
+            "ds-config-ignored",
+            "set-two-of-three",
+        ),
+        (
+            "ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:",
+            "ds-config-ignored",
+            "auto-with-trainer",
+        ),
+        (
+            "ValueError: When using `deepspeed_config_file`, the following accelerate config variables will be ignored: "
+            "['zero_stage']",
+            "ds-config-ignored",
+            "through-accelerate",
+        ),
+        (
+            "srun: error: Unable to create step for job 4711: More processors requested than permitted",
+            "scheduler-launch-mismatch",
+            "step-within-allocation",
+        ),
+        (
+            "RuntimeError: You set `--ntasks=8` in your SLURM bash script, but this variable is not supported.",
+            "scheduler-launch-mismatch",
+            "one-launcher-per-node",
+        ),
+        (STEPS + TIME_LIMIT, "node-preempted", "within-the-limit"),
+        (STEPS + TIME_LIMIT.replace("TIME LIMIT", "PREEMPTION"), "node-preempted", "survive-it"),
+    ],
+)
+def test_the_line_that_was_seen_chooses_the_fix(text: str, cause: str, fix: str):
+    case = Case(KNOWLEDGE)
+    add_to_case(case, [source_of_text(text, "train.log")])
+    assert case.diagnosis().named(1)[0].id == cause
+    assert build_fixes(KNOWLEDGE.causes[cause], FixContext(evidence=case.evidence), KNOWLEDGE)[0].id == fix
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of "
+        "39.39 GiB of which 1.00 GiB is free.\n",
+        "[rank0]: ValueError: Attempting to unscale FP16 gradients.\n",
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE, but Rank 1 "
+        "is running collective: ALLGATHER.\n",
+    ],
+)
+def test_a_time_limit_after_an_error_is_not_the_first_cause(before: str):
+    case = Case(KNOWLEDGE)
+    add_to_case(case, [source_of_text(STEPS + before + TIME_LIMIT, "train.log")])
+    assert case.diagnosis().named(1)[0].id != "node-preempted"
+
+
+def test_a_healthy_end_is_no_time_limit():
+    case = Case(KNOWLEDGE)
+    add_to_case(case, [source_of_text(STEPS + "training finished within the time limit of 24 h\n", "train.log")])
+    assert not any(item.id.startswith("log:node-preempted/") for item in case.evidence)
 
 
 OOM = (
