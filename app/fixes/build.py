@@ -79,9 +79,7 @@ def _repairs(fix: Fix, facts: CaseFacts) -> bool:
     return bool(fix.patches) and changes_condition(fix.patches, facts)
 
 
-def _preference(
-    spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts, holds: frozenset[str]
-) -> tuple[int, int]:
+def _preference(spec: FixSpec, fix: Fix, is_own: bool, facts: CaseFacts, holds: frozenset[str]) -> tuple[int, int]:
     """Return the place of a fix among those of its cause. ``is_own``: it was made from the user's own lines.
 
     Those that fit what was seen come first, and with them every patch and every fix made from the user's lines that

@@ -1,6 +1,7 @@
 """The parts of a text that a person has written: no lines of programs, no stack frames, no directories."""
 
 import re
+from collections import Counter
 from itertools import groupby
 
 from ...knowledge.schema import Knowledge
@@ -33,6 +34,9 @@ LEAST_AMONG_OUTPUT = 3  # words of a line of a person in a paragraph with lines 
 LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
 # The arguments of a call in a text.
 ARGUMENTS = re.compile(r"(?<=\w)\([^()\n]{1,400}\)")
+NUMBER = re.compile(r"[-+]?\d[\d.,:/]*(?:e[-+]?\d+)?", re.IGNORECASE)
+NOT_FINITE = re.compile(r"\b(?:nan|inf|infinity)\b", re.IGNORECASE)
+LEAST_REPEATED = 3  # lines with other numbers in the same words, which a program prints
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
 # An exception at the start of a line; that of an aborted C++ program.
 ERROR = re.compile(
@@ -131,8 +135,21 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
     lines = FRAME.sub("\n", without_notices(text, knowledge.notices)).split("\n")
     style = PrefixStyle()
     style.learn(lines)
-    kept = [_prose_of_line(line, style, errors) for line in lines]
+    repeated = _repeated(lines)
+    kept = ["" if line in repeated else _prose_of_line(line, style, errors) for line in lines]
     return _without_messages("\n".join(_without_short_output(lines, kept)), knowledge)
+
+
+def _repeated(lines: list[str]) -> set[str]:
+    """Return the lines that differ only in their numbers, as the steps of a training do; none if a person shows them.
+
+    A NaN in such a line is an observation.
+    """
+    words = {line: NUMBER.sub("0", line) for line in lines if NUMBER.search(line) and not NOT_FINITE.search(line)}
+    counts = Counter(words.values())
+    repeated = {line for line, of_line in words.items() if counts[of_line] >= LEAST_REPEATED}
+    others = "\n".join("|" if line in repeated else line for line in lines)
+    return set() if repeated and lines_of_person(others) else repeated
 
 
 def without_expectations(text: str) -> str:

@@ -592,8 +592,8 @@ STEPS = "".join(f"step {number} loss 1.9 grad_norm 0.8\n" for number in range(10
             "auto-with-trainer",
         ),
         (
-            "ValueError: When using `deepspeed_config_file`, the following accelerate config variables will be ignored: "
-            "['zero_stage']",
+            "ValueError: When using `deepspeed_config_file`, the following accelerate config variables will be "
+            "ignored: ['zero_stage']",
             "ds-config-ignored",
             "through-accelerate",
         ),
@@ -621,11 +621,11 @@ def test_the_line_that_was_seen_chooses_the_fix(text: str, cause: str, fix: str)
 @pytest.mark.parametrize(
     "before",
     [
-        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of "
-        "39.39 GiB of which 1.00 GiB is free.\n",
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity "
+        "of 39.39 GiB of which 1.00 GiB is free.\n",
         "[rank0]: ValueError: Attempting to unscale FP16 gradients.\n",
-        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE, but Rank 1 "
-        "is running collective: ALLGATHER.\n",
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE, but "
+        "Rank 1 is running collective: ALLGATHER.\n",
     ],
 )
 def test_a_time_limit_after_an_error_is_not_the_first_cause(before: str):

@@ -232,3 +232,24 @@ def test_long_texts_without_a_clause_take_no_time(text: str) -> None:
 )
 def test_several_ranks_are_mentioned_by_a_person_or_by_an_exception_of_communication(text: str, mentions: bool):
     assert mentions_multiple_ranks(text, KNOWLEDGE) == mentions
+
+
+METRICS = "".join(f"epoch {number} acc {90 + number / 8} lr 3e-4\n" for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        (METRICS, False),
+        ("\n".join(METRICS.split("\n")[:2]), True),
+        (f"Accuracy falls behind the run on one GPU by a whole point.\n\n{METRICS}", True),
+        (METRICS.replace("3e-4", "nan"), True),
+        (
+            METRICS + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:00:00 DUE TO TIME LIMIT ***\n",
+            False,
+        ),
+    ],
+    ids=["metrics", "too few", "shown by a person", "not finite", "and the end of the job"],
+)
+def test_lines_that_differ_in_numbers_only_describe_nothing_unless_a_person_shows_them(text: str, is_kept: bool):
+    assert ("acc" in prose_of(text, KNOWLEDGE)) is is_kept
