@@ -35,6 +35,7 @@ LEAST_WORDS = 6  # in the longest line of a paragraph that a person has written
 # The arguments of a call in a text.
 ARGUMENTS = re.compile(r"(?<=\w)\([^()\n]{1,400}\)")
 NUMBER = re.compile(r"[-+]?\d[\d.,:/]*(?:e[-+]?\d+)?", re.IGNORECASE)
+MEASURED = re.compile(r"\d\.\d|\de[-+]?\d", re.IGNORECASE)
 NOT_FINITE = re.compile(r"\b(?:nan|inf|infinity)\b", re.IGNORECASE)
 LEAST_REPEATED = 3  # lines with other numbers in the same words, which a program prints
 COMMAND_OPTIONS = 3  # a line with so many is a command; its options are not a description of the problem
@@ -141,11 +142,11 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
 
 
 def _repeated(lines: list[str]) -> set[str]:
-    """Return the lines that differ only in their numbers, as the steps of a training do; none if a person shows them.
+    """Return lines of measured values that differ only in their numbers, as training steps; none if a person shows them.
 
-    A NaN in such a line is an observation.
+    Progress in whole numbers shows the work that is done, and a NaN is an observation.
     """
-    words = {line: NUMBER.sub("0", line) for line in lines if NUMBER.search(line) and not NOT_FINITE.search(line)}
+    words = {line: NUMBER.sub("0", line) for line in lines if MEASURED.search(line) and not NOT_FINITE.search(line)}
     counts = Counter(words.values())
     repeated = {line for line, of_line in words.items() if counts[of_line] >= LEAST_REPEATED}
     others = "\n".join("|" if line in repeated else line for line in lines)

@@ -244,12 +244,13 @@ METRICS = "".join(f"epoch {number} acc {90 + number / 8} lr 3e-4\n" for number i
         ("\n".join(METRICS.split("\n")[:2]), True),
         (f"Accuracy falls behind the run on one GPU by a whole point.\n\n{METRICS}", True),
         (METRICS.replace("3e-4", "nan"), True),
+        ("".join(f"packing acc shard {number} of 9\n" for number in range(4)), True),
         (
             METRICS + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:00:00 DUE TO TIME LIMIT ***\n",
             False,
         ),
     ],
-    ids=["metrics", "too few", "shown by a person", "not finite", "and the end of the job"],
+    ids=["metrics", "too few", "shown by a person", "not finite", "progress", "and the end of the job"],
 )
 def test_lines_that_differ_in_numbers_only_describe_nothing_unless_a_person_shows_them(text: str, is_kept: bool):
     assert ("acc" in prose_of(text, KNOWLEDGE)) is is_kept
