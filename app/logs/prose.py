@@ -142,7 +142,7 @@ def prose_of(text: str, knowledge: Knowledge, errors: bool = False) -> str:
 
 
 def _repeated(lines: list[str]) -> set[str]:
-    """Return lines of measured values that differ only in their numbers, as training steps; none if a person shows them.
+    """Return lines of measured values that differ only in their numbers; none if a person shows them.
 
     Progress in whole numbers shows the work that is done, and a NaN is an observation.
     """
