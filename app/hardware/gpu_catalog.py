@@ -171,7 +171,7 @@ def get_gpu(name: str) -> GpuSpec:
     """Return the GPU of a name.
 
     Raises:
-        UserError: The name is unknown, or matches several GPUs with different memory.
+        UserError: The name is unknown, matches several GPUs with different memory, or has a size close to a GPU's own.
     """
     fitting = matching_gpus(name)
     if not fitting:
@@ -181,7 +181,15 @@ def get_gpu(name: str) -> GpuSpec:
         )
     if len(fitting) > 1:
         raise UserError(f"GPU {name}: which memory size?", f"write {' or '.join(key.upper() for key in fitting)}")
+    if _has_mistyped_size(name, fitting[0]):
+        raise UserError(f"GPU {name}: no such memory size", did_you_mean([key.upper() for key in fitting]))
     return _sized(GPUS[fitting[0]], name)
+
+
+def _has_mistyped_size(name: str, key: str) -> bool:
+    """Return whether a name has another size than its GPU, one that is too close to be that of another GPU."""
+    size, own = _named_memory_gb(name), _named_memory_gb(key)
+    return bool(size and own and size != own and abs(size - own) <= MEMORY_TOLERANCE * size)
 
 
 def _sized(gpu: GpuSpec, name: str | None) -> GpuSpec:

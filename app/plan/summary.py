@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..text.units import GIB, gbps_text, gib_number, gib_text, percent_text, ratio_text, seconds_text
+from ..text.units import GIB, gbps_text, gib_number, gib_text, ratio_text, seconds_text, speed_gain_text
 from .memory.computation import has_known_shape
 from .plan_answer import PlanAnswer, why_no_scaling
 from .strategies.evaluate import rate_text
@@ -113,11 +113,11 @@ def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
     )
     if seconds_text(best_s) == seconds_text(first_s):
         return shorter
-    ahead = best_s / first_s - 1
+    ahead = speed_gain_text(best_s / first_s)
     label = f"{best.candidate.full_name}{memory}, {speed_text(best)}"
     return (
-        f"{label} ({first.candidate.full_name} is {percent_text(ahead)} faster, but less simple).",
-        f"{label} ({first.candidate.full_name}: {percent_text(ahead)} faster).",
+        f"{label} ({first.candidate.full_name} is {ahead}, but less simple).",
+        f"{label} ({first.candidate.full_name}: {ahead}).",
         *shorter,
     )
 
@@ -142,7 +142,7 @@ def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
     if not best.candidate.works:
         return _no_gain(best, found.enough)
     rate = best.candidate.tokens_per_s
-    times = f"{ratio_text(rate / now.candidate.tokens_per_s)} × as fast" if now.candidate.works else "it fits then"
+    times = f"{ratio_text(rate / now.candidate.tokens_per_s)} times as fast" if now.candidate.works else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {best.candidate.full_name}).",

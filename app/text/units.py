@@ -95,6 +95,11 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:,.1f}" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}"
 
 
+def speed_gain_text(ratio: float) -> str:
+    """Return a speed relative to a slower one, from 1: ``4% faster``, ``2.4 times as fast``."""
+    return f"{ratio_text(ratio)} times as fast" if ratio >= 2 else f"{percent_text(ratio - 1)} faster"
+
+
 def gbps_text(gbps: float) -> str:
     """Return a bandwidth with three digits: ``0.328 GB/s``, ``12.5 GB/s``, ``1,800 GB/s``."""
     return f"{float(f'{gbps:.3g}'):,g} GB/s" if gbps >= 0.001 else "<0.001 GB/s"

@@ -167,6 +167,16 @@ def test_ambiguous_memory_size_is_an_error(name: str) -> None:
         gpu_catalog.get_gpu(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("A100-41G", "A100-40G"), ("NVIDIA A100-PCIE-38GB", "A100-PCIE-40G"), ("V100-30G", "V100-32G")],
+)
+def test_mistyped_memory_size_is_an_error(name: str, meant: str) -> None:
+    with pytest.raises(UserError, match="no such memory size") as refused:
+        gpu_catalog.get_gpu(name)
+    assert refused.value.next_step == f"did you mean {meant}?"
+
+
 def test_memory_selects_the_variant() -> None:
     assert gpu_catalog.find_gpu("A100", 40.0) == gpu_catalog.GPUS["a100-40g"]
     assert gpu_catalog.find_gpu("A100", 74.5) == gpu_catalog.GPUS["a100-80g"]

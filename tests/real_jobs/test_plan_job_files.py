@@ -102,10 +102,10 @@ TRAIN_AGAIN = """\
     made.train(device)
     dist.barrier()
     if dist.get_rank() == 0:
-        *_, newest = sorted(Path("checkpoints").glob("step-*"))
+        *_, newest = sorted(Path("checkpoints/tiny").glob("step-*"))
         newest.rename("lost")
-        Path("checkpoints/step-00000030").mkdir()
-        latest = Path("checkpoints/latest")
+        Path("checkpoints/tiny/step-00000030").mkdir()
+        latest = Path("checkpoints/tiny/latest")
         latest.exists() and latest.write_text("step-00000018")
     dist.barrier()
     gc.collect()
@@ -690,20 +690,56 @@ def test_deepspeed_trains_with_muon_lion_and_adapters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    ["fsdp2", *(pytest.param(kind, marks=pytest.mark.calibration) for kind in ("ddp", "deepspeed"))],
+    ["fsdp2", *(pytest.param(kind, marks=pytest.mark.calibration) for kind in ("ddp", "hsdp", "deepspeed"))],
 )
 def test_accelerate_trains_on_two_processes(strategy: str, tmp_path: Path) -> None:
-    """Without GPUs Accelerate has neither FSDP nor DeepSpeed: with ACCELERATE_USE_CPU it reads the same file, starts
-    the same processes and trains with DDP. Its plugins are held against the files in tests/plan."""
+    """Without GPUs Accelerate has neither FSDP nor DeepSpeed: the script joins the processes of the same file, which
+    train with DDP. Its plugins are held against the files in tests/plan."""
     pytest.importorskip("accelerate", reason="Accelerate runs here: pip install -c constraints.txt accelerate")
-    stage = {"stage": 2} if strategy == "deepspeed" else {}
-    layout = msgspec.convert({"kind": strategy} | stage, Strategy)
+    options = {"deepspeed": {"stage": 2}, "hsdp": {"shard_size": 1}}
+    layout = msgspec.convert({"kind": strategy} | options.get(strategy, {}), Strategy)
     made = written(tmp_path / "plan", setting(layout, dtype="bf16", grad_accum=2))
     line = (made / "accelerate.yaml").read_text().splitlines()[0].removeprefix("# ")
-    start = f"{line} && rm -r checkpoints/step-00000024 && {line}"
-    found = losses(shell(start, made, ACCELERATE_USE_CPU="true", DS_ACCELERATOR="cpu", TINY="1"))
+    start = f"{line} && rm -r checkpoints/accelerate/tiny/step-00000024 && {line}"
+    found = losses(shell(start, made, DS_ACCELERATOR="cpu", TINY="1"))
     assert falls(found[:24])
     assert continues(found)
+    saved = made / "checkpoints/accelerate/tiny/step-00000024"
+    assert len([*saved.glob("random_states_*")]) == 2  # of one run, whose processes are two ranks
+
+
+def refused_line(line: str, directory: Path, **variables: str) -> str:
+    """Return the message on checkpoints with which a line fails; its ranks have no traceback."""
+    log = shell(f"! ({line}) 2>&1", directory, **variables)
+    assert f'File "{directory}' not in log
+    return next(each for each in log.splitlines() if "of a model of another size" in each)
+
+
+def test_small_and_planned_model_have_checkpoints_of_their_own(tmp_path: Path) -> None:
+    """TINY=1, then the planned model, by launch.sh and by accelerate launch; a model of another size is refused."""
+    pytest.importorskip("accelerate", reason="Accelerate runs here: pip install -c constraints.txt accelerate")
+    model = Model(params=1e5, layers=1, hidden=64, heads=4, vocab=256)
+    made = written(tmp_path / "plan", setting(FSDP2, model=model, seq_len=32))
+    for name in ("train.py", "train_accelerate.py"):
+        text = (made / name).read_text()
+        (made / name).write_text(
+            text.replace("STEPS = 1000", "STEPS = 4").replace("SAVE_EVERY = 100", "SAVE_EVERY = 2")
+        )
+    accelerated = "accelerate launch --config_file accelerate.yaml train_accelerate.py"
+    for line, directory in (("./launch.sh", "checkpoints"), (accelerated, "checkpoints/accelerate")):
+        assert losses(shell(line, made, TINY="1"))[-1][0] == 24
+        assert [step for step, _ in losses(shell(line, made))] == [1, 2, 3, 4]
+        assert sorted(path.name for path in (made / directory).glob("step-*")) == ["step-00000002", "step-00000004"]
+        assert sorted(path.name for path in (made / directory / "tiny").glob("step-*")) == [
+            "step-00000018",
+            "step-00000024",
+        ]
+    once = "torchrun --standalone --nproc-per-node=2 train.py"
+    assert refused_line(once, made, CHECKPOINTS="checkpoints/tiny").startswith("checkpoints/tiny/step-00000024 is of ")
+    (made / "other").mkdir()
+    (made / "checkpoints/accelerate/tiny").rename(made / "other/accelerate")
+    refused = refused_line(accelerated, made, CHECKPOINTS="other")
+    assert refused.startswith("other/accelerate/step-00000024 is of ")
 
 
 def test_both_manifests_start_ranks_that_meet(tmp_path: Path) -> None:

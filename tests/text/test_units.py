@@ -12,6 +12,7 @@ from ddpwizard.app.text.units import (
     round_seconds,
     seconds_text,
     signed_text,
+    speed_gain_text,
 )
 
 
@@ -119,6 +120,13 @@ def test_probability_is_never_certain() -> None:
 
 def test_ratio_and_bandwidth_have_three_digits() -> None:
     assert [ratio_text(ratio) for ratio in (2.44, 12.34, 314.2)] == ["2.4", "12.3", "310"]
+    assert [speed_gain_text(ratio) for ratio in (1.004, 1.04, 1.994, 2.0, 4.05)] == [
+        "<1% faster",
+        "4% faster",
+        "99% faster",
+        "2.0 times as fast",
+        "4.0 times as fast",
+    ]
     assert [gbps_text(gbps) for gbps in (0.0001, 0.3279, 12.5, 360, 1800)] == [
         "<0.001 GB/s",
         "0.328 GB/s",

@@ -14,7 +14,7 @@ from math import inf
 
 import msgspec
 
-from ...text.units import GIB, gib_text, percent_text, ratio_text
+from ...text.units import GIB, gib_text, percent_text, ratio_text, speed_gain_text
 from ..types import PlanRow, TrainingSetup
 from .evaluate import host_memory_share
 
@@ -108,7 +108,7 @@ def _reasons(other: PlanRow, best: PlanRow) -> Iterator[str]:
     elif abs(share) < SAME_SHARE:
         yield "as fast"
     else:
-        yield f"{percent_text(abs(share))} {'slower' if share > 0 else 'faster'} here"
+        yield f"{f'{percent_text(share)} slower' if share > 0 else speed_gain_text(1 / (1 + share))} here"
     saved = first.device_used_bytes_per_gpu - found.device_used_bytes_per_gpu
     if abs(saved) > LEAST_BYTES:
         needed = " you do not need" if first.fits is True else ""

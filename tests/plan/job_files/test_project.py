@@ -189,6 +189,42 @@ class TestData:
             assert torch.equal(next(iter(second)), whole[done])
 
 
+class TestCheckpointDirectories:
+    def directory(self, written: Path, script: str, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Path:
+        """Return CHECKPOINTS of a script in an environment, from what is above its functions."""
+        for name in ("TINY", "CHECKPOINTS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        nodes = ast.parse((written / script).read_text()).body
+        first = next(index for index, node in enumerate(nodes) if isinstance(node, ast.FunctionDef))
+        libraries = ("os", "json", "pathlib")
+        kept = [
+            node
+            for node in nodes[:first]
+            if isinstance(node, (ast.Assign, ast.If))
+            or (isinstance(node, ast.Import) and node.names[0].name in libraries)
+            or (isinstance(node, ast.ImportFrom) and node.module in libraries)
+        ]
+        scope: dict[str, Any] = {"__file__": str(written / script)}
+        exec(compile(ast.Module(kept, []), script, "exec"), scope)  # noqa: S102
+        return Path(scope["CHECKPOINTS"])
+
+    @pytest.mark.parametrize("name", ["ddp", "fsdp2", "zero-2"])
+    def test_each_program_and_model_size_has_its_own(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_job_files(tmp_path / "plan", made(STRATEGIES[name]))
+        for variables, root in (({}, "checkpoints"), ({"CHECKPOINTS": "/volume"}, "/volume")):
+            found = [
+                self.directory(tmp_path / "plan", script, monkeypatch, **variables, **tiny)
+                for script in ("train.py", "train_accelerate.py")
+                for tiny in ({}, {"TINY": "1"})
+            ]
+            names = ("", "tiny", "accelerate", "accelerate/tiny")
+            assert found == [Path(root, name) for name in names]
+
+
 class TestAccumulation:
     LINKS = Links(intra_gbps=20.0, inter_gbps=2.0)
 

@@ -114,6 +114,21 @@ class TestReasons:
         share = sample_s(slower) / sample_s(best) - 1
         assert slower.candidate.why_not.startswith(f"{share:.0%} slower here")
 
+    @pytest.mark.parametrize(
+        ("step_s", "reason"),
+        [
+            (0.25, "4.0 times as fast here"),
+            (0.8, "25% faster here"),
+            (1.25, "25% slower here"),
+            (4, "takes 4.0 times as long"),
+        ],
+    )
+    def test_ratios_of_times_have_one_wording(self, step_s: float, reason: str) -> None:
+        best = plan_candidates(asked(), LINKS)[0]
+        rate = best.candidate.tokens_per_s / step_s
+        other = best._replace(candidate=msgspec.structs.replace(best.candidate, tokens_per_s=rate))
+        assert why_not(other, best) == reason
+
     def test_what_does_not_fit_has_its_shortage(self) -> None:
         rows = plan_candidates(asked("Llama-3.1-70B", gpus=16), LINKS)
         over = next(row for row in rows if row.candidate.fits is False)
