@@ -142,7 +142,7 @@ def scaling_answer(found: PlanAnswer) -> tuple[str, ...]:
     if not best.candidate.works:
         return _no_gain(best, found.enough)
     rate = best.candidate.tokens_per_s
-    times = f"{ratio_text(rate / now.candidate.tokens_per_s)} times as fast" if now.candidate.works else "it fits then"
+    times = f"{ratio_text(rate / now.candidate.tokens_per_s)} × as fast" if now.candidate.works else "it fits then"
     where = _where(best.setting, found.request.scaled_links)
     return (
         f"{speed_text(best)}, {times} ({where}, {best.candidate.full_name}).",

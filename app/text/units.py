@@ -96,8 +96,8 @@ def ratio_text(ratio: float) -> str:
 
 
 def speed_gain_text(ratio: float) -> str:
-    """Return a speed relative to a slower one, from 1: ``4% faster``, ``2.4 times as fast``."""
-    return f"{ratio_text(ratio)} times as fast" if ratio >= 2 else f"{percent_text(ratio - 1)} faster"
+    """Return a speed relative to a slower one, from 1: ``4% faster``, ``2.4 × as fast``."""
+    return f"{ratio_text(ratio)} × as fast" if ratio >= 2 else f"{percent_text(ratio - 1)} faster"
 
 
 def gbps_text(gbps: float) -> str:

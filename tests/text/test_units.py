@@ -124,8 +124,8 @@ def test_ratio_and_bandwidth_have_three_digits() -> None:
         "<1% faster",
         "4% faster",
         "99% faster",
-        "2.0 times as fast",
-        "4.0 times as fast",
+        "2.0 × as fast",
+        "4.0 × as fast",
     ]
     assert [gbps_text(gbps) for gbps in (0.0001, 0.3279, 12.5, 360, 1800)] == [
         "<0.001 GB/s",

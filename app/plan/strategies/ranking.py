@@ -104,7 +104,7 @@ def _reasons(other: PlanRow, best: PlanRow) -> Iterator[str]:
     found, first, setting = other.candidate, best.candidate, other.setting
     share = _sample_s(other) / _sample_s(best) - 1
     if share >= 1:
-        yield f"takes {ratio_text(1 + share)} times as long"
+        yield f"takes {ratio_text(1 + share)} × as long"
     elif abs(share) < SAME_SHARE:
         yield "as fast"
     else:

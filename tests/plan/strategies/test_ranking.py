@@ -117,10 +117,10 @@ class TestReasons:
     @pytest.mark.parametrize(
         ("step_s", "reason"),
         [
-            (0.25, "4.0 times as fast here"),
+            (0.25, "4.0 × as fast here"),
             (0.8, "25% faster here"),
             (1.25, "25% slower here"),
-            (4, "takes 4.0 times as long"),
+            (4, "takes 4.0 × as long"),
         ],
     )
     def test_ratios_of_times_have_one_wording(self, step_s: float, reason: str) -> None:
