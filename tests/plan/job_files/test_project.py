@@ -199,7 +199,7 @@ class TestCheckpointDirectories:
         nodes = ast.parse((written / script).read_text()).body
         first = next(index for index, node in enumerate(nodes) if isinstance(node, ast.FunctionDef))
         libraries = ("os", "json", "pathlib")
-        kept = [
+        kept: list[ast.stmt] = [
             node
             for node in nodes[:first]
             if isinstance(node, (ast.Assign, ast.If))
