@@ -191,7 +191,8 @@ class TestJudge:
         pid = start(processes, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2")
         other = start(processes)
         section = look_at("h200-virtual-machine", {"program": pid if holder == "rank" else other}, LOCAL_WORLD_SIZE="2")
-        env = EnvSection(owner="", variables={}, ranks={pid: {"RANK": "0"}, pid + 1: {"RANK": "1"}})
+        ended = 1 << 30  # above every number of a process
+        env = EnvSection(owner="", variables={}, ranks={pid: {"RANK": "0"}, ended: {"RANK": "1"}})
         (check,) = (check for check in gpus.judge(snapshot(section, env)) if check.id == "gpus.ranks")
         assert check.status == status
         assert ("that no rank uses" in check.title) == (status == "warn")
