@@ -32,9 +32,9 @@ def train(model, optimizer, requests, steps, rank):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if rank == 0 and step == 10:
+        if rank == 0 and step == 3:
             requests.stop.touch()
-        time.sleep(0.02 * rank)
+        time.sleep(0.3 * rank)
         if requests.wants_stop():
             if rank == 0:
                 requests.clear()
@@ -44,7 +44,7 @@ def train(model, optimizer, requests, steps, rank):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
