@@ -38,7 +38,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         yield from _by_samplers(script, around, fact.node, name)
         counted = _counted(around)
-        for node in ast.walk(around) if counted else ():
+        for node in nodes_of_kinds(around, ast.BinOp) if counted else ():
             match node:
                 case ast.BinOp(left=left, op=ast.Div(), right=right) if node.lineno > fact.node.lineno:
                     count = counted.get(_name_in(right))
@@ -83,7 +83,7 @@ def _by_samplers(script: Script, around: ast.AST, reduction: ast.Call, name: str
     """Yield the quotients of a sum over the ranks and the number of samples or batches of this rank."""
     if not script.mentions("DistributedSampler"):
         return
-    for node in ast.walk(around):
+    for node in nodes_of_kinds(around, ast.BinOp):
         match node:
             case ast.BinOp(
                 left=left,

@@ -9,7 +9,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
 from ..patches.average_gradients import divide_sum
@@ -99,7 +99,7 @@ def _is_quotient_by_count(script: Script, node: ast.expr) -> bool:
 
 def _learned(around: ast.AST) -> Iterator[str]:
     """Yield the names of the losses from which a function computes gradients."""
-    for node in ast.walk(around):
+    for node in nodes_of_kinds(around, ast.Call):
         match node:
             case ast.Call(func=ast.Attribute(value=loss, attr="backward")):
                 yield dotted_name(loss)
@@ -109,7 +109,7 @@ def _learned(around: ast.AST) -> Iterator[str]:
 
 def _divided(script: Script, around: ast.AST, name: ast.expr) -> ast.expr | None:
     """Return the division of a tensor in place by the size of a batch."""
-    for node in ast.walk(around):
+    for node in nodes_of_kinds(around, ast.Call, ast.AugAssign):
         match node:
             case ast.Call(func=ast.Attribute(value=held, attr="div_"), args=[by]):
                 pass
@@ -133,7 +133,7 @@ def _is_size(script: Script, number: ast.expr) -> bool:
 
 def is_scaled(script: Script, around: ast.AST) -> bool:
     """Return whether anything in a function is divided by, or multiplied with, the number of ranks."""
-    for node in ast.walk(around):
+    for node in nodes_of_kinds(around, ast.BinOp, ast.AugAssign, ast.Call):
         match node:
             case ast.BinOp(op=ast.Div() | ast.Mult() | ast.FloorDiv(), left=left, right=right):
                 numbers = [left, right]
@@ -154,10 +154,8 @@ def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) 
     after = script.source.statement_of(reduction)
     later = [
         node
-        for node in ast.walk(around)
-        if isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and node.lineno > (after.end_lineno or after.lineno)
+        for node in nodes_of_kinds(around, ast.Name, ast.Attribute)
+        if isinstance(node.ctx, ast.Load) and node.lineno > (after.end_lineno or after.lineno)
     ]
     for node in sorted(later, key=lambda each: (each.lineno, each.col_offset)):
         if dotted_name(node) not in names:

@@ -7,7 +7,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.lengths import SHAPED
 from ...training_script.model.reach import Condition, Reach, Run
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import LOOPS, dotted_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at, violation_at_node
@@ -52,7 +52,7 @@ def _around(script: Script, stmt: ast.stmt) -> tuple[list[ast.stmt], list[ast.st
 
 def _calls(stmt: ast.stmt, function: str, method: str = "") -> bool:
     """Return whether a statement calls a function by its name, or a method by its own."""
-    calls = (node.func for node in ast.walk(stmt) if isinstance(node, ast.Call))
+    calls = (node.func for node in nodes_of_kinds(stmt, ast.Call))
     if method:
         return any(isinstance(each, ast.Attribute) and each.attr == method for each in calls)
     return any(dotted_name(each) == function for each in calls)

@@ -12,6 +12,7 @@ from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Instance, Library, Value
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, LAYER
 from ..origins import origins_at
@@ -274,7 +275,7 @@ def divides_by_ranks(script: Script, reduction: Noted) -> bool:
     if op and isinstance(op.obj, Library) and op.obj.name.endswith("AVG"):
         return True
     around = script.names.enclosing_function(reduction.node) or script.source.tree
-    for node in ast.walk(around):
+    for node in nodes_of_kinds(around, ast.BinOp, ast.AugAssign, ast.Call):
         match node:
             case ast.BinOp(op=ast.Div(), right=number) | ast.AugAssign(op=ast.Div(), value=number):
                 divided = script.is_world_size(number)
