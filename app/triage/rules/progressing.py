@@ -9,7 +9,14 @@ from ..rank_activity.rank_state import RankState
 from ..slow_place import count_places, slow_place
 from ..types import Verdict
 from .context import INIT, JobContext, make_verdict, rank_numbers, waiting_sentence
-from .straggler import SUFFICIENT_SAMPLES, find_straggler, samples_with_stack, slow_rank_verdict, waited_throughout
+from .straggler import (
+    SUFFICIENT_SAMPLES,
+    find_straggler,
+    may_have_straggler,
+    samples_with_stack,
+    slow_rank_verdict,
+    waited_throughout,
+)
 
 MAY_SLEEP_ON = 0.5
 JOINING_S = 30.0  # a rank that has not joined after this time is late
@@ -22,23 +29,27 @@ def ranks_progressing(context: JobContext) -> Verdict | None:
     if context.waiting and not context.idle:
         return _some_wait(context)
     if slow := find_straggler(context):
-        rest = [state for state in context.alive if state.rank != slow.rank]
-        counts = (count_places(samples_with_stack(state)) for state in rest)
-        where = slow_place(count_places(samples_with_stack(slow)), counts) or slow.row.where
-        text = (
-            f"The job runs at the pace of rank {slow.rank}: in every sample it was at work, most often at "
-            f"{phrases.short_place(where)}, while "
-            f"{phrases.mid_sentence(phrases.ranks_phrase(rank_numbers(rest), 'wait'))} for it."
-        )
-        confidence = 0.75 if len(samples_with_stack(slow)) >= SUFFICIENT_SAMPLES else 0.6
-        found = make_verdict(
-            "progressing", text, confidence, ["job.straggler"], cause="straggler-rank", culprits=[slow]
-        )
-        return msgspec.structs.replace(found, where=where)
+        return _straggler_verdict(context, slow)
     text = "The ranks make progress." if len(context.alive) > 1 else "The process makes progress."
     if context.absent:
         text += f" {phrases.ranks_phrase(rank_numbers(context.absent), 'have')} ended or not started."
-    return make_verdict("progressing", text, 0.9, ["job.progressing"])
+    return make_verdict("progressing", text, 0.6 if may_have_straggler(context) else 0.9, ["job.progressing"])
+
+
+def _straggler_verdict(context: JobContext, slow: RankState) -> Verdict:
+    rest = [state for state in context.alive if state.rank != slow.rank]
+    samples = samples_with_stack(slow)
+    places = count_places(samples)
+    where = slow_place(places, (count_places(samples_with_stack(state)) for state in rest)) or slow.row.where
+    at_work = "in every sample" if not places[None] else f"in {len(samples) - places[None]} of {len(samples)} samples"
+    text = (
+        f"The job runs at the pace of rank {slow.rank}: {at_work} it was at work, most often at "
+        f"{phrases.short_place(where)}, while {phrases.mid_sentence(phrases.ranks_phrase(rank_numbers(rest), 'wait'))} "
+        "for it."
+    )
+    confidence = 0.75 if len(samples) >= SUFFICIENT_SAMPLES else 0.6
+    found = make_verdict("progressing", text, confidence, ["job.straggler"], cause="straggler-rank", culprits=[slow])
+    return msgspec.structs.replace(found, where=where)
 
 
 def _some_wait(context: JobContext) -> Verdict:
@@ -57,6 +68,8 @@ def _some_wait(context: JobContext) -> Verdict:
         return make_verdict("starting", text, 0.7)
     samples = samples_with_stack(busy[0])
     if len(samples) >= SUFFICIENT_SAMPLES and not all(map(waited_throughout, context.waiting)):
+        if slow := find_straggler(context):
+            return _straggler_verdict(context, slow)
         return make_verdict("progressing", text, 0.7, ["job.progressing"])
     if gil_holder(samples):
         at = phrases.short_place(busy[0].row.where)

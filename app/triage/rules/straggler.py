@@ -8,27 +8,53 @@ from ..types import Sample, Verdict
 from .context import JobContext, make_verdict
 from .divergence import deciding_condition
 
-OTHERS_WAIT = 0.75  # share of the other ranks' samples that must be in a collective if one rank slows them down
+OTHERS_WAIT = 0.75  # least share of the other ranks' samples in a collective if one rank slows them down
 BUSIER = 2.0  # times as much CPU time as any other rank
 SUFFICIENT_SAMPLES = 3  # without a further sign
+SAMPLES_FOR_SHARES = 8  # of a straggler that some samples show in a collective
+MOSTLY_IN_COLLECTIVES = 0.5  # share of all samples
 SINCE_SLACK_S = 0.2  # ``since_s`` is rounded
 
 
 def find_straggler(context: JobContext) -> RankState | None:
-    """Return the one rank that is outside collectives in every sample while the others are mostly in one, or None."""
-    sampled = [state for state in context.alive if state.observed]
-    outside = [state for state in sampled if not any(map(_is_in_collective, samples_with_stack(state)))]
-    if len(sampled) < 2 or len(outside) != 1:
+    """Return the one rank that is outside collectives in every sample while the others are mostly in one, or None.
+
+    Of ``SAMPLES_FOR_SHARES`` samples or more, some may show it in a collective, which it enters last and leaves soon.
+    """
+    slow = _least_in_collectives(context)
+    if slow is None:
         return None
-    slow = outside[0]
-    others = [sample for state in sampled if state is not slow for sample in samples_with_stack(state)]
-    if not others or sum(map(_is_in_collective, others)) / len(others) < OTHERS_WAIT:
-        return None
-    enough = len(samples_with_stack(slow)) >= SUFFICIENT_SAMPLES
+    samples = samples_with_stack(slow)
+    if any(map(_is_in_collective, samples)):
+        return slow if len(samples) >= SAMPLES_FOR_SHARES else None
+    enough = len(samples) >= SUFFICIENT_SAMPLES
     slow_kinds = ("sleep", "dormant", "loader", "files", "service", "lock")
     sleeps = slow.wait_reason is not None and slow.wait_reason.kind in slow_kinds
-    busier = _cpu_s(slow) > BUSIER * max((_cpu_s(state) for state in sampled if state is not slow), default=0.0)
+    others = (state for state in context.alive if state.observed and state is not slow)
+    busier = _cpu_s(slow) > BUSIER * max(map(_cpu_s, others), default=0.0)
     return slow if enough or sleeps or busier else None
+
+
+def may_have_straggler(context: JobContext) -> bool:
+    """Return whether more samples may show a straggler: the ranks are in collectives most of the time."""
+    sampled = [samples_with_stack(state) for state in context.alive if state.observed]
+    together = [sample for samples in sampled for sample in samples]
+    few = any(len(samples) < SAMPLES_FOR_SHARES for samples in sampled)
+    return few and len(sampled) > 1 and _share_in_collectives(together) >= MOSTLY_IN_COLLECTIVES
+
+
+def _least_in_collectives(context: JobContext) -> RankState | None:
+    """Return the one rank that is mostly outside collectives while the others are mostly in one."""
+    sampled = [state for state in context.alive if state.observed]
+    below = [state for state in sampled if _share_in_collectives(samples_with_stack(state)) <= 1 - OTHERS_WAIT]
+    if len(sampled) < 2 or len(below) != 1:
+        return None
+    others = [sample for state in sampled if state is not below[0] for sample in samples_with_stack(state)]
+    return below[0] if others and _share_in_collectives(others) >= OTHERS_WAIT else None
+
+
+def _share_in_collectives(samples: Sequence[Sample]) -> float:
+    return sum(map(_is_in_collective, samples)) / len(samples) if samples else 0.0
 
 
 def slow_rank_verdict(

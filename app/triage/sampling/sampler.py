@@ -16,6 +16,7 @@ from ...system.waiting import run_in_thread
 from ...training_script.frame import StackFrame
 from ..rank_activity.collectives_in_stack import collective_of
 from ..rank_activity.frames import user_frames
+from ..rules.straggler import SAMPLES_FOR_SHARES
 from ..types import JobReport, Observation, ProcessSamples, Sample, Verdict
 from ..verdict import judge_job
 from . import context, stacks
@@ -29,7 +30,7 @@ MAY_BE_SLOW = {  # and so are verdicts with these findings
     "job.rank0-alone-at-work",
     "job.rank-keeps-gil",
 }
-LONGER_GAPS = 2  # the third sample is taken after this many gaps: all must fit into five seconds
+LONGER_GAPS = 2  # the last sample is taken after this many gaps: all must fit into five seconds
 SOURCES_LIMIT_S = 3.0
 START_SLACK_S = 1.0  # start times are computed from the age of a process and vary slightly
 SOURCES_LIMIT_BYTES = 4_000_000  # of all source files in total
@@ -43,7 +44,7 @@ async def sample_job(
     gap_s: float = 1.0,
     progress: Progress | None = None,
 ) -> JobReport:
-    """Sample one job twice, and a third time if the verdict may change with more time.
+    """Sample one job twice, and again if the verdict may change with more time.
 
     ``logs``: files or directories to read in addition to the logs of the job that are found.
     """
@@ -59,7 +60,11 @@ async def sample_job(
     )
     report = judge_job(await _sample_again(job, samples, around, may_pause))
     if needs_another_sample(report.verdict) and not access_denied(report):
-        report_progress(f"sampling again after another {LONGER_GAPS * gap_s:.0f} s")
+        report_progress(f"sampling again for another {LONGER_GAPS * gap_s:.0f} s")
+        more = SAMPLES_FOR_SHARES - len(samples) if report.verdict.state == "progressing" else 1
+        for number in range(1, more):
+            await _sleep_until(began + gap_s + LONGER_GAPS * gap_s * number / more)
+            samples.append(await stacks.sample_stacks(job.processes, may_pause=may_pause))
         await _sleep_until(began + gap_s + LONGER_GAPS * gap_s)
         report = judge_job(await _sample_again(job, samples, around, may_pause))
     return report
@@ -68,7 +73,7 @@ async def sample_job(
 def needs_another_sample(verdict: Verdict) -> bool:
     """Return whether another sample may change the verdict: it is uncertain, or a rank may only be slow."""
     slow = verdict.state == "hung" and not MAY_BE_SLOW.isdisjoint(verdict.findings)
-    doubtful = verdict.state in ("hung", "unknown", "starting") or bool(verdict.culprits)
+    doubtful = verdict.state != "dead" or bool(verdict.culprits)
     return slow or (doubtful and verdict.confidence < CONFIDENT)
 
 

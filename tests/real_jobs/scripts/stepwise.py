@@ -16,7 +16,7 @@ def featurize(text, rounds):
 
 def batch(rank):
     text = "the quick brown fox jumps over the lazy dog " * 4
-    rounds = 18_000 if rank == 2 else 10
+    rounds = 50_000 if rank == 2 else 10
     return torch.tensor([featurize(text, rounds)])
 
 

@@ -75,6 +75,29 @@ def test_straggler_that_waits_for_data(inner: str, again: bool) -> None:
         assert (found.state, found.cause, found.culprits) == ("progressing", "straggler-rank", [0])
 
 
+def test_straggler_may_be_seen_in_a_collective_in_two_of_eight_samples() -> None:
+    waits, works = [REDUCE] * 8, [REDUCE, REDUCE, *[WORK] * 6]
+    found = verdict(samples_of(*waits), samples_of(*works), samples_of(*waits))
+    assert (found.cause, found.culprits, found.where) == ("straggler-rank", [1], f"{SCRIPT}:4")
+    assert "in 6 of 8 samples" in found.why
+    fewer = verdict(samples_of(*waits[:4]), samples_of(*works[1:5]), samples_of(*waits[:4]))
+    assert (fewer.cause, needs_another_sample(fewer)) == (None, True)
+
+
+def test_ranks_that_wait_most_of_the_time_are_sampled_again() -> None:
+    waits, works = samples_of(REDUCE, REDUCE), samples_of(WORK, WORK)
+    assert needs_another_sample(verdict(waits, waits, waits))
+    assert needs_another_sample(verdict(waits, works, waits))
+    assert not needs_another_sample(verdict(waits, works, works))
+    assert not needs_another_sample(verdict(*[samples_of(*[REDUCE] * 8)] * 2))
+
+
+def test_straggler_in_steps_longer_than_the_gap_between_samples() -> None:
+    at = [sample_at(REDUCE, 1000.0 + n / 2, switches=int(n >= 4)) for n in range(6)]
+    found = verdict(at, samples_of(*[WORK] * 6, cpu=0.9), at)
+    assert (found.state, found.cause, found.culprits) == ("progressing", "straggler-rank", [1])
+
+
 def test_two_slow_ranks_are_no_straggler() -> None:
     found = verdict(
         samples_of(*[WORK] * 3), samples_of(*[WORK] * 3), samples_of(*[REDUCE] * 3), samples_of(*[REDUCE] * 3)
