@@ -9,6 +9,7 @@ program when it has ended; the code is CHECK_FAILED when it raises AssertionErro
 """
 
 import argparse
+import gc
 import json
 import os
 import runpy
@@ -144,4 +145,5 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # a rank would spend more time on collections of what is imported than on most programs
     print(json.dumps(run(**vars(arguments()))))
