@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,12 +59,23 @@ def state_of(directory: Path) -> dict[str, tuple[int, str]]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    user = tmp_path / "user"
+    return make_place(tmp_path / "user")
+
+
+def make_place(user: Path) -> Path:
+    """Make the directories of a job and of its data."""
     for name in ("job", "data/runs"):
         (user / name).mkdir(parents=True)
     for name in ("job/best.pt", "job/log.txt", "data/best.pt", "data/log.txt", "data/runs/1"):
         (user / name).write_text("my precious checkpoint")
     return user
+
+
+@pytest.fixture
+def public_directory() -> Iterator[Path]:
+    """A directory that other users can reach: pytest closes its own for them, and a second pytest does so again."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
 
 
 @pytest.fixture
@@ -90,25 +102,19 @@ def test_not_one_byte_changes_outside_of_the_private_file_system(name: str, plac
 
 @pytest.mark.usefixtures("mounts")
 @pytest.mark.skipif(os.getuid() != 0 or not SYSTEM_PYTHON, reason="needs root to become another user, and a Python")
-def test_a_user_without_rights_is_kept_apart_as_well(place: Path, tmp_path: Path) -> None:
-    plan = write_plan(tmp_path / "run", {str(place / "job" / "new.py"): "x"}, place / "job", [str(place / "data")])
-    for path in [tmp_path, *tmp_path.rglob("*")]:
+def test_a_user_without_rights_is_kept_apart_as_well(public_directory: Path) -> None:
+    place = make_place(public_directory / "user")
+    job, data = place / "job", place / "data"
+    plan = write_plan(public_directory / "run", {str(job / "new.py"): "x"}, job, [str(data)])
+    for path in [public_directory, *public_directory.rglob("*")]:
         os.chown(path, NOBODY, NOBODY)
-    parents = [path for path in tmp_path.parents if path.is_relative_to(tempfile.gettempdir())][:-1]
-    modes = {path: path.stat().st_mode for path in parents}
-    for path in parents:
-        path.chmod(0o755)
     before = state_of(place)
     work = (
         "cat new.py; id -u; rm ../data/best.pt; rm -r ../data/runs; echo x >> log.txt; mkdir ../data/more; ls ../data"
     )
     command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     command += [str(SYSTEM_PYTHON), *private_command(["sh", "-ec", work], plan)[1:]]
-    try:
-        done = asyncio.run(run_process(command, limit_s=30))
-    finally:
-        for path, mode in modes.items():
-            path.chmod(mode)
+    done = asyncio.run(run_process(command, limit_s=30))
     if "no private file system: unshare" in done.log:
         pytest.skip("the kernel gives users no namespaces")
     assert (done.status, done.log.split()) == ("ok", [f"x{NOBODY}", "log.txt", "more"]), done.log
