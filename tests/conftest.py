@@ -9,6 +9,7 @@ import functools
 import gc
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,10 +37,18 @@ sys.dont_write_bytecode = False
 gc.set_threshold(50_000, 20, 20)
 
 
+MARK_OF_FILE = re.compile(r"^pytestmark = [^\]]*?\bmark\.jobs\b", re.MULTILINE)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import only files that name the mark ``jobs`` to run those tests: all files take a worker ten seconds of CPU."""
-    selects_jobs = (config.getoption("markexpr") or "").startswith("jobs ")
-    if selects_jobs and collection_path.match("test_*.py") and "mark.jobs" not in collection_path.read_text():
+    """Import only files in which the mark ``jobs`` selects a test: all files take a worker ten seconds of CPU."""
+    selected = config.getoption("markexpr") or ""
+    if not collection_path.match("test_*.py") or "jobs" not in selected:
+        return None
+    text = collection_path.read_text()
+    if selected.startswith("jobs ") and "mark.jobs" not in text:
+        return True
+    if selected.startswith("not jobs ") and MARK_OF_FILE.search(text):
         return True
     return None
 

@@ -154,10 +154,10 @@ def test_documents_avoid_the_words(name: str) -> None:
 
 def test_texts_of_the_entries_avoid_the_words() -> None:
     """Quoted log lines and phrases of users are theirs; titles, explanations, fixes and differences are ours."""
-    from ddpwizard.knowledge.loader import read_knowledge
+    from helpers.built_in_knowledge import built_in_knowledge
 
     found = []
-    for cause in read_knowledge().causes.values():
+    for cause in built_in_knowledge().causes.values():
         fixes = (text for fix in cause.fixes for text in (fix.id, fix.title, fix.text, fix.code, fix.note))
         clues = (clue.why for clue in cause.clues)
         apart = (*cause.tells_apart.values(), *(each.what for each in cause.changed), cause.no_lab)

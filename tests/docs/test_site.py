@@ -1,5 +1,6 @@
 """The documentation site: every entry has its page, every link leads somewhere, and mkdocs builds it strictly."""
 
+import functools
 import posixpath
 import re
 import subprocess
@@ -16,38 +17,48 @@ from site_pages import generated_pages, inline, term_anchor
 
 ROOT = Path(__file__).parents[2]
 KNOWLEDGE = built_in_knowledge()
-GENERATED = generated_pages()
 WRITTEN = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
-PAGES = WRITTEN | {path: text for path, text in GENERATED.items() if isinstance(text, str)}
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@functools.cache
+def generated() -> dict[str, str | bytes]:
+    """Return the generated files, made by the first test that needs them."""
+    return generated_pages()
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page, written or generated."""
+    return WRITTEN | {path: text for path, text in generated().items() if isinstance(text, str)}
 
 
 def test_every_entry_has_its_page():
     expected = {f"causes/{id_}.md" for id_ in KNOWLEDGE.causes} | {f"rules/{id_}.md" for id_ in KNOWLEDGE.rules}
     expected |= {f"chapters/{id_}.md" for id_ in read_chapters()} | {f"checks/{id_}.md" for id_ in KNOWLEDGE.probes}
     expected |= {f"schemas/{kind}.json" for kind in DOCUMENTS}
-    assert expected <= GENERATED.keys()
-    glossary = PAGES["glossary.md"]
+    assert expected <= generated().keys()
+    glossary = pages()["glossary.md"]
     assert all(f"{{ #{term_anchor(name)} }}" in glossary for name in KNOWLEDGE.terms)
     assert len({term_anchor(name) for name in KNOWLEDGE.terms}) == len(KNOWLEDGE.terms)
-    assert all(f"## ddpwizard {name}\n" in PAGES["commands.md"] for name in COMMANDS)
-    assert not WRITTEN.keys() & GENERATED.keys()
+    assert all(f"## ddpwizard {name}\n" in pages()["commands.md"] for name in COMMANDS)
+    assert not WRITTEN.keys() & generated().keys()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_pages(page: str):
-    prose = re.sub(r"^(`{3,}).*?^\1$|^ {4}.*?$|`[^`\n]*`", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
-    for target in LINK.findall(prose):
-        if "://" not in target and not target.startswith("#"):
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.partition("#")[0]))
-            assert path in PAGES or path in GENERATED, target
+def test_links_lead_to_pages():
+    paths = WRITTEN.keys() | generated().keys()
+    for page, text in pages().items():
+        prose = re.sub(r"^(`{3,}).*?^\1$|^ {4}.*?$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+        for target in LINK.findall(prose):
+            if "://" not in target and not target.startswith("#"):
+                path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target.partition("#")[0]))
+                assert path in paths, (page, target)
 
 
 def test_navigation_has_every_written_page():
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     listed = set(re.findall(r"[\w/-]+\.md", str(settings["nav"])))
     assert WRITTEN.keys() <= listed
-    assert listed <= PAGES.keys()
+    assert listed <= pages().keys()
 
 
 def test_signs_of_a_text_are_no_markup():

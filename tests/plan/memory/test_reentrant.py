@@ -10,9 +10,6 @@ from ddpwizard.app.plan.memory.activations import kept_input_terms
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.types import Lora, Model, Strategy, TrainingOptions, TrainingSetup
 from torch import Tensor, distributed, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 LAYERS, TOKENS, HIDDEN = 4, 8, 16
 
@@ -51,6 +48,10 @@ def is_unit(module: nn.Module, adapters_apart: bool) -> bool:
 def test_frozen_units_keep_inputs_and_their_gradients(
     adapters_apart: bool, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel  # takes a second, which not every worker needs
+    from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
     copies: list[weakref.ref[Tensor]] = []
     detach = torch.utils.checkpoint.detach_variable
 
