@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ddpwizard.app.plan.strategies.search import layouts_to_try
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.timing.step_time import communication_bytes
 from ddpwizard.app.plan.types import Candidate, Model, Strategy, TrainingOptions, TrainingSetup
-from helpers.command import refused
+from helpers.command import ddpwizard, refused
 from helpers.planned import plan_candidates as rows
 
 LLAMA = {"params": 6.738e9, "layers": 32, "hidden": 4096, "heads": 32, "intermediate": 11008, "vocab": 32000}
@@ -202,8 +201,7 @@ def test_gpu_is_found_by_name(name: str, key: str) -> None:
 
 class TestCommand:
     def run(self, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-        program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
-        return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
+        return ddpwizard("plan", *arguments, stdin=given)
 
     def test_names_the_gpus_that_are_enough_only_if_these_are_not(self) -> None:
         large = ("--model", "Llama-3.1-405B", "--gpu", "H100", "--json", "--gpus")

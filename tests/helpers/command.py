@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from helpers.command_server import can_fork, run_forked
+
 
 def ddpwizard(
     *arguments: str,
@@ -18,18 +20,16 @@ def ddpwizard(
 ) -> subprocess.CompletedProcess[str]:
     """The finished command: its exit code, stdout and stderr as text."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(
-        [sys.executable, "-m", "ddpwizard", *arguments],
-        input=given,
-        capture_output=True,
-        env={**os.environ, **(env or {})},
-        cwd=cwd,
-        timeout=limit_s,
-        check=False,
-    )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    )
+    command = [sys.executable, "-m", "ddpwizard", *arguments]
+    environ = {**os.environ, **(env or {})}
+    if can_fork(arguments, environ):
+        code, output, error = run_forked(arguments, given, environ, cwd or Path.cwd(), limit_s)
+    else:
+        done = subprocess.run(
+            command, input=given, capture_output=True, env=environ, cwd=cwd, timeout=limit_s, check=False
+        )
+        code, output, error = done.returncode, done.stdout, done.stderr
+    return subprocess.CompletedProcess(command, code, output.decode(errors="replace"), error.decode(errors="replace"))
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int) -> str:

@@ -14,6 +14,7 @@ from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.request import PlanRequest, request_from_spec, resolve_request
 from ddpwizard.app.plan.timing.compute import matmul_flops
+from helpers.command import ddpwizard
 from helpers.planned import plan_candidates
 
 OPTIONS = {"gpus": 8, "gpu": "H100", "script": "train.py"}
@@ -32,8 +33,7 @@ def detect_nothing() -> Any:
 
 
 def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
-    return subprocess.run(program, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return ddpwizard("plan", *arguments, cwd=cwd)
 
 
 class TestSettings:

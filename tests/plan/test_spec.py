@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Model, TrainingOptions, TrainingSetup
 from ddpwizard.app.system.files import expand_user, read_regular_file
 from ddpwizard.app.text.units import GIB
+from helpers.command import ddpwizard
 from helpers.planned import plan_candidates
 
 LLAMA = Model(params=8.03e9, layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14336, vocab=128256)
@@ -27,8 +27,7 @@ def setting(model: Model = LLAMA, memory_gib: float = 79.1, gpus: int = 8, **tra
 
 
 def run(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-    program = [sys.executable, "-m", "ddpwizard", "plan", *arguments]
-    return subprocess.run(program, input=given, capture_output=True, text=True, timeout=180, check=False)
+    return ddpwizard("plan", *arguments, stdin=given)
 
 
 class TestFiles:

@@ -1,7 +1,6 @@
 """This machine as the input of a plan."""
 
 import json
-import subprocess
 import sys
 
 import msgspec
@@ -10,6 +9,7 @@ from ddpwizard.app.hardware.machine import Machine, machine_from_snapshot
 from ddpwizard.app.plan.machine.detected import detect_machine, free_gpu_memory_gib, machine_notes
 from ddpwizard.app.snapshot import GpuSection, LimitsSection, Snapshot
 from ddpwizard.app.text.units import GIB
+from helpers.command import ddpwizard
 from helpers.h100_sections import LIMITS, gpu
 
 
@@ -50,9 +50,7 @@ def test_detect_this_machine() -> None:
 
 
 def run(*arguments: str) -> dict[str, list[str]]:
-    program = [sys.executable, "-m", "ddpwizard", "plan", "--params", "1e8", "--json", *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
-    return json.loads(done.stdout)["inputs"]
+    return json.loads(ddpwizard("plan", "--params", "1e8", "--json", *arguments).stdout)["inputs"]
 
 
 def test_plan_without_gpu_options_detects_this_machine() -> None:
