@@ -77,7 +77,7 @@ def _port() -> int:
     """Start the server of this process and return its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         command = [sys.executable, __file__, str(listener.fileno())]
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
         server = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, pass_fds=[listener.fileno()])
         port = int(listener.getsockname()[1])
 

@@ -1,7 +1,7 @@
 """The files of a plan, run for real on gloo: torchrun, DeepSpeed on the CPU, accelerate launch; what a rank keeps.
 
-Several projects share one start of torchrun, by a driver that calls the ``train`` of each in one process group:
-starting the ranks takes longer than what they do.
+Several projects share one start of torchrun, by a driver that calls the ``train`` of each in one process group, and the
+ranks are forks of a process that has imported torch: starting them would take longer than what they do.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.types import Model, Strategy, TrainingOptions, TrainingSetup
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.jobs import wait_for
+from helpers.torchrun_server import run_torchrun
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 
@@ -48,6 +49,7 @@ import torch
 import torch.distributed as dist
 {before}
 
+gc.freeze()
 device = None
 scripts = {{}}
 for name in sys.argv[1:]:
@@ -62,6 +64,7 @@ for name in sys.argv[1:]:
 {each}
     sys.path.remove(name)
     gc.collect()
+    gc.freeze()  # later collections would visit all of torch again
 {after}
 made.finish()
 """
@@ -306,15 +309,16 @@ def written(directory: Path, asked: TrainingSetup, own_script: str = "", statefu
     return directory
 
 
-def shell(line: str, directory: Path, **variables: str) -> str:
-    """Run a line as a person would, with this interpreter's programs first on the path; its output."""
+def environ(directory: Path, **variables: str) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("ACCELERATE_", "PET_"))}
     env |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}", "OMP_NUM_THREADS": "1"}
-    outcome: ProcessOutcome = asyncio.run(
-        run_process(
-            ["bash", "-c", line], limit_s=LIMIT_S, env=env | {"HF_HOME": str(directory)} | variables, cwd=directory
-        )
-    )
+    return env | {"HF_HOME": str(directory)} | variables
+
+
+def shell(line: str, directory: Path, **variables: str) -> str:
+    """Run a line as a person would, with this interpreter's programs first on the path; its output."""
+    env = environ(directory, **variables)
+    outcome: ProcessOutcome = asyncio.run(run_process(["bash", "-c", line], limit_s=LIMIT_S, env=env, cwd=directory))
     assert outcome.status == "ok", outcome.log[-4000:]
     return outcome.log
 
@@ -328,10 +332,18 @@ def drive(
 
 
 def drive_log(directory: Path, names: list[str], ranks: int, before: str, each: str, after: str) -> str:
-    (directory / "driver.py").write_text(DRIVER.format(before=before, each=each, after=after))
-    line = ["torchrun", "--standalone", f"--nproc-per-node={ranks}", "driver.py"]
-    words = shlex.join([*line, *(str(directory / name) for name in names)])
-    return shell(words, directory, DS_ACCELERATOR="cpu", TINY="1")
+    driver = directory / "driver.py"
+    driver.write_text(DRIVER.format(before=before, each=each, after=after))
+    ended = run_torchrun(
+        ["--standalone", f"--nproc-per-node={ranks}"],
+        driver,
+        [str(directory / name) for name in names],
+        directory=directory,
+        limit_s=LIMIT_S,
+        environ=environ(directory, DS_ACCELERATOR="cpu", TINY="1"),
+    )
+    assert ended.code == 0, ended.log[-4000:]
+    return ended.log
 
 
 def losses(log: str) -> list[tuple[int, float]]:
