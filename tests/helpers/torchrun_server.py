@@ -26,6 +26,9 @@ from typing import Any, NamedTuple
 from helpers.fork_server import run_function, run_script
 
 FORKS = ["--run-path", "--start-method=fork"]
+IMPORTED = ("helpers.run_on_two_ranks", "torch.distributed.run")
+# What the scripts of a plan import as well; each takes most of a second.
+IMPORTED += ("torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.optim")
 POLL_S = 0.05
 NUMBERS = itertools.count()  # of the files with the output of jobs
 
@@ -159,7 +162,7 @@ def run_rank(training_script: str, *training_script_args: str) -> None:
 
 
 if __name__ == "__main__":
-    for module in ("helpers.run_on_two_ranks", "torch.distributed.run"):
+    for module in IMPORTED:
         importlib.import_module(module)
     gc.freeze()
     requested = serve(socket.socket(fileno=int(sys.argv[1])))
