@@ -508,7 +508,7 @@ class TestManyFiles:
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(30) == 130
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10  # all files take a minute
         assert process.stderr and b"Traceback" not in process.stderr.read()
         assert not [worker for worker in workers if worker.is_running()]
 

@@ -29,7 +29,7 @@ def test_descendants_are_ended_with_a_process(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", LAUNCHER, str(ready)])
     wait_for(ready.exists, "the launcher")
     (below,) = wait_for(lambda: descendants(child.pid), "its process")
-    ended = terminate_processes([child.pid], grace_s=2)
+    ended = terminate_processes([child.pid], grace_s=5)
     assert ended == (3, [])
     assert not (proc := process_of(below)) or proc.state == "Z"
     assert child.wait() == 0

@@ -1,6 +1,5 @@
 """Learn on the screen: the list, a chapter, the terms of its text, a lab of a log, the quiz."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ from ddpwizard.knowledge.quiz import read_quiz
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.learn import lab_editing
 from ddpwizard.screens.learn.lab import LabScreen
-from ddpwizard.screens.widgets.choices import TYPING_S, Choices
+from ddpwizard.screens.widgets import choices as choices_widget
+from ddpwizard.screens.widgets.choices import Choices
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import RecordedState
 from helpers.screen_pilot import frame, shows, until, walk
@@ -42,14 +42,16 @@ async def test_titles_have_one_row_each() -> None:
 @walk
 async def test_a_number_goes_to_its_chapter() -> None:
     async with learn_app().run_test(size=(80, 24)) as pilot:
-        await open_learn(pilot)
-        choices = pilot.app.screen.query_one("#course", Choices)
-        for key, number in (("7", "7"), ("1", "1"), ("2", "12")):
-            await pilot.press(key)
-            assert choices.marked and choices.marked.id == number
-            assert choices.top == [item.id for item in choices.items].index(number)
-        await asyncio.sleep(TYPING_S)
-        await pilot.press("3")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(choices_widget, "TYPING_S", 1000.0)  # however late the digits come, they are of one number
+            await open_learn(pilot)
+            choices = pilot.app.screen.query_one("#course", Choices)
+            for key, number in (("7", "7"), ("1", "1"), ("2", "12")):
+                await pilot.press(key)
+                assert choices.marked and choices.marked.id == number
+                assert choices.top == [item.id for item in choices.items].index(number)
+            patch.setattr(choices_widget, "TYPING_S", 0.0)  # the next digit begins another number
+            await pilot.press("3")
         assert choices.marked and choices.marked.id == "3"
         await pilot.press("enter")
         await shows(pilot, "One DDP step, drawn", "page 1 of")

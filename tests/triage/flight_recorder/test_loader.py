@@ -169,7 +169,7 @@ def test_dump_of_shared_values_is_refused(kind: str, tmp_path: Path) -> None:
     began = time.process_time()
     expected = "not a Flight Recorder dump (a field" if kind == "nested" else "refused: shared values"
     assert problem(tmp_path, content).startswith(expected)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10  # it would take hours to read them
 
 
 CONTAINERS = st.lists(
