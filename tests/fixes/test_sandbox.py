@@ -78,9 +78,9 @@ def public_directory() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.fixture
-def mounts(tmp_path: Path) -> None:
-    if problem := asyncio.run(private_mounts_problem(tmp_path / "trial")):
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if problem := asyncio.run(private_mounts_problem(tmp_path_factory.mktemp("mounts") / "trial")):
         pytest.skip(problem)
 
 

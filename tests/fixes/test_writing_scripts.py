@@ -85,18 +85,26 @@ async def refused(_directory: Path) -> str:
     return "Operation not permitted"
 
 
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The reasons why this kernel does not offer the means, by their names."""
+    directory = tmp_path_factory.mktemp("kernel")
+    return {
+        "a private file system": asyncio.run(private_mounts_problem(directory / "trial")),
+        "a limit of writes": asyncio.run(write_limit_problem(directory)),
+        "neither": "",
+    }
+
+
 @pytest.fixture(params=["a private file system", "a limit of writes", "neither"])
-def kernel(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def kernel(request: pytest.FixtureRequest, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     """The means that the kernel offers; it refuses the others."""
-    if request.param == "a private file system":
-        problem = asyncio.run(private_mounts_problem(tmp_path / "trial"))
-    else:
+    if problem := problems[request.param]:
+        pytest.skip(problem)
+    if request.param != "a private file system":
         monkeypatch.setattr(proof, "private_mounts_problem", refused)
-        problem = asyncio.run(write_limit_problem(tmp_path))
     if request.param == "neither":
         monkeypatch.setattr(proof, "write_limit_problem", refused)
-    elif problem:
-        pytest.skip(problem)
     return request.param
 
 
