@@ -17,8 +17,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +57,21 @@ def run_torchrun(
     return _run("torchrun", [*FORKS, *options, str(script), *arguments], directory, limit_s, environ)
 
 
+@contextmanager
+def torchrun_running(
+    options: Sequence[str],
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    directory: Path,
+    environ: Mapping[str, str],
+) -> Iterator[None]:
+    """Run ``torchrun OPTIONS SCRIPT ARGUMENTS`` in a directory; at the end it is ended."""
+    _, connection = _start("torchrun", [*FORKS, *options, str(script), *arguments], directory, environ)
+    with connection:
+        yield
+
+
 def run_python(
     script: Path, arguments: Sequence[str] = (), *, directory: Path, limit_s: float, environ: Mapping[str, str]
 ) -> Ended:
@@ -65,14 +80,22 @@ def run_python(
 
 
 def _run(program: str, command: Sequence[str], directory: Path, limit_s: float, environ: Mapping[str, str]) -> Ended:
-    log = directory / f"{program}-{next(NUMBERS)}.log"
-    job = {"program": program, "command": command, "directory": str(directory), "log": str(log)}
-    job["environ"] = dict(environ)
-    with socket.create_connection(("127.0.0.1", _port())) as connection:
+    log, connection = _start(program, command, directory, environ)
+    with connection:
         connection.settimeout(limit_s)
-        connection.sendall(json.dumps(job).encode() + b"\n")
         code = int(connection.recv(16))
     return Ended(code, log.read_text(errors="replace"))
+
+
+def _start(
+    program: str, command: Sequence[str], directory: Path, environ: Mapping[str, str]
+) -> tuple[Path, socket.socket]:
+    """Start a job; its exit code comes over the connection, and closing the connection ends the job."""
+    log = directory / f"{program}-{next(NUMBERS)}.log"
+    job = {"program": program, "command": command, "directory": str(directory), "log": str(log)}
+    connection = socket.create_connection(("127.0.0.1", _port()))
+    connection.sendall(json.dumps(job | {"environ": dict(environ)}).encode() + b"\n")
+    return log, connection
 
 
 @cache
@@ -154,7 +177,10 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 def run_rank(training_script: str, *training_script_args: str) -> None:
     """Run the script of a rank. An interpreter of its own would end with the code of the script as well."""
-    atexit._clear()  # of the agent
+    atexit._clear()  # of the agent, as are the handlers of signals
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [training_script, *training_script_args]
     sys.path[0] = str(Path(training_script).parent)
     if code := run_script(Path(training_script)):

@@ -1,5 +1,6 @@
 """Dumps of real gloo jobs with deliberate mismatches: kind, ranks and lines are found from the dumps alone."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,21 +10,22 @@ from ddpwizard.app.triage.flight_recorder.analyse import analyse_records
 from ddpwizard.app.triage.flight_recorder.loader import load_records
 from ddpwizard.app.triage.flight_recorder.report import report_from_records
 from ddpwizard.app.triage.flight_recorder.types import Finding, RecorderVerdict, Records
-from helpers.jobs import SCRIPTS, RunningJob, line_of, running, torchrun, wait_for
+from helpers.jobs import SCRIPTS, line_of, wait_for
+from helpers.torchrun_server import torchrun_running
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 RANKS = 4
 
 
 @contextmanager
-def dumping(case: str, directory: Path) -> Iterator[tuple[RunningJob, Path]]:
-    """A job that writes its dumps into a folder while it hangs."""
+def dumping(case: str, directory: Path) -> Iterator[tuple[Path, Path]]:
+    """The script of a job that hangs, and the folder into which it writes its dumps meanwhile."""
     script, folder = directory / "recorder_cases.py", directory / "dumps"
     script.write_text((SCRIPTS / "recorder_cases.py").read_text())
     folder.mkdir()
-    command = torchrun(script, RANKS, case, str(folder))
-    with running(command, script, directory, OMP_NUM_THREADS="1") as job:
-        yield job, folder
+    options = ["--standalone", f"--nproc-per-node={RANKS}"]
+    with torchrun_running(options, script, [case, str(folder)], directory=directory, environ=os.environ):
+        yield script, folder
 
 
 def dumps(folder: Path, prefix: str) -> Records:
@@ -60,15 +62,15 @@ def at_rest(folder: Path, kind: str, culprits: list[int], prefix: str = "trace")
     ],
 )
 def test_gloo_mismatch(case: str, kind: str, culprits: list[int], odd: str | None, rest: str, tmp_path: Path) -> None:
-    with dumping(case, tmp_path) as (job, folder):
+    with dumping(case, tmp_path) as (script, folder):
         finding, found = at_rest(folder, kind, culprits)
         assert found.culprits == finding.culprits == culprits
         assert (found.confidence < 0.5) == (case == "group_cycle")
         lines = {rank: side.where for side in finding.sides for rank in side.ranks}
         if odd:
-            assert lines[culprits[0]] == line_of(job.script, odd)
+            assert lines[culprits[0]] == line_of(script, odd)
         other = next(rank for rank in range(RANKS) if rank not in culprits[:1] and rank in lines)
-        assert lines[other] == line_of(job.script, rest)
+        assert lines[other] == line_of(script, rest)
         judged = report_from_records(dumps(folder, "trace")).verdict
         assert (judged.state, judged.culprits) == ("hung", culprits)
         without_frames, _ = at_rest(folder, kind, culprits, "json")
