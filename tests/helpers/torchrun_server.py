@@ -79,6 +79,14 @@ def run_python(
     return _run("python", [str(script), *arguments], directory, limit_s, environ)
 
 
+def run_programs(arguments: Sequence[str], directory: Path, limit_s: float) -> dict[str, list[int]]:
+    """Run ``run_on_two_ranks.py ARGUMENTS`` and return the exit codes of the ranks of each program."""
+    script = Path(__file__).with_name("run_on_two_ranks.py")
+    ended = run_python(script, arguments, directory=directory, limit_s=limit_s, environ=os.environ)
+    assert ended.code == 0, ended.log
+    return json.loads(ended.log)
+
+
 def _run(program: str, command: Sequence[str], directory: Path, limit_s: float, environ: Mapping[str, str]) -> Ended:
     log, connection = _start(program, command, directory, environ)
     with connection:

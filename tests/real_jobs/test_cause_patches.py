@@ -1,16 +1,13 @@
 """Fixes of causes in the user's file, proved: each program fails on two ranks, and ends well with its patch."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.fixes.build import build_fixes
 from ddpwizard.app.fixes.facts import FixContext
-from helpers import run_on_two_ranks
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.cause_programs import CAUSE_PROGRAMS
+from helpers.torchrun_server import run_programs
 
 pytestmark = [pytest.mark.jobs, pytest.mark.long]
 
@@ -24,8 +21,7 @@ def test_patched_programs_end_well_where_they_failed(tmp_path: Path) -> None:
         fixes = build_fixes(KNOWLEDGE.causes[cause], FixContext(script=str(script)), KNOWLEDGE)
         (patch,) = next(fix for fix in fixes if fix.id == wanted).patches
         (tmp_path / f"{cause}-after.py").write_text(patch.after)
-    command = [sys.executable, run_on_two_ranks.__file__, "--limit-s=240", str(tmp_path)]
-    codes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
+    codes = run_programs(["--limit-s=240", str(tmp_path)], tmp_path, limit_s=600)
     assert len(codes) == 2 * len(CAUSE_PROGRAMS)
     wrong = [name for name, code in codes.items() if any(code) is name.endswith("-after.py")]
     logs = {name: [log.read_text()[-500:] for log in (tmp_path / Path(name).stem).glob("*.log")] for name in wrong}

@@ -1,13 +1,10 @@
 """The programs that the evaluation is tested with do what is claimed of them, on two ranks over gloo."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from helpers import run_on_two_ranks
 from helpers.diverging_programs import DIVERGING, SAME, source
+from helpers.torchrun_server import run_programs
 
 pytestmark = pytest.mark.jobs
 
@@ -17,8 +14,7 @@ def test_each_program_does_what_is_claimed(tmp_path: Path) -> None:
     for number, (_, code, diverges) in enumerate(programs):
         # Without a last barrier a rank may end, with the store, before another has started.
         (tmp_path / f"program{number}.py").write_text(source(code) + ("" if diverges else "dist.barrier()\n"))
-    command = [sys.executable, run_on_two_ranks.__file__, str(tmp_path)]
-    codes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout)
+    codes = run_programs([str(tmp_path)], tmp_path, limit_s=900)
     wrong = [
         (name, codes[f"program{number}.py"])
         for number, (name, _, diverges) in enumerate(programs)

@@ -1,16 +1,14 @@
 """The programs whose truth is recorded do what the table says, on two ranks over gloo, and end well when patched."""
 
-import json
 import shutil
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import run_on_two_ranks
 from helpers.measured_programs import CHECKS, PROGRAMS, WITHOUT_PATCH, Truth, path_of, read_truth
 from helpers.patched_files import patch_program
+from helpers.torchrun_server import run_programs
 
 pytestmark = [pytest.mark.jobs, pytest.mark.long]
 
@@ -30,13 +28,16 @@ class Ran(NamedTuple):
         return "\n".join([str(self.codes), *logs])
 
 
-def start(folder: Path, programs: list[Path], options: list[str]) -> subprocess.Popen[str]:
-    """Copy programs to a folder, as they write files next to themselves, and run them there."""
+def results(folder: Path, programs: list[Path], options: list[str]) -> dict[str, Ran]:
+    """Copy programs to a folder, as they write files next to themselves, and return what they do, by their names."""
     folder.mkdir()
     for program in programs:
         (shutil.copytree if program.is_dir() else shutil.copy)(program, folder / program.name)
-    command = [sys.executable, run_on_two_ranks.__file__, "--checks", str(CHECKS), *options, str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    codes = run_programs(["--checks", str(CHECKS), *options, str(folder)], folder.parent, limit_s=600)
+    return {
+        program.removesuffix("/main.py").removesuffix(".py"): Ran(each, (folder / program).with_suffix(""))
+        for program, each in codes.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +47,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Ran]]:
     hanging = [path_of("broken", row.name) for row in TRUTH if row.outcome == "hang"]
     ending = [path_of("broken", row.name) for row in TRUTH if row.outcome != "hang"]
     healthy = [path_of("healthy", row.name) for row in TRUTH]
-    jobs = [
-        ("broken", root / "hanging", start(root / "hanging", hanging, HANGS)),
-        ("broken", root / "ending", start(root / "ending", ending, [])),
-        ("healthy", root / "healthy", start(root / "healthy", healthy, [])),
-    ]
-    ran: dict[str, dict[str, Ran]] = {"broken": {}, "healthy": {}}
-    for kind, folder, job in jobs:
-        ran[kind] |= results(folder, job)
-    return ran
-
-
-def results(folder: Path, job: subprocess.Popen[str]) -> dict[str, Ran]:
-    """Return what the programs of a job did, by their names."""
-    output, _ = job.communicate(timeout=600)
-    return {
-        program.removesuffix("/main.py").removesuffix(".py"): Ran(codes, (folder / program).with_suffix(""))
-        for program, codes in json.loads(output).items()
-    }
+    with ThreadPoolExecutor(3) as pool:
+        hung = pool.submit(results, root / "hanging", hanging, HANGS)
+        ended = pool.submit(results, root / "ending", ending, [])
+        return {"healthy": results(root / "healthy", healthy, []), "broken": hung.result() | ended.result()}
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +64,16 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         copied = root / "texts" / program.name
         (shutil.copytree if program.is_dir() else shutil.copy)(program, copied)
         programs += [copied] if patch_program(copied) else []
-    return results(root / "ran", start(root / "ran", programs, []))
+    return results(root / "ran", programs, [])
 
 
 def outcome(codes: list[int]) -> str:
     """Return what the exit codes of both ranks say; a rank is also killed when the other has failed."""
+    from helpers.run_on_two_ranks import CHECK_FAILED  # imports torch, which only the worker with these tests needs
+
     failed = {code for code in codes if code not in (0, -9)}
     if failed:
-        return "wrong" if failed == {run_on_two_ranks.CHECK_FAILED} else "crash"
+        return "wrong" if failed == {CHECK_FAILED} else "crash"
     return "hang" if -9 in codes else "ends well"
 
 

@@ -3,17 +3,14 @@
 ``test_hangs`` shows that they hang without it, and what triage says of each.
 """
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from helpers import run_on_two_ranks
 from helpers.hang_cases import HANGS
 from helpers.jobs import SCRIPTS
 from helpers.patched_files import patch_program
+from helpers.torchrun_server import run_programs
 
 pytestmark = [pytest.mark.jobs, pytest.mark.long]
 
@@ -77,8 +74,7 @@ def test_scripts_that_have_a_patch(patched: tuple[Path, dict[str, list[str]]]) -
 def test_patched_jobs_end(patched: tuple[Path, dict[str, list[str]]]) -> None:
     folder, _ = patched
     of_four = [*LIMIT, *(f"--of-four={name}" for name in OF_FOUR_RANKS)]
-    command = [sys.executable, run_on_two_ranks.__file__, *of_four, str(folder), *STARTS_RANKS]
-    codes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
+    codes = run_programs([*of_four, str(folder), *STARTS_RANKS], folder, limit_s=600)
     assert len(codes) == len(PATCHES)
     failed = [name for name, ranks in codes.items() if any(ranks)]
     logs = {name: [log.read_text()[-600:] for log in (folder / name).with_suffix("").glob("*.log")] for name in failed}

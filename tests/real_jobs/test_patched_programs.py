@@ -4,16 +4,13 @@ All of them run in one job, from one import of torch; plain ``python`` ends well
 after. A second review finds nothing. Patches that need torchrun itself, or two nodes, are in ``test_patched_scripts``.
 """
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ddpwizard.app.review.review import review_text
-from helpers import run_on_two_ranks
 from helpers.patched_programs import PROGRAMS
 from helpers.review_snippets import KNOWLEDGE, apply_fixes
+from helpers.torchrun_server import run_programs
 
 pytestmark = pytest.mark.jobs
 
@@ -36,8 +33,7 @@ def test_patched_programs_end_well_where_they_did_not(tmp_path: Path) -> None:
         for kind, text in texts.items():
             (tmp_path / f"{name}-{kind}.py").write_text(text)
             plain += [f"{name}-{kind}.py"] * kind.startswith("alone")
-    command = [sys.executable, run_on_two_ranks.__file__, str(tmp_path), *plain]
-    codes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
+    codes = run_programs([str(tmp_path), *plain], tmp_path, limit_s=600)
     wrong = [(name, code) for name, code in codes.items() if any(code) is not name.endswith("-before.py")]
     assert not wrong, "\n".join(f"{name}: {logs(tmp_path, name)}" for name, _ in wrong)
 
