@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from ..app.errors import UserError
 from ..app.options import target_python
 from ..app.system.waiting import wait_for
 from ..app.text.ascii import to_ascii
-from .shell import theme
+from .shell import preload, theme
 from .shell.base import WizardScreen
 from .shell.state import WizardState
 
@@ -107,12 +108,18 @@ class WizardApp(App[int]):
         return make_screen(self._start, **self._arguments)
 
     def on_mount(self) -> None:
-        """End as after ``quit`` when a signal asks for it: restore the terminal, remove temporary directories."""
+        """Prepare other screens, and end as after ``quit`` when a signal asks for it: restore the terminal, remove
+        temporary directories."""
+        self.set_timer(preload.AFTER_S, self._preload)
         if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in ENDING_SIGNALS:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     signal.signal(number, lambda number, _: self._end_by_signal(number, loop))
+
+    def _preload(self) -> None:
+        preload.read_styles(self.stylesheet)
+        threading.Thread(target=preload.import_screens, daemon=True).start()
 
     def _end_by_signal(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.ended_by = number

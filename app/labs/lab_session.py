@@ -35,7 +35,6 @@ class LabSession:
         self.found: LabDiagnosis | None = None
         self.proof: LabProof | None = None
         self.other_failure = ""  # of a run that did not fail as the lab shows
-        self.offered: Repair | None = None  # the repair that was made last, to be applied as it was shown
         self.progress: LabProgress = load_progress().of(lab.id)
         make_workspace(lab, self.directory)
 
@@ -155,9 +154,9 @@ class LabSession:
             self._save()
         return failed
 
-    def read_log(self) -> None:
+    async def read_log(self) -> None:
         """Diagnose the log of a lab that runs nothing."""
-        self.found = diagnose_log(self.directory, self.knowledge)
+        self.found = await asyncio.to_thread(diagnose_log, self.directory, self.knowledge)
         self.progress.failed = True
         self._save()
 
@@ -187,11 +186,9 @@ class LabSession:
         Raises:
             UserError: The lab was not seen to fail, or the fix cannot be made.
         """
-        self.offered = None
         if self.found is None:
             raise UserError("the lab was not run yet", "run it first: the fix is made from what it shows")
-        self.offered = repair_of(self.lab, self.found, self.directory, self.knowledge)
-        return self.offered
+        return repair_of(self.lab, self.found, self.directory, self.knowledge)
 
     def apply(self, repair: Repair) -> AppliedFix | None:
         """Write the fix to the learner's files, and start the job as it asks from now on; return what was written.
@@ -267,7 +264,7 @@ class LabSession:
     def reset(self) -> None:
         """Restore the files of the lab."""
         reset_workspace(self.lab, self.directory)
-        self.run = self.found = self.proof = self.offered = None
+        self.run = self.found = self.proof = None
         self.progress.forget_repair()
         self._save()
 

@@ -59,7 +59,7 @@ def load_progress() -> Progress:
 
 
 def save_progress(progress: Progress) -> None:
-    """Write the progress.
+    """Write the progress, without a wait for the disk: a key does it.
 
     Raises:
         UserError: The state directory cannot be written.
@@ -67,6 +67,6 @@ def save_progress(progress: Progress) -> None:
     path = progress_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.format(msgspec.json.encode(progress)))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(progress)), sync=False)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "the progress of the labs is not kept") from error

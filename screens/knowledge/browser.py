@@ -55,6 +55,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
     def __init__(self, cause: str = "", searching: bool = False, words: str = "") -> None:
         super().__init__()
         self._first, self._searching, self._words = cause, searching, words
+        self._shown: str | None = None  # the id of the row whose entry is shown; "" if there is none
 
     @property
     def _causes(self) -> dict[str, Cause]:
@@ -77,7 +78,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
         found = self.query_one("#found", Choices)
         at = next((n for n, item in enumerate(found.items) if item.id == self._first), 0)
         found.highlighted = at
-        self._show()
+        self.call_after_refresh(self._show)  # to lay out an entry takes longer than the list
         if self._searching:
             self.query_one("#search").focus()
         self.show_header(facts=f"{len(found.items)} causes")
@@ -119,6 +120,9 @@ class BrowserScreen(LookupMixin, WizardScreen):
 
     def _show(self) -> None:
         marked = self.query_one("#found", Choices).marked
+        if (wanted := marked.id if marked else "") == self._shown:
+            return  # to lay out an entry takes longer than all the rest of a search
+        self._shown = wanted
         self.query_one("#entry", VerticalScroll).scroll_home(animate=False)
         if not marked:
             entry = Content("Nothing found.")

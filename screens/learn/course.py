@@ -1,9 +1,6 @@
 """The chapters and labs, with what is done; the marked one is described next to the list."""
 
-import importlib
-import threading
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 
 from textual import on
@@ -12,19 +9,11 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE, Course, read_course
+from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE
 from ...app.labs.progress import load_progress
-from ...app.options import knowledge_directories
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
-
-IMPORT_AFTER_S = 0.5  # once the chapters are shown
-
-
-def _import_lab_screen() -> None:
-    """Import what a lab needs, 0.1 s, before one is opened."""
-    importlib.import_module(".lab", __package__)
 
 
 class CourseScreen(WizardScreen):
@@ -40,11 +29,7 @@ class CourseScreen(WizardScreen):
     def __init__(self, number: str = "") -> None:
         super().__init__()
         self._number = number
-
-    @cached_property
-    def course(self) -> Course:
-        """The chapters and labs."""
-        return read_course(self.state.knowledge, knowledge_directories(self.state.options))
+        self._begun = False
 
     def body(self) -> Iterable[Widget]:
         with Container(id="sides"):
@@ -52,21 +37,26 @@ class CourseScreen(WizardScreen):
             with VerticalScroll(id="about"):
                 yield Static(id="text")
 
-    async def on_mount(self) -> None:
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._begin)
+
+    async def _begin(self) -> None:
+        """Read the chapters and labs, after the first frame."""
+        self._begun = True
         self._show()
-        if left_out := self.course.left_out:
+        if left_out := self.state.course.left_out:
             self.show_status(left_out[0])
         if self._number:
             await self._open(self._number)
-        self.set_timer(IMPORT_AFTER_S, threading.Thread(target=_import_lab_screen, daemon=True).start)
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
-        self._show()
+        if self._begun:
+            self._show()
 
     def _show(self) -> None:
         progress = load_progress()
-        listing = self.course.listing(progress)
+        listing = self.state.course.listing(progress)
         rows: list[Choice] = []
         for chapter in listing:
             rows.append(Choice(chapter.number, safe_content(f"{chapter.number:>2}  {chapter.title}", "bold")))
@@ -78,20 +68,20 @@ class CourseScreen(WizardScreen):
             if chapter.quiz:
                 rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)
-        repaired = self.course.repaired(progress)
-        self.show_header(facts=f"{repaired} of {len(self.course.labs)} labs repaired")
+        repaired = self.state.course.repaired(progress)
+        self.show_header(facts=f"{repaired} of {len(self.state.course.labs)} labs repaired")
         self._show_marked()
 
     @on(Choices.Marked)
     def _show_marked(self) -> None:
         marked = self.query_one("#course", Choices).marked
         rows: list[Content] = []
-        if marked and (lab := self.course.lab(marked.id)):
+        if marked and (lab := self.state.course.lab(marked.id)):
             same = f"The lab {lab.same_as} once more. " if lab.same_as else ""
             rows = self._headed(f"Lab {lab.number}: {lab.lab.title}", same + reflow(lab.lab.story))
         elif marked and marked.id == QUIZ:
             rows = self._headed(QUIZ_TITLE, QUIZ_SUMMARY)
-        elif marked and (chapter := self.course.chapter(marked.id)):
+        elif marked and (chapter := self.state.course.chapter(marked.id)):
             rows = self._headed(chapter.chapter.title, chapter.chapter.summary)
         self.query_one("#text", Static).update(join_lines(*rows) if rows else "")
 
@@ -107,7 +97,7 @@ class CourseScreen(WizardScreen):
     async def _open(self, number: str) -> None:
         if number == QUIZ:
             await self.wizard.open("quiz")
-        elif lab := self.course.lab(number):
+        elif lab := self.state.course.lab(number):
             await self.wizard.open("lab", entry=lab)
-        elif (chapter := self.course.chapter(number)) and chapter.chapter.pages:
+        elif (chapter := self.state.course.chapter(number)) and chapter.chapter.pages:
             await self.wizard.open("chapter", entry=chapter)

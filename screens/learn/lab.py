@@ -14,28 +14,28 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.labs.course import CourseLab, read_course
+from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
 from ...app.labs.lab_session import LabSession
-from ...app.labs.phrases import FAILURE_TEXT, applied_text, not_shown_text, question_text, repair_question
+from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
 from ...app.labs.rank_output import lines_by_rank, printed_line
-from ...app.options import knowledge_directories, target_python
+from ...app.options import target_python
 from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
 from ..widgets.choices import Choice
 from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
-from .lab_editing import LabEditMixin
-from .lab_messages import Printed, RunEnded, Sampled
-from .lab_parts import MAIN_ACTIONS, NEXT_KEYS, available_parts, part_content
+from .lab_messages import LogRead, Printed, RunEnded, Sampled
+from .lab_parts import MAIN_ACTIONS, available_parts, next_keys, part_content, repair_content
+from .lab_repair import LabRepairMixin
 from .refused_keys import RefusedKeysMixin
 
 STEPS = ("run", "reset", "edit", "hint", "answer", "apply", "prove")
 SHOW_ANSWER = "show-answer"
 
 
-class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
+class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
     """A job that fails, to find out why and to repair it."""
 
     CSS_PATH = Path(__file__).with_name("lab.tcss")
@@ -64,7 +64,6 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
     def __init__(self, entry: CourseLab) -> None:
         super().__init__()
         self._entry = entry
-        self._part = "story"
         self._printed: defaultdict[int | None, list[str]] = defaultdict(list)
         self._report: JobReport | None = None
         self._job_runs = False
@@ -86,21 +85,32 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
 
     def on_mount(self) -> None:
         self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
-        if not self._entry.lab.launch:
-            self.session.read_log()
         if run := self.session.run:
             self._report, self._printed = run.report, lines_by_rank(run.output)
         self._launch = self.session.shown_launch
-        self._show("story")
+        self.show_part("story")
         self.show_status(self._next_keys())
+        if not self._entry.lab.launch and self.session.found is None:
+            self.call_after_refresh(self._begin_reading)
+
+    def _begin_reading(self) -> None:
+        self.run_worker(self._read_log())
+
+    async def _read_log(self) -> None:
+        await self.session.read_log()
+        self.post_message(LogRead())
+
+    @on(LogRead)
+    def _log_read(self) -> None:
+        self.show_part(self.part)
 
     # -- what is shown
 
     def _available(self) -> list[str]:
         return available_parts(self.session, self._printed, self._report is not None, self._job_runs)
 
-    def _show(self, part: str) -> None:
-        self._part = part
+    def show_part(self, part: str) -> None:
+        self.part = part
         names = {} if self._entry.lab.launch else {"code": "log"}
         tabs = [
             Content.styled(f" {names.get(each, each)} ", "reverse" if each == part else "$muted")
@@ -108,17 +118,16 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
         ]
         self.query_one("#parts", Static).update(Content.assemble(*(piece for tab in tabs for piece in (tab, " "))))
         size = self.query_one("#part", VerticalScroll).size
-        content = part_content(part, self.session, self._printed, self._report, size, self._launch)
+        if part == "fix":
+            self.make_repair()
+            content = repair_content(self.repair, self.session)
+        else:
+            content = part_content(part, self.session, self._printed, self._report, size, self._launch)
         self.query_one("#shown", Static).update(content)
         self.keys_changed()
 
     def _next_keys(self) -> str:
-        stage = self.session.stage
-        if stage == "answer" and self._entry.lab.question:
-            return f"{question_text(self.session)}  g: answer · h: a hint"
-        if stage == "done" and self._entry.lab.question:
-            return "→: the reason · n: the next lab"
-        return NEXT_KEYS[stage] if self._entry.lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
+        return next_keys(self.session)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         done = MAIN_ACTIONS.get(self.session.stage, "") if action == "main" else action
@@ -134,9 +143,9 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
 
     def action_part(self, step: int) -> None:
         parts = self._available()
-        at = parts.index(self._part) if self._part in parts else 0
+        at = parts.index(self.part) if self.part in parts else 0
         self.query_one("#part", VerticalScroll).scroll_home(animate=False)
-        self._show(parts[(at + step) % len(parts)])
+        self.show_part(parts[(at + step) % len(parts)])
 
     async def action_main(self) -> None:
         await self.run_action(MAIN_ACTIONS[self.session.stage])
@@ -153,11 +162,12 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
 
     def _begin(self, what: str) -> None:
         self._job_runs = True
+        self.forget_repair()
         self._printed.clear()
         self._report, self._launch = None, self.session.launch
         self.query_one(ProgressLine).begin(what, START_LIMIT_S + self._entry.lab.within_s)
         self.show_status("esc stops it")
-        self._show("output")
+        self.show_part("output")
 
     async def _run(self) -> None:
         try:
@@ -182,14 +192,14 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
     def _show_line(self, event: Printed) -> None:
         if line := printed_line(event.line):
             self._printed[line.rank].append(line.text)
-            if self._part == "output":
-                self._show("output")
+            if self.part == "output":
+                self.show_part("output")
 
     @on(Sampled)
     def _show_sample(self, event: Sampled) -> None:
         first, self._report = self._report is None, event.report
-        if first or self._part == "ranks":
-            self._show("ranks")
+        if first or self.part == "ranks":
+            self.show_part("ranks")
 
     @on(RunEnded)
     def _run_ended(self, event: RunEnded) -> None:
@@ -197,7 +207,7 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
         self.query_one(ProgressLine).end()
         if self.session.run and self.session.run.report and not event.proof:
             self._report = self.session.run.report
-        self._show(self._part_after(event))
+        self.show_part(self._part_after(event))
         if event.error:
             self.wizard.show_error(event.error)
         elif event.proof:
@@ -205,6 +215,8 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
             result = safe_content(f"{event.proof.outcome}: {event.proof.what.removesuffix('.')}.  {self._next_keys()}")
             self.show_status(Content.assemble(sign, " ", result))
         elif event.shown:
+            if self.session.found:
+                self.make_repair()  # before it is asked for
             self.show_status(f"{FAILURE_TEXT[self._entry.lab.failure]}  {self._next_keys()}")
         else:
             self.show_status(not_shown_text(self.session))
@@ -219,8 +231,7 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
         return "ranks" if self._report and not event.proof else "output"
 
     async def action_next_lab(self) -> None:
-        course = read_course(self.state.knowledge, knowledge_directories(self.state.options))
-        if following := course.next_lab(self._entry.number):
+        if following := self.state.course.next_lab(self._entry.number):
             await self.wizard.back()
             await self.wizard.open("lab", entry=following)
         else:
@@ -231,8 +242,9 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
             await super().action_back()
 
     def cancel_running(self) -> bool:
-        if not super().cancel_running():
+        if not self._job_runs:
             return False
+        super().cancel_running()
         self._job_runs = False
         self.query_one(ProgressLine).end()
         self.show_status(f"Stopped.  {self._next_keys()}")
@@ -261,35 +273,22 @@ class LabScreen(LookupMixin, LabEditMixin, RefusedKeysMixin):
             self.keys_changed()
             self.show_status("Kept. r: run it, and see")
         elif right or choice == SHOW_ANSWER:
-            self._show("evidence")
+            self.show_part("evidence")
             self.show_status(f"{'Right. ' if right else ''}{self._next_keys()}")
         else:
             self.show_status("No, it is another one. h: a hint")
 
     # -- the repair
 
-    def action_apply(self) -> None:
-        """Show the fix; once it is shown, apply it as it was shown."""
-        try:
-            if self._part != "fix" or self.session.offered is None:
-                repair = self.session.repair()
-                self._show("fix")
-                self.show_status(f"{repair_question(repair)}  a: yes")
-                return
-            applied = self.session.apply(self.session.offered)
-        except UserError as error:
-            self.wizard.show_error(error)
-            return
-        self._show("code")
-        self.show_status(f"{applied_text(applied)}  {self._next_keys()}")
-
-    def show_edited(self, part: str) -> None:
-        self._show(part)
-        self.show_status(self._next_keys())
+    def show_edited(self, part: str, done: str = "") -> None:
+        self.forget_repair()
+        self.show_part(part)
+        self.show_status(f"{done}  {self._next_keys()}" if done else self._next_keys())
 
     def action_reset(self) -> None:
         self.session.reset()
+        self.forget_repair()
         self._printed.clear()
         self._report = None
-        self._show("story")
+        self.show_part("story")
         self.show_status(f"The files of the lab are restored.  {self._next_keys()}")

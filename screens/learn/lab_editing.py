@@ -22,8 +22,8 @@ class LabEditMixin(WizardScreen):
         """The learner's way through this lab."""
         raise NotImplementedError
 
-    def show_edited(self, part: str) -> None:
-        """Show the part of the lab that was edited, and the next step."""
+    def show_edited(self, part: str, done: str = "") -> None:
+        """Show the part of the lab that was edited, what was done, and the next step."""
         raise NotImplementedError
 
     def action_edit(self) -> None:

@@ -3,8 +3,13 @@
 from textual.message import Message
 
 from ...app.errors import UserError
+from ...app.labs.lab_diagnosis import Repair
 from ...app.labs.lab_proof import LabProof
 from ...app.triage.types import JobReport
+
+
+class LogRead(Message):
+    """The log of a lab that runs nothing is diagnosed."""
 
 
 class Printed(Message):
@@ -21,6 +26,14 @@ class Sampled(Message):
     def __init__(self, report: JobReport) -> None:
         super().__init__()
         self.report = report
+
+
+class RepairMade(Message):
+    """The fix of the wizard was made for the learner's copy, or could not be."""
+
+    def __init__(self, repair: Repair | UserError) -> None:
+        super().__init__()
+        self.repair = repair
 
 
 class RunEnded(Message):

@@ -6,8 +6,16 @@ from textual.content import Content
 from textual.geometry import Size
 
 from ...app.errors import UserError
+from ...app.labs.lab_diagnosis import Repair
 from ...app.labs.lab_session import LabSession
-from ...app.labs.phrases import evidence_lines, numbered_code, repair_advice_lines, repair_diff, repair_title_lines
+from ...app.labs.phrases import (
+    evidence_lines,
+    numbered_code,
+    question_text,
+    repair_advice_lines,
+    repair_diff,
+    repair_title_lines,
+)
 from ...app.labs.plot import picture_lines
 from ...app.text.terminal import align_columns
 from ...app.triage.rank_groups import rank_groups, rank_table
@@ -16,6 +24,7 @@ from ..widgets.formatting import join_lines, reflow, safe_content
 from ..widgets.source import diff_line
 from .rank_panes import rank_panes
 
+FIX_FOLLOWS = "The wizard makes the fix for your files."
 NOTHING_PRINTED = "Nothing is printed yet: each process imports torch first."
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
 NEXT_KEYS = {
@@ -26,6 +35,16 @@ NEXT_KEYS = {
     "done": "n: the next lab · esc: back to the labs",
 }
 MAIN_ACTIONS = {"run": "run", "answer": "guess", "repair": "apply", "prove": "prove"}  # of a step: what Enter does
+
+
+def next_keys(session: LabSession) -> str:
+    """Return the keys of the next step, each with what it does."""
+    lab, stage = session.lab, session.stage
+    if stage == "answer" and lab.question:
+        return f"{question_text(session)}  g: answer · h: a hint"
+    if stage == "done" and lab.question:
+        return "→: the reason · n: the next lab"
+    return NEXT_KEYS[stage] if lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
 
 
 def available_parts(
@@ -51,7 +70,10 @@ def part_content(
     size: Size,
     launch: str,
 ) -> Content:
-    """Return the content of a part for a pane of this size; ``launch`` has started the job that printed."""
+    """Return the content of a part, but not of the fix, for a pane of this size.
+
+    ``launch`` has started the job that printed.
+    """
     lab = session.lab
     if part == "story":
         lines = [safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {session.command}", "$muted")]
@@ -67,9 +89,7 @@ def part_content(
         return _plain(align_columns([header, *rows]))
     if part == "plot" and lab.plot:
         return _plain(picture_lines(lab.plot, session.measured, size.width - 2, size.height - 1))
-    if part == "evidence":
-        return _plain(evidence_lines(session))
-    return _fix(session)
+    return _plain(evidence_lines(session))
 
 
 def _code(session: LabSession) -> Content:
@@ -81,11 +101,10 @@ def _code(session: LabSession) -> Content:
     return join_lines(*rows)
 
 
-def _fix(session: LabSession) -> Content:
-    try:
-        repair = session.repair()
-    except UserError as error:
-        return safe_content(str(error))
+def repair_content(repair: Repair | UserError | None, session: LabSession) -> Content:
+    """Return a fix, why it cannot be made, or that it is being made."""
+    if not isinstance(repair, Repair):
+        return safe_content(str(repair)) if repair else safe_content(FIX_FOLLOWS, "$muted")
     return join_lines(
         *map(safe_content, repair_title_lines(repair, session.directory)),
         *map(diff_line, repair_diff(repair, session.directory).splitlines()),

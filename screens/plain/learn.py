@@ -1,9 +1,8 @@
 """Chapters and labs in the plain wizard, as numbered questions."""
 
 from ...app.exit_codes import ExitCode
-from ...app.labs.course import QUIZ, QUIZ_TITLE, Course, CourseChapter, listed_lab, read_course
+from ...app.labs.course import QUIZ, QUIZ_TITLE, Course, CourseChapter, listed_lab
 from ...app.labs.progress import load_progress, save_progress
-from ...app.options import knowledge_directories
 from ...app.text.terminal import align_columns
 from ..shell.state import WizardState
 from .learn_lab import run_lab_plain
@@ -17,7 +16,7 @@ def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
     Raises:
         EndOfInput: Standard input has ended.
     """
-    course = read_course(state.knowledge, knowledge_directories(state.options))
+    course = state.course
     prompt.write(*course.left_out)
     try:
         if number == QUIZ:

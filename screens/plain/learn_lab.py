@@ -52,7 +52,7 @@ def run_lab_plain(state: WizardState, prompt: Prompt, entry: CourseLab) -> None:
         session = LabSession(entry.lab, state.knowledge, target_python(state.options))
         _show_story(prompt, entry, session)
         if not session.lab.launch:
-            session.read_log()
+            asyncio.run(session.read_log())
         if session.stage == "done" and not session.lab.question:
             prompt.write(*evidence_lines(session))  # a log whose cause was named before
         while session.stage != "done":

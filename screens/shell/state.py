@@ -18,7 +18,7 @@ from ...app.diagnosis.case import Case
 from ...app.errors import UserError
 from ...app.evidence import Check, Diagnosis, RankedCause
 from ...app.logs.types import Timeline
-from ...app.options import Options, knowledge_for, left_out_lines, target_python
+from ...app.options import Options, knowledge_directories, knowledge_for, left_out_lines, target_python
 from ...app.probes.context import ProbeContext
 from ...app.session import Session, SessionEvent, all_sessions, proof_outcome
 from ...app.snapshot import Snapshot, plain_snapshot
@@ -27,6 +27,7 @@ from ...knowledge.schema import Intrusiveness, Knowledge
 
 if TYPE_CHECKING:
     from ...app.fixes.flow import FixFlow
+    from ...app.labs.course import Course
     from ...app.labs.lab_session import LabSession
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
@@ -69,6 +70,13 @@ class WizardState:
     def knowledge(self) -> Knowledge:
         """The knowledge base, loaded at first use (after the first frame)."""
         return knowledge_for(self.options, warn=False)
+
+    @cached_property
+    def course(self) -> "Course":
+        """The chapters and labs, read at first use."""
+        from ...app.labs.course import read_course
+
+        return read_course(self.knowledge, knowledge_directories(self.options))
 
     @property
     def warnings(self) -> list[str]:

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import big_log
 import exact_memory
 import flight_recorder
+import learn_keystrokes
 import planner_keystrokes
 import review_speed
 import run_overhead
@@ -175,6 +176,7 @@ BARS: dict[str, Callable[[], list[Bar]]] = {
     "cancel": cancel,
     "plan": planned,
     "plan-keys": lambda: list(planner_keystrokes.rows(WIZARD)),
+    "learn-keys": lambda: list(learn_keystrokes.rows(WIZARD)),
     "exact": lambda: list(exact_memory.rows()),
     "triage": lambda: list(triage_time.rows()),
     "recorder": lambda: list(flight_recorder.rows()),

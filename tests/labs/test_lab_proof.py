@@ -155,7 +155,7 @@ def test_evidence_that_names_a_line_in_other_words_quotes_it(tmp_path: Path) -> 
 
 def test_evidence_of_a_log_counts_from_the_copy(tmp_path: Path) -> None:
     session = LabSession(LABS["gpu-sick"], KNOWLEDGE, sys.executable, tmp_path)
-    session.read_log()
+    asyncio.run(session.read_log())
     session.show_answer()
     shown = "\n".join(evidence_lines(session))
     assert "[kernel.log:" in shown and str(tmp_path) not in shown

@@ -161,10 +161,8 @@ def test_what_was_offered_is_applied_or_nothing(tmp_path: Path) -> None:
     session = session_of("missing-set-epoch", tmp_path)
     failed(session)
     session.show_answer()
-    session.repair()
+    offered = session.repair()
     session.script.write_text("# another text\n" + session.script.read_text())
-    offered = session.offered
-    assert offered
     with pytest.raises(UserError, match="changed since"):
         session.apply(offered)
 
@@ -176,7 +174,7 @@ def test_the_summary_of_the_launcher_is_of_no_rank() -> None:
 
 def test_a_log_says_after_the_answer_what_it_shows(tmp_path: Path) -> None:
     session = session_of("master-unreachable", tmp_path)
-    session.read_log()
+    asyncio.run(session.read_log())
     session.answer("master-unreachable")
     assert "10.4.0.17" in " ".join(evidence_lines(session)) and session.found
     assert session.found.diagnosis.causes[0].id == "master-unreachable"
@@ -186,7 +184,7 @@ def test_a_log_says_after_the_answer_what_it_shows(tmp_path: Path) -> None:
 
 def test_a_log_is_answered_and_then_done(tmp_path: Path) -> None:
     session = session_of("wrong-nic" if not LABS["wrong-nic"].launch else "gpu-sick", tmp_path)
-    session.read_log()
+    asyncio.run(session.read_log())
     assert session.stage == "answer" and not {"run", "edit", "reset", "apply"} & session.allowed
     assert session.answer(session.lab.cause) and session.stage == "done" and session.progress.repaired
 

@@ -16,6 +16,23 @@ FIRST_FRAME_BYTES = 12_000  # for 80 columns and 24 rows, in proportion for a la
 KEY_BYTES = 1_500
 KEY_CPU_S = 0.05
 RIGHT, LEFT = "\x1b[C", "\x1b[D"
+PRELOADED_S = 2.0
+# Keys that open a screen, each with what it then shows: a chapter, its terms, its labs, a lab of a log, help.
+OPENING = [
+    ("enter", "page 1 of"),
+    ("t", "Terms of this text"),
+    ("escape", "page 1 of"),
+    ("l", "Labs: What a rank is"),
+    ("2", "Lab 1.2"),
+    ("g", "What is the cause?"),
+    ("escape", "Lab 1.2"),
+    ("?", "Help › Lab"),
+    ("escape", "Lab 1.2"),
+    ("escape", "page 1 of"),
+    ("l", "Labs: What a rank is"),
+    ("3", "Lab 1.3"),
+    ("e", "Edit what?"),
+]
 # arguments: what the screen shows, keys that change a part of it, keys that show another page
 SCREENS = {
     "course": ([], "Learn distributed training", ["down", "up"], []),
@@ -70,3 +87,20 @@ def test_a_key_writes_few_bytes_and_needs_little_cpu_time(name: str, size: tuple
             most = (KEY_BYTES if key in small else FIRST_FRAME_BYTES) * share_of(size)
             assert terminal.count_bytes - written <= most, key
         assert all(min(each) <= KEY_CPU_S for each in used.values()), used
+
+
+def test_a_key_that_opens_a_screen_needs_little_cpu_time() -> None:
+    """The lower CPU time until the answer of two sessions counts: the key opens each screen for the first time."""
+    used: dict[int, list[float]] = {}
+    for _ in range(2):
+        with opened("course", SIZES[0]) as terminal:
+            wait_idle(terminal, SCREENS["course"][1])
+            terminal.bytes_during(PRELOADED_S)
+            terminal.wait_quiet()
+            for step, (key, answer) in enumerate(OPENING):
+                began = cpu_s(terminal)
+                terminal.send(key)
+                terminal.wait_for(answer)
+                used.setdefault(step, []).append(cpu_s(terminal) - began)
+                terminal.wait_quiet(0.3)
+    assert all(min(each) <= KEY_CPU_S for each in used.values()), used
