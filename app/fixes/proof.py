@@ -265,6 +265,8 @@ def _compare_checks(
         seen = "" if before is None or before.wrong else "it has appeared since: "
         return "still there", seen + check.title, check.detail
     found = "; ".join(check.title for check in checks[:3])
+    if checks and all(check.status in ("skip", "unknown") for check in checks):
+        return "not shown here", f"{title}: this machine cannot show it: {checks[0].title}", checks[0].detail
     if before is None:
         return "not shown here", f"{title}: fine now, and not checked before a fix, so this proves nothing", found
     if not before.wrong:

@@ -108,10 +108,10 @@ class Course(msgspec.Struct, frozen=True):
         return next((each for chapter in self.chapters for each in chapter.labs if each.number == number), None)
 
     def next_lab(self, number: str) -> CourseLab | None:
-        """Return the lab after the one with a number; after the last one of a chapter the first of the next one."""
-        rows = [each for chapter in self.chapters for each in chapter.labs]
-        later = iter(rows)
-        return next(later, None) if any(each.number == number for each in later) else None
+        """Return the lab after the one with a number, which may be in the next chapter; each lab comes only once."""
+        later = iter([each for chapter in self.chapters for each in chapter.labs])
+        known = any(each.number == number for each in later)
+        return next((each for each in later if not each.same_as), None) if known else None
 
     def labs_of(self, chapter: str) -> list[CourseLab]:
         """Return the labs of the chapter with an id."""

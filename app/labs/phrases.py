@@ -18,7 +18,7 @@ from .lab_session import LabSession
 from .rank_output import printed_line, printer_name
 
 FAILURE_TEXT: dict[Failure, str] = {
-    "hang": "The ranks stand still. This is where each of them waits:",
+    "hang": "The job hangs. This is where each rank waits:",
     "slow": "The job goes on, but one rank holds the others up. This is what each of them does:",
     "crash": "The job has ended with an error.",
     "wrong": "The job has ended well. Is its result right?",
@@ -29,9 +29,9 @@ NOT_FAILED = "It did not fail this time. Restore its files if you have changed t
 WELL_AFTER_CHANGE = "It did not fail: your copy is changed. The proof runs it again and shows whether it is repaired."
 OWN_FAILURE = "Edit your copy, or restore its files."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
-WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy so from now on?"
+WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy with this command from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
-STARTED_SO = "Kept: your copy is started so from now on. Restoring the lab takes it back."
+STARTED_SO = "Your copy starts with this command from now on. Restoring the lab takes that back."
 EDIT_WHAT, EDIT_COMMAND = "Edit what?", "the command that starts it"
 MOST_REASONS = 4  # of the evidence
 
@@ -64,7 +64,7 @@ def repair_title_lines(repair: Repair, directory: Path) -> list[str]:
     else:
         lines = [fix.title, f"  {safety_text(fix)[1]}"]
     if fix.start or fix.environ:
-        lines += ["", "Your copy is started so from now on:", f"  $ {repair.command}"]
+        lines += ["", "Your copy starts with this command from now on:", f"  $ {repair.command}"]
     return lines
 
 

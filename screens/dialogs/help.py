@@ -11,9 +11,14 @@ KEY_WIDTH = 16
 
 
 def active_keys(screen: WizardScreen) -> list[tuple[str, str, str]]:
-    """Return (keys, name, description) of every binding that works now; the digits of a list are one row."""
+    """Return (keys, name, description) of every binding that works now; the digits of a list are one row.
+
+    The keys of the screen that its footer names come first.
+    """
     found: dict[str, tuple[list[str], str, str]] = {}
-    for key, active in screen.active_bindings.items():
+    active_bindings = screen.active_bindings.items()
+    own_first = sorted(active_bindings, key=lambda each: each[1].node is not screen or not each[1].binding.show)
+    for key, active in own_first:
         binding = active.binding
         if not binding.id:
             continue  # Textual's own

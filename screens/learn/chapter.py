@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from ...app.labs.course import QUIZ, QUIZ_TITLE, CourseChapter, listed_lab
 from ...app.labs.progress import load_progress, save_progress
+from ...app.text.units import count_text
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
@@ -24,10 +25,20 @@ class ChapterScreen(LookupMixin, WizardScreen):
     CSS_PATH = Path(__file__).with_name("chapter.tcss")
     TITLE = "Chapter"
     AUTO_FOCUS = "VerticalScroll"
-    ABOUT = "Read with → and ←. The labs of the chapter let you break and repair what it explains."
+    ABOUT = "Read with enter or →, and back with ←. The labs of the chapter let you break and repair what it explains."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n,right,space", "page(1)", "next page", id="chapter.next", tooltip="Show the next page"),
-        Binding("p,left", "page(-1)", "page before", id="chapter.before", tooltip="Show the page before"),
+        # Priority, as the page that is scrolled has keys of the same names.
+        Binding(
+            "n,right,space,enter",
+            "page(1)",
+            "next page",
+            priority=True,
+            id="chapter.next",
+            tooltip="Show the next page; after the last one, the labs",
+        ),
+        Binding(
+            "p,left", "page(-1)", "page before", priority=True, id="chapter.before", tooltip="Show the page before"
+        ),
         Binding("l", "labs", "labs", id="chapter.labs", tooltip="Choose a lab of this chapter"),
     ]
 
@@ -50,7 +61,7 @@ class ChapterScreen(LookupMixin, WizardScreen):
         self.query_one("#page", VerticalScroll).scroll_home(animate=False)
         self.query_one("#text", Static).update(join_lines(*map(safe_content, chapter.pages[self._page].splitlines())))
         last = self._page + 1 == count
-        labs = f"l: {len(self._entry.labs)} labs of this chapter" if last and self._entry.labs else ""
+        labs = f"enter: {count_text(len(self._entry.labs), 'lab')} of this chapter" if last and self._entry.labs else ""
         self.show_status(labs)
         progress = load_progress()
         progress.pages[chapter.id] = max(self._page + 1, progress.pages.get(chapter.id, 0))

@@ -49,6 +49,11 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "next_lab", "next lab", id="lab.next", tooltip="Open the next lab"),
         Binding("escape", "back", "labs", id="lab.back", tooltip="Stop the job, or go back to the labs"),
+        # Priority, as the part that is scrolled has keys of the same names.
+        Binding("right", "part(1)", "part", priority=True, id="lab.right", tooltip="Show the part to the right"),
+        Binding(
+            "left", "part(-1)", "part", show=False, priority=True, id="lab.left", tooltip="Show the part to the left"
+        ),
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
         Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
@@ -57,8 +62,6 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
         Binding("e", "edit", "edit", id="lab.edit", tooltip="Edit a file of your copy, or its command"),
         Binding("x", "reset", "restore", id="lab.reset", tooltip="Restore the files of the lab"),
         Binding("enter", "main", "next step", show=False, id="lab.main", tooltip="Do the next step of the lab"),
-        Binding("right", "part(1)", "part", id="lab.right", tooltip="Show the part to the right"),
-        Binding("left", "part(-1)", "part", show=False, id="lab.left", tooltip="Show the part to the left"),
     ]
 
     def __init__(self, entry: CourseLab) -> None:
@@ -130,12 +133,12 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
         return next_keys(self.session)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        done = MAIN_ACTIONS.get(self.session.stage, "") if action == "main" else action
+        done = MAIN_ACTIONS[self.session.stage] if action == "main" else action
         name = {"guess": "answer"}.get(done, done)
-        if action == "main" or name in STEPS:
+        if name in STEPS:
             return name in self.session.allowed and not self._job_runs
-        if action == "next_lab":
-            return self.session.stage == "done"
+        if done == "next_lab":
+            return self.session.stage == "done" and not self._job_runs
         return super().check_action(action, parameters)
 
     def refusal(self) -> str:

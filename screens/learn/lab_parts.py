@@ -32,9 +32,15 @@ NEXT_KEYS = {
     "answer": "g: name the cause · h: a hint",
     "repair": "a: the fix of the wizard · e: edit your copy or its command",
     "prove": "v: prove it · e: edit · x: restore the files",
-    "done": "n: the next lab · esc: back to the labs",
+    "done": "enter: the next lab · esc: back to the labs",
 }
-MAIN_ACTIONS = {"run": "run", "answer": "guess", "repair": "apply", "prove": "prove"}  # of a step: what Enter does
+MAIN_ACTIONS = {
+    "run": "run",
+    "answer": "guess",
+    "repair": "apply",
+    "prove": "prove",
+    "done": "next_lab",
+}  # of a step: what Enter does
 
 
 def next_keys(session: LabSession) -> str:
@@ -43,7 +49,7 @@ def next_keys(session: LabSession) -> str:
     if stage == "answer" and lab.question:
         return f"{question_text(session)}  g: answer · h: a hint"
     if stage == "done" and lab.question:
-        return "→: the reason · n: the next lab"
+        return "→: the reason · enter: the next lab"
     return NEXT_KEYS[stage] if lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
 
 

@@ -71,4 +71,4 @@ class LabRepairMixin(LabEditMixin):
             self.forget_repair()
             self.wizard.show_error(error)
             return
-        self.show_edited("code", applied_text(applied))
+        self.show_edited("code" if applied else "story", applied_text(applied))

@@ -29,7 +29,8 @@ class QuizScreen(LookupMixin, WizardScreen):
     TITLE = "Quiz: who was first?"
     ABOUT = (
         "Read the log and name the rank that failed first, or that the others waited for. The first answer counts. "
-        "Tab goes to the log, which the arrow keys then scroll, and back to the ranks."
+        "Enter then shows the next question. Tab goes to the log, which the arrow keys then scroll, and back to the "
+        "ranks."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "question(1)", "next", id="quiz.next", tooltip="Show the next question"),
@@ -40,6 +41,7 @@ class QuizScreen(LookupMixin, WizardScreen):
     def __init__(self) -> None:
         super().__init__()
         self._at = 0
+        self._solved = False  # the solution of the question is shown
 
     @cached_property
     def quiz(self) -> Quiz:
@@ -58,6 +60,7 @@ class QuizScreen(LookupMixin, WizardScreen):
 
     def _show(self) -> None:
         item = self.quiz.items[self._at]
+        self._solved = False
         self.show_header(f"Quiz {self._at + 1} of {len(self.quiz.items)}: {item.title}", self.quiz.score_text())
         self.query_one("#text", Static).update(join_lines(*map(safe_content, item.log.rstrip().splitlines())))
         self.query_one("#log", VerticalScroll).scroll_home(animate=False)
@@ -68,7 +71,11 @@ class QuizScreen(LookupMixin, WizardScreen):
 
     @on(Choices.Picked)
     def _picked(self, event: Choices.Picked) -> None:
-        item = self.quiz.items[self._at]
+        item, last = self.quiz.items[self._at], self._at + 1 == len(self.quiz.items)
+        if self._solved and not last:
+            self.action_question(1)
+            return
+        self._solved = True
         right = self.quiz.answer(item, int(event.id))
         rows = [*map(safe_content, self.quiz.solution_lines(item, self.size.width - MARGINS)), Content("")]
         rows += map(safe_content, item.log.rstrip().splitlines())
@@ -76,8 +83,9 @@ class QuizScreen(LookupMixin, WizardScreen):
         self.query_one("#log", VerticalScroll).scroll_home(animate=False)
         self.show_header(facts=self.quiz.score_text())
         sign = status_sign("ok" if right else "fail", self.ascii_only)
-        last = self._at + 1 == len(self.quiz.items)
-        what = f"{'Right.' if right else 'No.'}  {'That was the last question.' if last else 'n: the next question'}"
+        what = (
+            f"{'Right.' if right else 'No.'}  {'That was the last question.' if last else 'enter: the next question'}"
+        )
         self.show_status(Content.assemble(sign, " ", safe_content(what)))
 
     def action_question(self, step: int) -> None:

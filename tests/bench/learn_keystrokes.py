@@ -56,7 +56,7 @@ WALKS: dict[str, list[Step]] = {  # by the arguments of the command
         Step(ESCAPE, "   1  ", measured=False),
         Step("r", "output"),
     ],
-    "learn quiz": [Step("enter", "n: the next question"), Step("n", "Quiz 2 of"), Step("t", "Terms of this text")],
+    "learn quiz": [Step("enter", "enter: the next question"), Step("n", "Quiz 2 of"), Step("t", "Terms of this text")],
     "": [
         Step("/", "Knowledge base"),
         Step("r", "Knowledge base"),

@@ -51,6 +51,23 @@ async def test_findings_are_accepted_and_skipped_one_by_one_and_undone(project: 
 
 
 @walk
+async def test_help_lists_the_keys_of_the_review_first(project: Path) -> None:
+    async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
+        await pilot.press(*"a.py", "enter")
+        await shows(pilot, "1 of 1  a.py:3  DW401")
+        await pilot.press("question_mark")
+        await shows(pilot, "Keys")
+        listed = [row.split()[0] for row in frame(pilot).partition("Keys")[2].splitlines() if row.strip()]
+        assert listed[:5] == ["y", "n", "s", "m", "f"]
+        await pilot.press("escape")
+        await shows(pilot, "1 of 1  a.py:3  DW401")
+        await pilot.press("y")
+        await shows(pilot, "1 of 1 applied", "u undo")
+        await pilot.press("question_mark")
+        await shows(pilot, "Revert the patches that were written")
+
+
+@walk
 async def test_s_stops_and_writes_what_was_accepted(project: Path) -> None:
     async with WizardApp(RecordedState(), "review").run_test(size=SIZE) as pilot:
         await pilot.press(".", "enter")

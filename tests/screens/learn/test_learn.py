@@ -54,7 +54,16 @@ async def test_a_number_goes_to_its_chapter() -> None:
             await pilot.press("3")
         assert choices.marked and choices.marked.id == "3"
         await pilot.press("enter")
-        await shows(pilot, "One DDP step, drawn", "page 1 of")
+        await shows(pilot, "One DDP step, drawn", "page 1 of", "n next page")
+        chapter = read_course(built_in_knowledge()).chapter("3")
+        assert chapter
+        for _ in chapter.chapter.pages[1:]:
+            await pilot.press("enter")
+        await shows(pilot, f"enter: {len(chapter.labs)} labs of this chapter")
+        await pilot.press("enter")
+        await shows(pilot, "Labs: One DDP step, drawn")
+        await pilot.press("enter")
+        await shows(pilot, "Lab 3.1", "→ part")
 
 
 @walk
@@ -114,8 +123,8 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await pilot.press("g")
         await shows(pilot, "What is the cause?")
         await pilot.press(str(right + 1))
-        await shows(pilot, "Right. n: the next lab · esc: back to the labs", "Cause: ")
-        await pilot.press("n")
+        await shows(pilot, "Right. enter: the next lab · esc: back to the labs", "Cause: ")
+        await pilot.press("enter")
         following = read_course(built_in_knowledge()).next_lab(number)
         assert following
         await shows(pilot, f"Lab {following.number}: ", following.lab.title[:30])
@@ -193,8 +202,8 @@ async def test_the_quiz_keeps_its_place() -> None:
         await open_learn(pilot, "quiz")
         await shows(pilot, "Quiz 1 of", first.title, "Which rank was the first")
         await pilot.press(*["down"] * first.first, "enter")
-        await shows(pilot, "Right.", f"Rank {first.first} was first.", "1 of 1 right")
-        await pilot.press("n")
+        await shows(pilot, "Right.", f"Rank {first.first} was first.", "1 of 1 right", "enter: the next question")
+        await pilot.press("enter")
         await shows(pilot, "Quiz 2 of", second.title)
         wrong = (second.first + 1) % second.ranks
         await pilot.press(*["down"] * wrong, "enter")
