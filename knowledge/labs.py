@@ -61,7 +61,7 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One lab, as its ``lab.yaml`` describes it. Its id is the name of its directory.
 
-    ``failure`` is what the learner sees: the ranks stand still, a rank is slow, the job ends with an error, or the job
+    ``failure`` is what the learner sees: the job hangs, a rank is slow, the job ends with an error, or the job
     ends well with a wrong result; ``log``: the files are the log of a job that this machine cannot run; ``measure``:
     nothing is wrong, the job measures what ``question`` asks. ``launch`` is the command line as typed, ``environ``
     variables of the user's shell. ``cause`` is the cause that the lab shows, by default the one with its id.

@@ -28,6 +28,8 @@ AVOIDED = {
     r"anew": "again",
     r"part(ed|ing)": "diverged, divergence",
     r"sought": "wanted",
+    r"speaks?|speaking": "points to, supports, sends",
+    r"stand(s|ing)? still": "hangs",
 }
 PATTERN = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 CLAUSE = re.compile(r"(What|Who|Whether|Where|That|How|Which|When)\b(?!-|.*\?)")

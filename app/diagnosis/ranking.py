@@ -242,7 +242,7 @@ def _shows_fault(item: Evidence, knowledge: Knowledge) -> bool:
 
 
 def _with_surroundings(shown: list[ReasonLine], around: list[ReasonLine]) -> list[ReasonLine]:
-    """Add what does not come from the job or its log; what speaks for the cause counts no more than what is shown."""
+    """Add what does not come from the job or its log; what supports the cause counts no more than what is shown."""
     most = max(0.0, sum(line.weight for line in shown))
     gain = sum(line.weight for line in around if line.weight > 0)
     share = min(1.0, most / gain) if gain else 1.0

@@ -114,7 +114,7 @@ async def run_lab(
     with recorded_outputs(directory):
         async with job:
             ended = asyncio.ensure_future(job.wait_until_ended())
-            # The ranks of a job that ends by itself stand still too, but only while they end: it is not sampled.
+            # Ranks of a job that ends by itself make no progress either, but only while they end: it is not sampled.
             failing = None
             if lab.failure == "hang" or (lab.failure == "slow" and not should_end):
                 failing = asyncio.ensure_future(

@@ -107,7 +107,7 @@ class LocalJob:
         return await asyncio.shield(self._run)
 
     async def wait_until_hung(self, within_s: float, ranks: int) -> JobReport:
-        """Wait until all ranks of the job stand still, and return what was sampled of it.
+        """Wait until all ranks of the job hang, and return what was sampled of it.
 
         Raises:
             UserError: The interpreter has no torch.

@@ -49,7 +49,7 @@ def test_the_last_output_of_the_culprit_is_evidence_once(tmp_path: Path):
     assert case.diagnosis().causes[0].id == base.verdict.cause, "the verdict stays first"
 
 
-def test_the_error_of_a_rank_that_the_others_wait_for_speaks_for_its_failure(tmp_path: Path):
+def test_the_error_of_a_rank_that_the_others_wait_for_supports_its_failure(tmp_path: Path):
     base = printed_error(report(tmp_path))
     cause = "rank-died-survivors-wait"
     verdict = msgspec.structs.replace(base.verdict, cause=cause, findings=["job.rank-dead"])

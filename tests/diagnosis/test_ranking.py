@@ -174,7 +174,7 @@ def test_words_of_another_subject_do_not_count_against_a_log_of_several_ranks():
     assert other(elsewhere, moderate) > other(moderate), "one process has such an error as well"
 
 
-def test_an_answer_that_fits_others_speaks_softly_against_and_unsure_not_at_all():
+def test_an_answer_that_fits_others_weighs_a_little_against_and_unsure_not_at_all():
     question = "error-words"
     assert WEIGHTS[answer_id(question, "address-in-use")]["port-in-use"] > 0
     assert WEIGHTS[answer_id(question, "gradients")]["port-in-use"] < 0

@@ -1,4 +1,4 @@
-"""Real jobs that stand still in unlike ways: state, cause, ranks and lines must be right in every one."""
+"""Real jobs that hang in different ways: state, cause, ranks and lines must be right in every one."""
 
 import asyncio
 import os

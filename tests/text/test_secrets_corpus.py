@@ -14,7 +14,7 @@ LOW = MIX.lower()
 PLAIN = "s3cr3tV4lue-9x"
 WORDS = "correct horse battery staple"
 
-# Keys that are secret by their shape, in a sentence without a name that speaks of secrets.
+# Keys that are secret by their shape, in a sentence without a name that means a secret.
 SHAPES = [
     f"hf_{'AbCdEfGhIj' * 4}",
     f"ghp_{MIX[:36]}",
