@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.collective_effects import SAME
-from ...training_script.model.keys import parts
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
 from ...training_script.nodes import nodes_below, nodes_of_kinds
@@ -20,28 +21,32 @@ from ..violations import violation_at
 from .averages import MEANS
 from .curved_averages import KEEPING
 
+PLACE_OF_OP = {"torch.distributed.all_reduce": 1, "torch.distributed.reduce": 2}
 MAKES_TENSOR = ("torch.tensor", "torch.as_tensor", "torch.FloatTensor")
 COUNTED = ("altered", "changing", "counted")  # in a loop
 SCALES = (ast.Div, ast.Mult, ast.FloorDiv)
 IS_SUM = re.compile(r"(?:^|[_.])(?:total|sum|summed)(?:_|$)")  # what is meant to be one
+IS_MEAN = re.compile(r"(?:^|[_.])(?:avg|average|mean)(?:_|$)")
 READ = "what reads it as the sum gets the mean"
 WHOLE = {"reduction", "size_average", "reduce"}  # arguments by which a loss is a sum
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the sums over the ranks of a mean that is reported, or computed with, as it is then."""
-    for reach, fact in run.of("torch.distributed.all_reduce"):  # whichever ranks reach it
-        node, op = fact.node.args[0] if fact.node.args else None, argument(fact, 1, "op")
+    for reach, fact in run.of(*PLACE_OF_OP):  # whichever ranks reach it
+        node, op = fact.node.args[0] if fact.node.args else None, argument(fact, PLACE_OF_OP[fact.name], "op")
         summed = reduces_by(op, "SUM")
         name = dotted_name(node) if node is not None else ""
-        if not name or not summed or IS_SUM.search(name) or not script.is_here(reach):
+        if not name or not summed or not script.is_here(reach):
             continue
         around = script.names.enclosing_function(fact.node) or script.source.tree
-        mean = _mean(script, node, around) if node is not None else None
-        if mean is None or is_scaled(script, around):
+        if node is None or is_scaled(script, around):
+            continue
+        mean = _mean(script, node, around) or _passed_mean(script, fact)
+        if mean is None:
             continue
         used = _first_use(script, around, fact.node, name)
-        if used is not None:
+        if used is not None and (not IS_SUM.search(name) or _is_kept_as_mean(script, used)):
             yield from violation_at(
                 script,
                 reach,
@@ -51,6 +56,21 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 patch=partial(divide_sum, script, fact.node, READ),
                 related=[RelatedPlace(path=script.source.path, line=used.lineno, message="read here")],
             )
+
+
+def _passed_mean(script: Script, reduction: Noted) -> ast.expr | None:
+    """Return where the quotient is computed that a tensor is made of, if one of two counts of this rank divides it."""
+    held = reduction.values[0].key
+    while held.op == "call" and held.args[0] in MAKES_TENSOR and len(held.args) > 1:
+        held = held.args[1]
+    if held.op == "sequence" and len(held.args) == 1:
+        held = held.args[0]
+    if held.op == "call" and held.args[0] == "float" and len(held.args) > 1:
+        held = held.args[1]
+    if not held.spread & LOCAL or not _is_count_quotient(held):
+        return None
+    divisions = (each for each in nodes_of_kinds(script.source.tree, ast.BinOp) if isinstance(each.op, ast.Div))
+    return next((each for each in divisions if script.evaluated.value(each) is held), reduction.node)
 
 
 def _mean(script: Script, node: ast.expr, around: ast.AST) -> ast.expr | None:
@@ -89,12 +109,29 @@ def _mean(script: Script, node: ast.expr, around: ast.AST) -> ast.expr | None:
 def _is_quotient_by_count(script: Script, node: ast.expr) -> bool:
     """Return whether a value is divided by what this rank has counted, and nothing has summed that up before."""
     key = script.evaluated.value(node)
-    if key is None or key.op != "binary" or key.args[0] != "Div" or any(each.op in SAME for each in parts(key)):
+    return key is not None and _is_count_quotient(key)
+
+
+def _is_count_quotient(key: Key) -> bool:
+    if key.op != "binary" or key.args[0] != "Div" or any(each.op in SAME for each in parts(key)):
         return False
     by = key.args[2]
     if by.op == "max":
         by = next((each for each in by.args if not each.is_constant), by)
-    return by.op in COUNTED or (by.op == "binary" and by.args[0] == "Add" and by.args[1].op == "held")
+    return _is_counted(by)
+
+
+def _is_counted(by: Key) -> bool:
+    """Return whether a number is one that rounds, or calls of a method, add to."""
+    match by.op, by.args:
+        case op, _ if op in COUNTED:
+            return True
+        case "one of", counts:
+            return all(map(_is_counted, counts))
+        case "binary", ("Add", first, _):
+            return first.op == "held" or _is_counted(first)
+        case _:
+            return False
 
 
 def _learned(around: ast.AST) -> Iterator[str]:
@@ -169,6 +206,8 @@ def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) 
         match parent:
             case ast.Assign(targets=[ast.Name(id=target)]):
                 names.add(target)
+            case ast.Assign(targets=[ast.Attribute(attr=attr)]) if _is_shown_later(script, attr, around):
+                uses.append(node)
             case ast.Return() if _is_taken_as_it_is(script, around):
                 uses.append(node)
             case ast.BinOp(op=op) if isinstance(op, SCALES):
@@ -187,13 +226,41 @@ def _first_use(script: Script, around: ast.AST, reduction: ast.Call, name: str) 
 def _is_taken_as_it_is(script: Script, function: ast.AST) -> bool:
     """Return whether the script uses what a function returns, and divides nothing by the number of ranks there."""
     name = getattr(function, "name", "")
-    if not name or IS_SUM.search(name):
+    if not name:
         return False
     calls = [each for each in nodes_below(script.source.tree) if isinstance(each, ast.Call)]
     calls = [each for each in calls if last_name(each.func) == name]
     used = [each for each in calls if not isinstance(script.source.parents.get(each), ast.Expr)]
+    if IS_SUM.search(name):
+        used = [each for each in used if not _is_held_as_sum(script, each)]
     around = (script.names.enclosing_function(each) or script.source.tree for each in calls)
     return bool(used) and not any(is_scaled(script, each) for each in around)
+
+
+def _is_kept_as_mean(script: Script, used: ast.expr) -> bool:
+    """Return whether the name or the attribute that a statement assigns is that of a mean."""
+    stmt = script.source.statement_of(used)
+    return isinstance(stmt, ast.Assign) and any(IS_MEAN.search(dotted_name(each)) for each in stmt.targets)
+
+
+def _is_held_as_sum(script: Script, call: ast.Call) -> bool:
+    """Return whether a result is not bound to a name, or to one of a sum."""
+    match script.source.parents.get(call):
+        case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)]):
+            return bool(IS_SUM.search(name))
+        case _:
+            return True
+
+
+def _is_shown_later(script: Script, attr: str, around: ast.AST) -> bool:
+    """Return whether the script reports what an attribute holds, and divides nothing by the number of ranks there."""
+    reads = [
+        each
+        for each in nodes_of_kinds(script.source.tree, ast.Attribute)
+        if each.attr == attr and isinstance(each.ctx, ast.Load) and _is_reported(script, each)
+    ]
+    outside = [script.names.enclosing_function(each) or script.source.tree for each in reads]
+    return bool(reads) and not any(each is around or is_scaled(script, each) for each in outside)
 
 
 def _is_reported(script: Script, node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from ..nodes import CompletedCall
 from ..syntax import last_name
 from .arguments import ArgumentEvaluator
+from .array_types import function_type, method_type, note_array
 from .evaluator_state import Named, Values
 from .followed import is_followed
 from .function_steps import Branch, Called, Noted, Rounds
@@ -232,12 +233,18 @@ class CallEvaluator(ArgumentEvaluator):
         if made_of is Library:
             for value, shown in zip(values, node.args, strict=False) if obj.name in SHOWS else ():
                 self.as_text(value, shown)
-            return _measured(self._library(obj.name, callee, node, values, named), obj.name)
+            made = self._library(obj.name, callee, node, values, named)
+            if obj.name.startswith("numpy."):
+                note_array(self.keys, made.key, function_type(self.keys, obj.name, values, named))
+            return _measured(made, obj.name)
         if made_of is Method:
             if obj.name == "format" and is_text(obj.owner.key):
                 for value in (*values, *named.values()):
                     self.as_text(value, node)
-            return _measured(self._method(obj, callee, node, values, named), obj.name)
+            made = self._method(obj, callee, node, values, named)
+            if obj.owner.key in self.keys.array_types or obj.owner.key in self.keys.generators:
+                note_array(self.keys, made.key, method_type(self.keys, obj.owner.key, obj.name, values, named))
+            return _measured(made, obj.name)
         if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh
         if _is_loss(callee.key) and any("graph" in value.facts for value in values):

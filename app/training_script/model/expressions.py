@@ -53,6 +53,17 @@ def _is_named_mask(index: ast.expr, key: Key) -> bool:
     return bool(named) and key.op in ("at", "attribute", "element", "item", "local")
 
 
+def is_mask_of_data(index: Key) -> bool:
+    """Return whether an index is a condition on the elements of a tensor, or a part of one."""
+    match index.op, index.args:
+        case "compare", _:
+            return True
+        case "item", (Key() as held, Key(op="slice")):
+            return is_mask_of_data(held)
+        case _:
+            return False
+
+
 def _has_ranks_as_factor(number: Key) -> bool:
     """Return whether a number is that of the ranks, or a product with it."""
     product = number.op == "binary" and number.args[0] == "Mult"
@@ -165,7 +176,7 @@ class ExpressionEvaluator(ComparisonEvaluator):
             self.keep_under(node.value, owner, index.key)
         if owner.facts >= OF_TEXTS and index.key.spread & BY_RANK and "unordered" in owner.facts:
             self.note_order(node, owner)
-        if is_mask(node.slice) or index.key.op == "compare" or _is_named_mask(node.slice, index.key):
+        if is_mask(node.slice) or is_mask_of_data(index.key) or _is_named_mask(node.slice, index.key):
             return self.selected(owner, node)
         return self.item(owner, index.key, node)
 

@@ -79,6 +79,7 @@ class Key(msgspec.Struct, eq=False):
     """One expression. ``spread`` holds the flags of everything in it.
 
     ``is_constant``: of the operation "constant". ``grown``: how rounds of a loop have made it of what it was before.
+    ``rows_of``: a value of which it has one row for each, if that is known.
     """
 
     op: str
@@ -87,6 +88,7 @@ class Key(msgspec.Struct, eq=False):
     depth: int
     is_constant: bool = False
     grown: "Grown | None" = None
+    rows_of: "Key | None" = None
 
     @property
     def value(self) -> Any:
@@ -140,6 +142,8 @@ class Keys:
         self._views: dict[Rank, View] = {}
         self._grown: list[Key] = []
         self.sizes: dict[Key, Key] = {}  # lengths of objects of the program that have one
+        self.array_types: dict[Key, str | None] = {}  # of what functions of numpy return, None if it is not one type
+        self.generators: set[Key] = set()  # of random numbers of numpy
         self.kinds_read: set[str] = set()  # kinds of ranks of which the program shows where they are read from
         self.sources_read: set[str] = set()  # the variables and functions that it reads them from
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)

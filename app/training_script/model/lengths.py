@@ -288,17 +288,45 @@ def samples(count: Key, rank: Member) -> int | None:
     held = count.args[0]
     while held.op in ("enumerate", "zip") and held.args:
         held = held.args[0]
-    return length(held.args[3], rank) if held.op in ("loader", PIECES_OF_SIZE) and len(held.args) > 3 else None
+    return _samples_of(held, rank)
+
+
+def _samples_of(held: Key, rank: Member) -> int | None:
+    if held.op not in ("loader", PIECES_OF_SIZE) or len(held.args) <= 3:
+        return None
+    if held.op == "loader" and len(held.args) > 5:  # it leaves out the last ones
+        return compute(operator.mul, length(held, rank), number(held.args[4], rank))
+    return length(held.args[3], rank)
+
+
+def _appended(after: Key) -> Key:
+    """Return what a round of a loop adds to a list, the list itself if it is not one element."""
+    match after.op, after.args:
+        case "appended", (_, added):
+            return added
+        case "binary", ("Add", _, Key(op="sequence", args=(added,))):
+            return added
+        case _:
+            return after
+
+
+def _has_rows_of_batch(key: Key) -> bool:
+    """Return whether a value has one row for each sample of a batch of a loader."""
+    while key.rows_of is not None:
+        key = key.rows_of
+    return is_of_batch(key)
 
 
 def _of_joined(held: Key, rank: Member) -> int | None:
     """Return the length of parts of tensors in a row: elements of a sequence, or parts of all batches of a loader."""
+    if held.op == "built" and held.args[0] == 1 and held.args[1].op == "loader" and _has_rows_of_batch(held.args[2]):
+        return _samples_of(held.args[1], rank)
     if held.op == "sequence":
         found = [length(each, rank) for each in held.args]
         known = [each for each in found if each is not None]
         return sum(known) if len(known) == len(found) else None
     grown = held.grown
-    if grown is None or grown.after.op != "appended" or not is_of_batch(grown.after.args[-1]):
+    if grown is None or not _has_rows_of_batch(_appended(grown.after)):
         return None
     return samples(grown.rounds, rank) if length(grown.first, rank) == 0 else None
 

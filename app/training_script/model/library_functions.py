@@ -60,6 +60,7 @@ WRAPPED = {"ddp", "engine", "apex"}
 DIVIDED = 3  # the stage of ZeRO that divides the parameters as well
 MAKES_MODEL = {"from_pretrained", "from_config"}
 MODEL_CLASS = re.compile(r"Model(?:For\w*)?\.|For[A-Z]\w*\.|HeadModel\.")
+ROW_BY_ROW = {*SAME_SHAPE, "Linear", "Flatten", "BatchNorm1d", "BatchNorm2d", "Conv1d", "Conv2d", "Embedding"}
 OF_TYPE = "is instance"  # whether an object is of a type
 KNOWN_METHODS = re.compile(
     r"add_argument|add_scalar|append|close|copy|cpu|critical|cuda|debug|detach|error|eval|exception|extend|float|flush"
@@ -286,7 +287,11 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         """Return the result of a call that cannot be followed: the rank in its arguments is not in the result."""
         if self._is_harmless(callee, node):
             result = self.unknown(node, callee, *values, *named.values())
-            return self._sized(result, callee, values[0], node) if len(values) == 1 else result
+            if len(values) != 1:
+                return result
+            if _is_row_by_row(callee.key) and values[0].key is not result.key:
+                result.key.rows_of = values[0].key
+            return self._sized(result, callee, values[0], node)
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
         if result.facts:
@@ -346,6 +351,14 @@ def _is_of_one_rank(named: Named) -> bool:
     """Return whether a metric is made so that its computation asks no other rank."""
     sync = named.get("sync_on_compute")
     return sync is not None and sync.key.is_constant and sync.key.value is False
+
+
+def _is_row_by_row(module: Key) -> bool:
+    """Return whether a module of torch gives one row for each that it gets."""
+    if module.op != "call":
+        return False
+    name = str(module.args[0]).removeprefix("torch.nn.")
+    return name in ROW_BY_ROW or (name == "Sequential" and all(map(_is_row_by_row, module.args[1:])))
 
 
 def _facts_of_engine(named: Named) -> frozenset[str]:

@@ -185,6 +185,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in PLACES:
             return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
         made = self._opaque(owner, node, values, named)
+        if keeps_rows(name, given) and made.key is not owner.key:
+            made.key.rows_of = owner.key
         path = owner.key if name in READS_PATH else None if name in OF_MAPPING else self.file_of(owner.key)
         return self.content(made, path) if path else made
 

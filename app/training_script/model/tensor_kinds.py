@@ -1,5 +1,6 @@
 """Types and shapes of tensors, as far as a program writes them out."""
 
+from .array_types import is_array, type_of_array
 from .keys import Key, Keys, Rank
 from .lengths import number, truth
 from .members import Member
@@ -13,8 +14,9 @@ FLOAT, WHOLE, TRUTH = "float32", "int64", "bool"
 SHAPED: dict[str, str] = dict.fromkeys(["zeros", "ones", "empty", "rand", "randn"], FLOAT)
 OF_NUMBERS = {"randint": WHOLE, "randperm": WHOLE, "full": None, "arange": None, "tensor": None}
 LIKE = {"zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"}
+OF_ARRAYS = {"from_numpy", "tensor", "as_tensor"}
 PLACES = {"argmax", "argmin", "argsort"}
-MADE = {*SHAPED, *OF_NUMBERS}
+MADE = {*SHAPED, *OF_NUMBERS, *OF_ARRAYS}
 CASTS = {"float": FLOAT, "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": WHOLE, "int": "int32"}
 ALIASES = {"float": FLOAT, "double": "float64", "half": "float16", "long": WHOLE, "int": "int32", "short": "int16"}
 TYPES = {FLOAT, "float64", "float16", "bfloat16", WHOLE, "int32", "int16", "int8", "uint8", TRUTH, "uint16", "uint32"}
@@ -106,6 +108,8 @@ def _of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> str | None:
     types = [each for each in map(_written, given) if each]
     if types:
         return types[-1]
+    if name in OF_ARRAYS and given and is_array(given[0], keys):
+        return type_of_array(given[0], keys)
     if any(each.op not in ("constant", "sequence", "call", "library", "world", "length", "binary") for each in given):
         return None if name not in SHAPED and name not in PLACES else SHAPED.get(name, WHOLE)
     if name in SHAPED:

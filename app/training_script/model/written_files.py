@@ -1,10 +1,10 @@
-"""The names of files that a module writes: whether they exist may change while ranks ask for them."""
+"""The files that a module writes or deletes: whether one of them exists may differ from one moment to the next."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ..nodes import nodes_below, walk
-from ..syntax import FUNCTIONS, last_name
+from ..syntax import FUNCTIONS, dotted_name, last_name
 
 # The place of the path among the arguments; -1: the object of the method.
 WRITERS = {
@@ -27,6 +27,9 @@ WRITERS = {
     "symlink_to": -1,
 }
 MODES = ("w", "a", "x")
+OF_NUMPY = ("np", "numpy")  # whose ``save`` gets the path first
+MOST_STEPS = 4  # from a path to the text in it
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def written_names(tree: ast.Module) -> frozenset[str]:
@@ -34,46 +37,103 @@ def written_names(tree: ast.Module) -> frozenset[str]:
     below = nodes_below(tree)
     if not (writes := [each for each in below if isinstance(each, ast.Call) and last_name(each.func) in WRITERS]):
         return frozenset()
-    at_top = _texts_bound(tree.body)
-    found = _names_in(writes, at_top)
-    for scope in (node for node in below if isinstance(node, FUNCTIONS)):
-        last = scope.end_lineno or scope.lineno
-        inside = [call for call in writes if scope.lineno <= call.lineno <= last]
-        if inside:
-            found |= _names_in(inside, {**at_top, **_texts_bound(walk(scope))})
+    paths = _Paths(tree)
+    found = {text for call in writes for part in _path(call) for text in paths.of(part, MOST_STEPS)}
     return frozenset(name for name in found if "." in name.strip("./"))
 
 
-def _names_in(writes: Iterable[ast.Call], texts: Mapping[str, set[str]]) -> set[str]:
-    """Return the constants in the paths that calls write, and those in what names hold there."""
-    found: set[str] = set()
-    for call in writes:
-        for part in _path(call, WRITERS[last_name(call.func)]):
-            if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                found.add(part.value)
-            elif isinstance(part, ast.Name):
-                found |= texts.get(part.id, set())
-    return found
+class _Paths:
+    """The texts that the paths of a module are made of: by its names, parameters, attributes and options."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        below = nodes_below(tree)
+        self._at_top = _bound(tree.body)
+        self._functions = [node for node in below if isinstance(node, FUNCTIONS)]
+        self._in_function: dict[ast.AST, dict[str, list[ast.expr]]] = {}
+        self._calls: dict[str, list[ast.Call]] = {}
+        self._attributes: dict[str, list[ast.expr]] = {}
+        self._classes: dict[ast.AST, str] = {}  # of the methods
+        for node in below:
+            match node:
+                case ast.Call():
+                    self._calls.setdefault(last_name(node.func), []).append(node)
+                case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
+                    self._attributes.setdefault(name, []).append(value)
+                case ast.ClassDef(name=name, body=body):
+                    self._classes |= {each: name for each in body if isinstance(each, FUNCTIONS)}
+                case _:
+                    pass
+        for call in self._calls.get("add_argument", ()):
+            self._add_option(call)
+
+    def _add_option(self, call: ast.Call) -> None:
+        default = next((each.value for each in call.keywords if each.arg == "default"), None)
+        texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        for text in texts if default is not None else ():
+            self._attributes.setdefault(text.lstrip("-").replace("-", "_"), []).append(default)
+
+    def of(self, path: ast.expr, steps: int) -> Iterator[str]:
+        """Yield the constant texts that an expression is made of, where names lead to them in so many steps."""
+        for part in ast.walk(path):
+            held: Iterable[ast.expr] = ()
+            match part:
+                case ast.Constant(value=str() as text):
+                    yield text
+                case ast.Name(id=name) if steps:
+                    held = self._held(name, part)
+                case ast.Attribute(attr=name) if steps:
+                    held = self._attributes.get(name, ())
+                case _:
+                    pass
+            for each in held:
+                yield from self.of(each, steps - 1)
+
+    def _held(self, name: str, read: ast.Name) -> Iterable[ast.expr]:
+        """Return what a name may hold where it is read."""
+        function = self._around(read)
+        if function is None:
+            return self._at_top.get(name, ())
+        own = self._in_function.setdefault(function, _bound(walk(function)))
+        names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+        given = self._given(function, names, name) if name in names else ()
+        return [*own.get(name, ()), *given] or self._at_top.get(name, ())
+
+    def _given(self, function: ast.FunctionDef | ast.AsyncFunctionDef, names: list[str], name: str) -> list[ast.expr]:
+        """Return what calls of a function pass for a parameter."""
+        owner = self._classes.get(function, "")
+        place = names.index(name) - (1 if owner and names[0] == "self" else 0)
+        calls = self._calls.get(owner if function.name == "__init__" else function.name, ())
+        by_name = [each.value for call in calls for each in call.keywords if each.arg == name]
+        return [*by_name, *(call.args[place] for call in calls if 0 <= place < len(call.args))]
+
+    def _around(self, node: ast.expr) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """Return the innermost function around an expression."""
+        line = node.lineno
+        around = [each for each in self._functions if each.lineno <= line <= (each.end_lineno or each.lineno)]
+        return max(around, key=lambda each: each.lineno, default=None)
 
 
-def _texts_bound(stmts: Iterable[ast.AST]) -> dict[str, set[str]]:
-    """Return the names that assignments bind, with the constant texts in what they are bound to."""
-    found: dict[str, set[str]] = {}
+def _bound(stmts: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
+    """Return the names that assignments bind, with what they are bound to."""
+    found: dict[str, list[ast.expr]] = {}
     for stmt in stmts:
         match stmt:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                texts = (node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
-                found.setdefault(name, set()).update(each for each in texts if isinstance(each, str))
+                found.setdefault(name, []).append(value)
             case _:
                 pass
     return found
 
 
-def _path(call: ast.Call, place: int) -> Iterator[ast.AST]:
-    """Yield the nodes of the path that a call writes to."""
+def _path(call: ast.Call) -> list[ast.expr]:
+    """Return the path that a call writes to."""
+    name = last_name(call.func)
+    place = WRITERS[name]
     if place < 0:
-        yield from ast.walk(call.func)
-    elif last_name(call.func) != "open":
-        yield from (node for each in call.args[place : place + 1] for node in ast.walk(each))
-    elif any(isinstance(each, ast.Constant) and str(each.value).startswith(MODES) for each in call.args[1:2]):
-        yield from ast.walk(call.args[0])
+        return [call.func]
+    if name == "open":
+        writes = any(isinstance(each, ast.Constant) and str(each.value).startswith(MODES) for each in call.args[1:2])
+        return call.args[:1] if writes else []
+    if name == "save" and dotted_name(call.func).startswith(OF_NUMPY):
+        place = 0
+    return call.args[place : place + 1]
