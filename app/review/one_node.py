@@ -12,6 +12,7 @@ from ..training_script.syntax import call_argument, dotted_name
 from .rule_context import Script
 
 THIS_HOST = re.compile(r"(?:\w+://)?(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::.*)?")
+OF_NODES = re.compile(r"nnodes|num_nodes|node_rank|NODE_RANK|GROUP_RANK|SLURM_|LOCAL_WORLD_SIZE|MASTER_ADDR|machine_rank")
 STARTED_ON_ONE = re.compile(r"--standalone\b|--nnodes[= ]1\b")  # as its documentation says
 
 
@@ -20,6 +21,13 @@ def is_for_one_node(script: Script) -> bool:
     return bool(STARTED_ON_ONE.search(script.source.text)) or any(
         _shows_one_node(script, node) for node in nodes_below(script.source.tree)
     )
+
+
+def shows_several_nodes(script: Script) -> bool:
+    """Return whether the script asks for more than the ranks of one node: a global rank, or the number of a node."""
+    if script.evaluated.keys.kinds_read & {"global", "node"}:
+        return True
+    return script.mentions(OF_NODES)
 
 
 def _shows_one_node(script: Script, node: ast.AST) -> bool:

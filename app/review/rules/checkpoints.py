@@ -14,7 +14,7 @@ from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import with_guards
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below
-from ..one_node import is_for_one_node
+from ..one_node import is_for_one_node, shows_several_nodes
 from ..patches.guard_statement import guard_statement
 from ..patches.writer_of_all import write_on_global_rank
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -92,6 +92,7 @@ def check_local_writer(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 "one rank of each node writes this file: its path is the same on all nodes",
                 0.7,
+                severity=None if shows_several_nodes(script) else "info",
                 branch=condition.site.line if condition.site.path == script.source.path else None,
                 patch=partial(write_on_global_rank, script, condition),
             )

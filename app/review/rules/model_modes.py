@@ -8,10 +8,11 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, parts
 from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.model.values import ClassRef, Instance
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
+from ..side_effects import is_side_effect
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
 from . import partial_steps
@@ -20,10 +21,11 @@ from . import partial_steps
 BUFFERS = re.compile(r"buffers\(|state_dict\(|SyncBatchNorm|sync_batchnorm|running_mean|track_running_stats=False")
 
 SHARED_STATISTICS = re.compile(
-    r"buffers\(|[Ss]ync_?[Bb]atch_?[Nn]orm|sync_?bn|running_(?:mean|var)|track_running_stats=False|distribute_bn"
+    r"buffers\(|[Ss]ync_?[Bb]atch_?[Nn]orm|sync_?bn|track_running_stats=False|distribute_bn"
     r"|(?:broadcast|all_reduce)\w*\([^)\n]*state|state_dict\(\)\.values",
     re.IGNORECASE,
 )
+STATISTICS = {"running_mean", "running_var"}
 
 
 def check_ready(script: Script, run: Run) -> Iterator[Violation]:
@@ -172,7 +174,7 @@ def _of_own_loop(script: Script, run: Run) -> Iterator[Violation]:
 def _kept_by_ranks(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the models with BatchNorm of which DDP sends no statistics, and with which all ranks evaluate."""
     wraps = [(reach, fact) for reach, fact in run.of(*DDP_CLASSES) if reach.several]
-    if not wraps or not script.evaluated.normalises or script.mentions(SHARED_STATISTICS):
+    if not wraps or not script.evaluated.normalises or _may_share_statistics(script):
         return
     evaluated = next((reach for reach, _ in run.of(".eval") if reach.ranks == ALL and reach.several), None)
     for reach, fact in wraps if evaluated else ():
@@ -188,6 +190,23 @@ def _kept_by_ranks(script: Script, run: Run) -> Iterator[Violation]:
                 severity="warning",
                 related=[RelatedPlace(path=site.path, line=site.line, message="evaluated here")],
             )
+
+
+def _may_share_statistics(script: Script) -> bool:
+    """Return whether a script may make the statistics of BatchNorm those of all ranks: it does more than show them."""
+    if script.mentions(SHARED_STATISTICS):
+        return True
+    read = [each for each in nodes_of_kinds(script.source.tree, ast.Attribute) if each.attr in STATISTICS]
+    return not all(_is_shown(script, each) for each in read)
+
+
+def _is_shown(script: Script, node: ast.expr) -> bool:
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.stmt):
+        if isinstance(at, ast.Call) and is_side_effect(at):
+            return True
+        at = script.source.parents.get(at)
+    return False
 
 
 def _is_gradient(fact: Noted) -> bool:

@@ -10,7 +10,7 @@ from ...training_script.model.library_calls import BACKWARD, GENERATORS, RANDOM_
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
 from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
-from ...training_script.syntax import LOOPS
+from ...training_script.syntax import LOOPS, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import seed_of_rank
 from ..rule_context import Script, Violation
@@ -27,6 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if any(value.key.spread & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
         return
     yield from _of_places(script, run)
+    yield from _of_first_seed(script, run)
     wrapped, seed = False, None
     for reach, fact in run.of(*DDP_CLASSES, SEED, WRAPPED_FORWARD):
         if fact.name in DDP_CLASSES:
@@ -93,6 +94,83 @@ def _of_places(script: Script, run: Run) -> Iterator[Violation]:
                 related=[RelatedPlace(path=seeds[-1][1].site.path, line=line, message="the seed of all ranks")],
             )
             return
+
+
+def _of_first_seed(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the inputs that all ranks draw alike in each round, with one seed set before DDP has wrapped the model."""
+    wraps = [place for place, each in enumerate(run.reached) if each.name in DDP_CLASSES]
+    seeds = [(place, *call) for place, call in _placed(run, SEED) if _is_of_all(*call)]
+    if not wraps or not seeds or any(place > wraps[0] for place, *_ in seeds):
+        return
+    learned = [reach.loops for reach in run.reached if reach.name == BACKWARD]
+    for reach, fact in run.of(WRAPPED_FORWARD):
+        given = fact.values[0].key if fact.values else None
+        if given is None or reach.loops not in learned or not reach.several or not _is_drawn(given):
+            continue
+        if not script.is_here(reach) or not _is_compared(script, fact.node):
+            continue  # what is learned of nothing is a program for something else
+        names = {part.args[0] for part in parts(given) if part.op == "call"} & {*RANDOM_TENSORS}
+        calls = nodes_of_kinds(script.source.tree, ast.Call)
+        drawn = [node for node in calls if script.names.qualified(node.func) in names]
+        call = next((node for node in drawn if _is_repeated(script, node)), None)
+        if call is not None:
+            _, seed, first = seeds[-1]
+            setting = first.node if script.is_here(seed) else None
+            yield violation_at_node(
+                call,
+                f"all ranks have set one seed (line {first.site.line}), and draw the same inputs here for each step: "
+                "each computes the same as the others",
+                0.75,
+                patch=partial(seed_of_rank, script, setting) if setting else None,
+                related=[RelatedPlace(path=first.site.path, line=first.site.line, message="the seed of all ranks")],
+            )
+            return
+
+
+def _is_repeated(script: Script, draw: ast.Call) -> bool:
+    """Return whether a call, or a call of the function that it is in, is in a loop."""
+    own = script.names.enclosing_function(draw)
+    name = getattr(own, "name", None)
+    calls = nodes_of_kinds(script.source.tree, ast.Call) if name else []
+    shared = not any(word.arg == "generator" for word in draw.keywords)
+    return shared and (
+        _is_in_loop(script, draw) or any(last_name(each.func) == name and _is_in_loop(script, each) for each in calls)
+    )
+
+
+def _is_in_loop(script: Script, node: ast.expr) -> bool:
+    own, at = script.names.enclosing_function(node), script.source.parents.get(node)
+    while at is not None and at is not own and not isinstance(at, LOOPS):
+        at = script.source.parents.get(at)
+    return isinstance(at, LOOPS)
+
+
+def _is_compared(script: Script, forward: ast.Call) -> bool:
+    """Return whether what a model gives goes into a loss, or a difference, with something else that is no constant."""
+    stmt = script.source.statement_of(forward)
+    names = {dotted_name(each) for each in stmt.targets} - {""} if isinstance(stmt, ast.Assign) else set[str]()
+    around = script.names.enclosing_function(forward) or script.source.tree
+    for node in nodes_of_kinds(around, ast.Call, ast.BinOp):
+        if isinstance(node, ast.BinOp):
+            sides = [node.left, node.right] if isinstance(node.op, ast.Sub) else []
+        else:
+            sides = node.args
+        holds = [any(each is forward or dotted_name(each) in names for each in _expressions(side)) for side in sides]
+        if any(holds) and any(not held and not isinstance(side, ast.Constant) for side, held in zip(sides, holds, strict=True)):
+            return True
+    return False
+
+
+def _expressions(side: ast.expr) -> Iterator[ast.expr]:
+    return (each for each in ast.walk(side) if isinstance(each, ast.expr))
+
+
+def _placed(run: Run, name: str) -> Iterator[tuple[int, tuple[Reach, Noted]]]:
+    """Yield the calls of a name with their place among all facts."""
+    for place in run.places.get(name, ()):
+        fact = run.reached[place].fact
+        if isinstance(fact, Noted):
+            yield place, (run.reached[place], fact)
 
 
 def _calls(script: Script) -> list[ast.Call]:
