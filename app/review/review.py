@@ -25,6 +25,7 @@ from .rules import (
     counts_of_objects,
     device_by_global_rank,
     divergences,
+    lightning_data,
     local_logs,
     locked_collectives,
     missing_set_epoch,
@@ -63,6 +64,8 @@ RULES: dict[str, Check] = {
     "DW244": whole_streams.check_unused,
     "DW248": shared_places.check,
     "DW487": wrap_policies.check,
+    "DW317": lightning_data.check_sampler,
+    "DW318": lightning_data.check_prepared,
     "DW508": local_logs.check,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()

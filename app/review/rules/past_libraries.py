@@ -11,6 +11,7 @@ from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
+CLIPS = tuple(f"torch.nn.utils.{module}clip_grad_{kind}_" for module in ("", "clip_grad.") for kind in ("norm", "value"))
 ACCELERATOR = "accelerate.Accelerator"
 ENGINE = "deepspeed.initialize"
 ACCUMULATES = "accumulate"
@@ -26,6 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         yield from _unprepared(script, run)
         yield from _of_engine(script, run)
         yield from _rare_steps(script, run)
+        yield from _clips(script, run)
 
 
 def _backward(script: Script, run: Run) -> Iterator[Violation]:
@@ -140,6 +142,22 @@ def _rare_steps(script: Script, run: Run) -> Iterator[Violation]:
                 f"the engine counts {STEPS} calls of step itself: called in every n-th round only, it updates the "
                 "weights n times too rarely",
                 0.8,
+            )
+
+
+def _clips(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the clipping of gradients by a function of torch where the engine of DeepSpeed makes the steps."""
+    engines = {fact.owner.key for _, fact in run.of(".step") if fact.owner and "engine" in fact.owner.facts}
+    clipped = {fact.result.key for _, fact in run.of(*PARAMETERS) if fact.owner and fact.owner.key in engines}
+    for reach, fact in run.of(*CLIPS) if clipped else ():
+        if fact.values and fact.values[0].key in clipped and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "the engine of DeepSpeed holds the gradients, scales and reduces them itself: it clips them by "
+                "gradient_clipping in its configuration, and this call does not change what it steps with",
+                0.75,
+                severity="warning",
             )
 
 

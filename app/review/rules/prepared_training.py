@@ -1,0 +1,110 @@
+"""DW315, DW316 and DW319: losses, models and metrics that Accelerate gets otherwise than the loop around them needs."""
+
+import ast
+from collections.abc import Iterator
+
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.reach import Reach, Run
+from ...training_script.nodes import nodes_of_kinds
+from ...training_script.syntax import LOOPS, last_name
+from ...training_script.torch_classes import is_optimizer
+from ..rule_context import Script, Violation
+from ..types import RelatedPlace
+from ..violations import violation_at, violation_at_node
+from .past_libraries import ACCELERATOR, STEPS
+
+# What makes Accelerate count the rounds, or tells it which of them are the last ones.
+COUNTS_ROUNDS = ("accumulate(", "GradientAccumulationPlugin", "no_sync", "sync_gradients", "GradientState")
+METRIC_LOADS = ("evaluate.load", "evaluate.combine", "datasets.load_metric")
+ADDS = {"add", "add_batch"}
+OF_ALL = ("gather", "num_process", "reduce(", "is_main_process=", "get_rank", "process_index")
+
+
+def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
+    """DW315: yield the backward passes of Accelerate that divide a loss by rounds that nothing accumulates, or twice."""
+    steps = [given.key for _, fact in run.of(ACCELERATOR) if (given := fact.named.get(STEPS))]
+    if len(steps) != 1 or (steps[0].is_constant and steps[0].value in (None, 1)):
+        return
+    counted = any(map(script.mentions, COUNTS_ROUNDS))
+    made = [reach for reach, fact in run.of(".step") if fact.owner and "accelerator" not in fact.owner.facts]
+    for reach, fact in run.of(".backward"):
+        if not fact.owner or "accelerator" not in fact.owner.facts or not reach.loops or not fact.values:
+            continue
+        why = ""
+        if _is_divided_by(fact.values[0].key, steps[0]):
+            why = "accelerator.backward divides the loss by gradient_accumulation_steps, and it is divided by them before"
+        elif not counted and any(_in_each_round(step, reach) for step in made):
+            why = (
+                "accelerator.backward divides the loss by gradient_accumulation_steps, and each batch is a step: "
+                "nothing accumulates without accelerator.accumulate"
+            )
+        if why:
+            yield from violation_at(script, reach, why, 0.8)
+            return
+
+
+def _is_divided_by(loss: Key, steps: Key) -> bool:
+    """Return whether a loss is divided by the rounds that Accelerate was told."""
+    if loss.op != "binary" or loss.args[0] != "Div":
+        return False
+    by = loss.args[2]
+    return by is steps or (by.op == "attribute" and by.args[1] == STEPS)
+
+
+def _in_each_round(step: Reach, backward: Reach) -> bool:
+    return step.loops == backward.loops and {*step.conditions} <= {*backward.conditions}
+
+
+def check_model(script: Script, run: Run) -> Iterator[Violation]:
+    """DW316: yield the calls of prepare that get the optimizer of a model, and no model."""
+    made = [each.fact for each in run.reached if isinstance(each.fact, Noted) and is_optimizer(each.name)]
+    prepares = [(at, fact) for at, fact in run.of(".prepare") if fact.owner and "accelerator" in fact.owner.facts]
+    if len(prepares) != 1 or script.mentions("prepare_model") or script.mentions("DistributedDataParallel"):
+        return
+    reach, fact = prepares[0]
+    unpacked = any(isinstance(each, ast.Starred) for each in fact.node.args) or fact.node.keywords
+    given = {value.key for value in fact.values}
+    optimizers = {each.result.key: each for each in made if each.result.key in given}
+    others = [value for value in fact.values if value.key not in optimizers and "loader" not in value.facts]
+    if unpacked or not optimizers or others:
+        return
+    held = {part for each in optimizers.values() for value in each.values for part in parts(value.key)}
+    models = [each for each in run.of(".parameters") if each[1].result.key in held and each[1].owner is not None]
+    backward = [each for each, fact in run.of(".backward") if fact.owner and "accelerator" in fact.owner.facts]
+    if models and backward and reach.several:
+        yield from violation_at(
+            script,
+            reach,
+            "prepare gets the optimizer and not the model: nothing averages the gradients, and the copies of the "
+            "ranks drift apart",
+            0.85,
+            related=[RelatedPlace(path=models[0][1].site.path, line=models[0][1].site.line, message="of this model")],
+        )
+
+
+def check_metric(script: Script, run: Run) -> Iterator[Violation]:
+    """DW319: yield the metrics to which each rank adds its own batches of a prepared loader."""
+    prepares = [fact for _, fact in run.of(".prepare") if fact.owner and "accelerator" in fact.owner.facts]
+    if not prepares or any(map(script.mentions, OF_ALL)) or not any(map(script.mentions, ("load(", "load_metric("))):
+        return
+    loaders = [value for fact in prepares for value in fact.values if "loader" in value.facts]
+    for call in nodes_of_kinds(script.source.tree, ast.Call) if len(loaders) > 1 else ():
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ADDS or not _is_in_loop(script, call):
+            continue
+        origins = [each for each in script.names.origins(call.func.value) if isinstance(each, ast.Call)]
+        if any(script.names.qualified(each.func) in METRIC_LOADS for each in origins):
+            yield violation_at_node(
+                call,
+                f"{last_name(call.func)} gets the batches of this rank only: prepare has shared them out, and "
+                "accelerator.gather_for_metrics gives those of all ranks",
+                0.8,
+            )
+            return
+
+
+def _is_in_loop(script: Script, node: ast.expr) -> bool:
+    at = script.source.parents.get(node)
+    while at is not None and not isinstance(at, LOOPS):
+        at = script.source.parents.get(at)
+    return at is not None
