@@ -113,6 +113,7 @@ from .rules import (
     scaled_steps,
     schedules,
     seeds_of_samplers,
+    sent_parameters,
     settings_of_ranks,
     shadow_weights,
     shard_norms,
@@ -355,6 +356,7 @@ FACT_RULES: dict[str, FactCheck] = {
     "DW507": own_names.check,
     "DW509": spread_models.check,
     "DW510": trainer_flags.check,
+    "DW511": sent_parameters.check,
 }
 # The rules for which a module is also read as the scripts that use it call it: in these, what is there is wrong, rather
 # than that something is missing, which a script may do elsewhere; DW203 reads the loop over epochs of the script.

@@ -104,7 +104,14 @@ def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
             if reach.several and not any(each.test.spread & LOCAL for each in reach.conditions):
                 reads.append((reach, path.key))
         elif isinstance(fact, Noted) and (path := _taken_path(fact)) and not (reach.unsure or reach.attempted):
-            late = [at for at, key in reads if key is path.key and together(at, reach) and at.ranks & ~reach.ranks]
+            below = fact.name == REMOVES
+            late = [
+                at
+                for at, key in reads
+                if (path.key in parts(key) if below else key is path.key)
+                and together(at, reach)
+                and at.ranks & ~reach.ranks
+            ]
             if late and same_on_ranks(path.key):
                 message = "this file is deleted or moved without waiting for the ranks that read it"
                 yield from violation_at(script, reach, f"{message} (line {late[-1].fact.site.line})", 0.75)
@@ -154,7 +161,7 @@ def _taken_path(fact: Noted) -> Value | None:
     """Return the path of a file that a call deletes or moves away."""
     if fact.name == ".unlink":
         return fact.owner
-    return argument(fact, 0, "path", "src") if fact.name in ("os.remove", "os.unlink", *MOVES) else None
+    return argument(fact, 0, "path", "src") if fact.name in ("os.remove", "os.unlink", REMOVES, *MOVES) else None
 
 
 def read_path(fact: Noted) -> Value | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...training_script.edits import Edit
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import LOCAL, Grown, Key
+from ...training_script.model.collective_effects import SAME
+from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
 from ...training_script.model.reach import Run, alternatives, argument
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -17,6 +18,7 @@ PADDED = re.compile(r"""padding\s*=\s*["']max_length["']|pad_to_max_length""")
 FILLED_UP = "pad_to_length"  # to a length that may be the same on all ranks
 PER_TOKEN = re.compile(r"logits\w*\[[^\]\n]*, ?:-1\b")  # logits for each token: the last one predicts nothing
 JOINING = {"torch.cat", "torch.concat", "torch.stack", "torch.tensor"}
+PADDING = {"torch.nn.utils.rnn.pad_sequence"}
 MOST_INNER = 3  # sequences in each other
 # Gathers that need one shape on all ranks, with the place of the tensor.
 GATHERS = {
@@ -38,6 +40,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "the ranks gather elements that they select by their values: their number differs between ranks",
                 0.8,
             )
+        elif given and _is_padded_to_own(given.key) and reach.several:
+            yield from violation_at(
+                script,
+                reach,
+                "the ranks gather rows that are padded to the longest one of their own data: their lengths differ",
+                0.75,
+            )
     text, gathers = script.source.text, list(run.of(".gather", ".gather_for_metrics"))
     if not gathers or script.mentions(PADDED):
         return
@@ -55,6 +64,19 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 0.6,
                 patch=(lambda fact=fact: _padded(script, fact)) if script.is_here(reach) else None,
             )
+
+
+def _is_padded_to_own(key: Key) -> bool:
+    """Return whether rows are filled up to the longest of a rank's own, by torch or to a maximum of lengths."""
+    if key.op != "call" or not key.spread & DIFFERS or any(part.op in SAME for part in parts(key)):
+        return False
+    if key.args[0] in PADDING:
+        return True
+    made = key.args[1] if key.args[0] in JOINING and len(key.args) > 1 else None
+    if made is None or made.op != "built":
+        return False
+    longest = (part for part in parts(made.args[-1]) if part.op == "max" and part.spread & DIFFERS)
+    return any(any(inner.op == "length" for inner in parts(each)) for each in longest)
 
 
 def is_selected(key: Key) -> bool:

@@ -53,7 +53,7 @@ def _is_again(before: Reach, reach: Reach) -> bool:
     held = (each for each in before.conditions if not each.test.is_constant)
     return (
         before.started == reach.started
-        and before.fact.site != reach.fact.site
+        and (before.fact.site, before.calls) != (reach.fact.site, reach.calls)
         and reach.ranks & before.ranks == reach.ranks
         and together(before, reach)
         and all((each.test, each.truth) in conditions for each in held)

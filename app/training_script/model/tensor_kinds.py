@@ -148,7 +148,7 @@ def _of_numbers(held: Key) -> str | None:
         case _:
             pass
     if not held.is_constant:
-        return None
+        return WHOLE if held.op in COUNTS else None
     return {bool: TRUTH, int: WHOLE, float: FLOAT}.get(type(held.value))
 
 
