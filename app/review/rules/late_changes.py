@@ -10,6 +10,7 @@ from ...training_script.model.keys import parts
 from ...training_script.model.noted_calls import NEW_PART
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Instance, Value
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.change_before_wrap import change_before_wrap
@@ -138,7 +139,7 @@ def _new_parameters(script: Script, run: Run) -> Iterator[Violation]:
         for stmt in _following(script, wrap) if wrap and len(targets) == 1 and targets[0] else ():
             if targets[0] in _assigned(stmt):
                 break  # it is made, or wrapped, again
-            if _replaces_part(script, stmt, targets[0]):
+            if _replaces_part(script, stmt, targets[0]) or _replaces_by_method(script, stmt, targets[0]):
                 yield violation_at_node(
                     stmt, f"a part of `{targets[0]}` is replaced after DDP {LATE.format(fact.site.line)}", 0.8
                 )
@@ -189,6 +190,21 @@ def _replaces_part(script: Script, stmt: ast.stmt, model: str) -> bool:
         case ast.Assign(targets=[ast.Subscript(value=held)], value=ast.Call() as made):
             key = script.evaluated.value(made)
             return dotted_name(held).startswith(f"{model}.module") and key is not None and is_layer(key)
+        case _:
+            return False
+
+
+def _replaces_by_method(script: Script, stmt: ast.stmt, model: str) -> bool:
+    """Return whether a statement calls a method of the model inside of DDP that puts a new layer into it."""
+    match stmt:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name))) if (
+            dotted_name(owner) == f"{model}.module"
+        ):
+            methods = [each for each in nodes_of_kinds(script.source.tree, ast.FunctionDef) if each.name == name]
+            stores = [node for each in methods for node in walk(each) if isinstance(node, ast.Assign)]
+            layers = [node for node in stores if any(dotted_name(each).startswith("self.") for each in node.targets)]
+            keys = [script.evaluated.value(node.value) for node in layers if isinstance(node.value, ast.Call)]
+            return len(methods) == 1 and any(key is not None and is_layer(key) for key in keys)
         case _:
             return False
 

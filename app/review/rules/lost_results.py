@@ -33,6 +33,7 @@ ALWAYS_NEW = {"clone", "mean", "sum"}  # the others return the tensor itself whe
 LOADS = {"checkpoint.load"}
 COUNTS = {"tolist", "bincount", "histc", "sum", "unique", "count_nonzero", "size", "len"}
 TENSORS = {"tensor", "as_tensor", "FloatTensor"}
+NEW_OF_NUMBERS = ("torch.tensor", "torch.as_tensor")
 SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
 
 
@@ -49,6 +50,7 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
         copies = isinstance(given, ast.BinOp) or (
             isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in COPIES
         )
+        copies = copies or (given is not None and _is_made_of_data(script, given))
         if given is not None and copies and _is_statement(script, fact.node) and not _is_made_here(script, given):
             yield from violation_at(
                 script,
@@ -57,6 +59,15 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
                 severity="warning" if isinstance(given, ast.Call) and last_name(given.func) not in ALWAYS_NEW else None,
             )
+
+
+def _is_made_of_data(script: Script, given: ast.expr) -> bool:
+    """Return whether a call makes a tensor of numbers that the program has computed, as their only holder."""
+    if not isinstance(given, ast.Call) or script.names.qualified(given.func) not in NEW_OF_NUMBERS or not given.args:
+        return False
+    numbers = given.args[0].elts if isinstance(given.args[0], ast.List | ast.Tuple) else [given.args[0]]
+    keys = [script.evaluated.value(each) for each in numbers if isinstance(each, ast.Attribute)]
+    return any(key is not None and not key.is_constant and key.op not in ("rank", "world") for key in keys)
 
 
 def _lost_objects(script: Script, run: Run) -> Iterator[Violation]:

@@ -90,7 +90,7 @@ def check_time(script: Script, run: Run) -> Iterator[Violation]:
     """DW124: yield the pauses of one rank that are longer than the time-out of the process group."""
     if not any(run.of(SLEEP)):
         return
-    limits = [(fact, limit) for _, fact in run.of(INIT) if (limit := _limit_s(fact)) is not None]
+    limits = [(fact, limit) for _, fact in run.of(INIT) if (limit := _limit_s(script, fact)) is not None]
     for fact, limit in limits if len(limits) == 1 else ():
         for pair in _met(script, run):
             longest, least = sorted(pair, key=lambda each: each.slept_s, reverse=True)
@@ -109,7 +109,7 @@ def check_time(script: Script, run: Run) -> Iterator[Violation]:
                 return
 
 
-def _limit_s(init: Noted) -> float | None:
+def _limit_s(script: Script, init: Noted) -> float | None:
     """Return the seconds after which a process group gives up, None if they are not written out."""
     node = call_argument(init.node, "timeout", place_of(INIT, "timeout"))
     if not isinstance(node, ast.Call) or not dotted_name(node.func).endswith("timedelta"):
@@ -117,11 +117,19 @@ def _limit_s(init: Noted) -> float | None:
     words = dict(zip(("days", "seconds"), node.args, strict=False))
     words |= {each.arg: each.value for each in node.keywords if each.arg}
     numbers = {
-        word: given.value
+        word: value
         for word, given in words.items()
-        if isinstance(given, ast.Constant) and isinstance(given.value, int | float) and word in UNITS_S
+        if (value := _constant(script, given)) is not None and word in UNITS_S
     }
     return sum(UNITS_S[word] * value for word, value in numbers.items()) if len(numbers) == len(words) else None
+
+
+def _constant(script: Script, given: ast.expr) -> float | None:
+    """Return a number that is written out, where it is passed or as what a name holds."""
+    if isinstance(given, ast.Constant):
+        return given.value if isinstance(given.value, int | float) else None
+    key = script.evaluated.value(given)
+    return key.value if key is not None and key.is_constant and isinstance(key.value, int | float) else None
 
 
 def _met(script: Script, run: Run) -> list[Pair]:
@@ -163,7 +171,22 @@ def _name(script: Script, meeting: Meeting) -> str | None:
     node = call_argument(meeting.fact.node, word, place) if meeting.fact else None
     if node is None or node not in script.source.parents:
         return None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name):
+        named = _element(script, node.slice, meeting.rounds)
+        return named.value if isinstance(named, ast.Constant) and isinstance(named.value, str) else None
+    if isinstance(node, ast.Name) and (entry := _entry_of(script, node)):
+        return entry
     return _last_name(_element(script, node, meeting.rounds))
+
+
+def _entry_of(script: Script, node: ast.Name) -> str:
+    """Return the name of the entry of a mapping that a name holds, empty if it holds something else."""
+    origins = script.names.origins(node)
+    match origins:
+        case [ast.Subscript(slice=ast.Constant(value=str() as name))]:
+            return name
+        case _:
+            return ""
 
 
 def _last_name(node: ast.expr | None) -> str | None:

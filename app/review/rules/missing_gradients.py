@@ -137,7 +137,7 @@ def _chosen_layer(script: Script) -> ast.expr | None:
                 case ast.Subscript(value=ast.Attribute(attr=name), slice=ast.expr() as index) if name in held:
                     if (key := script.evaluated.value(index)) is not None and key.spread & DIFFERS:
                         return node
-                case ast.IfExp(test=test) | ast.If(test=test) if _calls_layers(node):
+                case ast.IfExp(test=test) | ast.If(test=test) if _calls_layers(node, _elements_of(forward, held)):
                     if (key := script.evaluated.value(test)) is not None and key.spread & DIFFERS:
                         return test
                 case _:
@@ -145,16 +145,26 @@ def _chosen_layer(script: Script) -> ast.expr | None:
     return None
 
 
-def _calls_layers(choice: ast.If | ast.IfExp) -> bool:
+def _elements_of(forward: ast.FunctionDef | None, held: set[str]) -> set[str]:
+    """Return the names that loops over lists of layers give to a layer."""
+    loops = [node for node in walk(forward) if isinstance(node, ast.For)] if forward else []
+    over = (
+        each for each in loops if any(isinstance(node, ast.Attribute) and node.attr in held for node in walk(each.iter))
+    )
+    return {node.id for each in over for node in walk(each.target) if isinstance(node, ast.Name)}
+
+
+def _calls_layers(choice: ast.If | ast.IfExp, elements: set[str]) -> bool:
     """Return whether both sides of a condition do not compute with the same attributes of the model."""
 
     def layers(arm: "list[ast.stmt] | ast.expr") -> set[str]:
         nodes = (node for part in (arm if isinstance(arm, list) else [arm]) for node in walk(part))
         calls = (node.func for node in nodes if isinstance(node, ast.Call))
         return {
-            each.attr
+            last_name(each)
             for each in calls
-            if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self"
+            if (isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self")
+            or (isinstance(each, ast.Name) and each.id in elements)
         }
 
     return layers(choice.body) != layers(choice.orelse)

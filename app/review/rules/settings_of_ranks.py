@@ -12,15 +12,17 @@ from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
+from ..origins import origins_at
 from ..patches.call_arguments import one_seed
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import violation_at
+from ..violations import violation_at, violation_at_node
 
 
 def check_order(script: Script, run: Run) -> Iterator[Violation]:
     """DW233: yield the loops over sets in which ranks communicate, and the numbers that their elements get."""
     reported: set[Site] = set()
+    yield from _reduced(script, run)
     for reach, fact in run.of(UNORDERED):
         if not (reach.several and run.distributed) or fact.site in reported or not _matters(script, reach, fact.node):
             continue
@@ -36,6 +38,37 @@ def check_order(script: Script, run: Run) -> Iterator[Violation]:
                 *_made(fact.values[0].key),
             ],
         )
+
+
+def _reduced(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the reductions of tensors whose elements are in the order of a set of texts."""
+    for reach, fact in run.of("torch.distributed.all_reduce", "torch.distributed.reduce"):
+        given = fact.node.args[0] if fact.node.args and script.is_here(reach) else None
+        for made in origins_at(script, given) if given is not None and reach.several else ():
+            listed = made.args[0] if isinstance(made, ast.Call) and made.args else None
+            if not isinstance(listed, ast.ListComp) or not _is_set_of_texts(script, listed.generators[0].iter):
+                continue
+            yield violation_at_node(
+                listed,
+                "the elements are in the order of a set of texts, which each process has for itself: this adds up "
+                f"values of different names (line {fact.node.lineno})",
+                0.8,
+                related=[RelatedPlace(path=script.source.path, line=fact.node.lineno, message="added up here")],
+            )
+
+
+def _is_set_of_texts(script: Script, node: ast.expr) -> bool:
+    for made in origins_at(script, node):
+        match made:
+            case ast.Set(elts=elements):
+                return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in elements)
+            case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[held]):
+                key = script.evaluated.value(held)
+                names = key.args[::2] if key and key.op == "mapping" else key.args if key and key.op == "sequence" else ()
+                return bool(names) and all(each.is_constant and isinstance(each.value, str) for each in names)
+            case _:
+                pass
+    return False
 
 
 def _matters(script: Script, reach: Reach, node: ast.AST) -> bool:

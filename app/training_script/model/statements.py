@@ -293,10 +293,9 @@ class StatementEvaluator(OuterNameEvaluator):
             self.set_attribute_here(owner, name, value, cls.attribute(name))
             if self.is_made_here(owner):
                 self.stored |= {name: value} if len(self.path) == 1 else {}
-            known = cls.attributes.get(name)
-            if known is not None and self.path[-1].spread & LOCAL and value.obj is None and not value.facts:
-                value = Value(self.keys.either(self.path[-1], value.key, known.key))
-            path = self.path[-1]
+            known, path = cls.attributes.get(name), self._path_behind_returns()
+            if known is not None and path.spread & LOCAL and value.obj is None and not value.facts:
+                value = Value(self.keys.either(path, value.key, known.key))
             first = known is not None and (known.key is self.keys.none or _is_number_before(known.key, value.key))
             if known is not None and first and path.spread & BY_RANK and not path.spread & LOCAL:
                 value = replace(value, key=self.keys.either(path, value.key, known.key))  # as before on the other ranks
@@ -321,6 +320,14 @@ class StatementEvaluator(OuterNameEvaluator):
                 self.shared.ranks[f"{id(owner.key)}.{name}"] = value
             elif value.key.op in OF_FIRST and value.key.spread & BY_RANK and value.obj is None:
                 self.shared.of_first[f"{id(owner.key)}.{name}"] = value
+
+    def _path_behind_returns(self) -> Key:
+        """Return the condition under which a statement is reached: also that no rank has returned before it."""
+        path = self.path[-1]
+        for condition, _ in self.returned:
+            if condition.spread & BY_RANK:
+                path = self.keys.make("and", path, self.keys.make("not", condition))
+        return path
 
     def _Expr_statement(self, stmt: ast.Expr) -> None:
         value = stmt.value
