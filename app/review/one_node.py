@@ -12,7 +12,9 @@ from ..training_script.syntax import call_argument, dotted_name
 from .rule_context import Script
 
 THIS_HOST = re.compile(r"(?:\w+://)?(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::.*)?")
-OF_NODES = re.compile(r"nnodes|num_nodes|node_rank|NODE_RANK|GROUP_RANK|SLURM_|LOCAL_WORLD_SIZE|MASTER_ADDR|machine_rank")
+OF_NODES = re.compile(
+    r"nnodes|num_nodes|node_rank|NODE_RANK|GROUP_RANK|SLURM_|LOCAL_WORLD_SIZE|MASTER_ADDR|machine_rank"
+)
 STARTED_ON_ONE = re.compile(r"--standalone\b|--nnodes[= ]1\b")  # as its documentation says
 
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.edits import Edit
-from ...training_script.model.function_steps import Noted
 from ...training_script.model.collective_effects import SAME
+from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
 from ...training_script.model.reach import Run, alternatives, argument
 from ..rule_context import Patch, Script, Violation, no_patch

@@ -11,7 +11,9 @@ from ..violations import violation_at_node
 from .local_logs import SEVERAL
 
 SHARES_OUT = ("use_distributed_sampler", "replace_sampler_ddp")
-SHARED = re.compile(r"\b(?:batch_)?sampler\s*=|IterableDataset|Sampler\(|get_rank|global_rank|wds\.|webdataset|world_size")
+SHARED = re.compile(
+    r"\b(?:batch_)?sampler\s*=|IterableDataset|Sampler\(|get_rank|global_rank|wds\.|webdataset|world_size"
+)
 PREPARES = "prepare_data"
 
 

@@ -11,7 +11,9 @@ from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
-CLIPS = tuple(f"torch.nn.utils.{module}clip_grad_{kind}_" for module in ("", "clip_grad.") for kind in ("norm", "value"))
+CLIPS = tuple(
+    f"torch.nn.utils.{module}clip_grad_{kind}_" for module in ("", "clip_grad.") for kind in ("norm", "value")
+)
 ACCELERATOR = "accelerate.Accelerator"
 ENGINE = "deepspeed.initialize"
 ACCUMULATES = "accumulate"

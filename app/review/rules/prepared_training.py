@@ -22,7 +22,7 @@ OF_ALL = ("gather", "num_process", "reduce(", "is_main_process=", "get_rank", "p
 
 
 def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
-    """DW315: yield the backward passes of Accelerate that divide a loss by rounds that nothing accumulates, or twice."""
+    """DW315: yield the backward passes of Accelerate that divide a loss for nothing, or once more."""
     steps = [given.key for _, fact in run.of(ACCELERATOR) if (given := fact.named.get(STEPS))]
     if len(steps) != 1 or (steps[0].is_constant and steps[0].value in (None, 1)):
         return
@@ -33,7 +33,7 @@ def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
             continue
         why = ""
         if _is_divided_by(fact.values[0].key, steps[0]):
-            why = "accelerator.backward divides the loss by gradient_accumulation_steps, and it is divided by them before"
+            why = "accelerator.backward divides the loss by gradient_accumulation_steps, as the script has done before"
         elif not counted and any(_in_each_round(step, reach) for step in made):
             why = (
                 "accelerator.backward divides the loss by gradient_accumulation_steps, and each batch is a step: "

@@ -156,7 +156,9 @@ def _is_compared(script: Script, forward: ast.Call) -> bool:
         else:
             sides = node.args
         holds = [any(each is forward or dotted_name(each) in names for each in _expressions(side)) for side in sides]
-        if any(holds) and any(not held and not isinstance(side, ast.Constant) for side, held in zip(sides, holds, strict=True)):
+        if any(holds) and any(
+            not held and not isinstance(side, ast.Constant) for side, held in zip(sides, holds, strict=True)
+        ):
             return True
     return False
 

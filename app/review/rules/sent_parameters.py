@@ -12,7 +12,9 @@ from ..violations import violation_at
 
 SENDS = "torch.distributed.broadcast"
 # What may send the buffers, or need none.
-OF_BUFFERS = re.compile(r"buffers\(|state_dict\(\)\.(?:values|items)|[Ss]ync_?[Bb]atch_?[Nn]orm|running_|broadcast_object")
+OF_BUFFERS = re.compile(
+    r"buffers\(|state_dict\(\)\.(?:values|items)|[Ss]ync_?[Bb]atch_?[Nn]orm|running_|broadcast_object"
+)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -21,7 +23,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     loads = [(reach, fact) for reach, fact in run.of(".load_state_dict") if fact.owner and not reach.unsure]
     own = {fact.owner.key: fact for reach, fact in loads if fact.owner and reach.ranks != ALL}
-    own = {key: fact for key, fact in own.items() if not any(r.ranks == ALL and f.owner.key is key for r, f in loads if f.owner)}
+    own = {
+        key: fact
+        for key, fact in own.items()
+        if not any(r.ranks == ALL and f.owner.key is key for r, f in loads if f.owner)
+    }
     listed = {
         fact.result.key: fact.owner.key for _, fact in run.of(".parameters") if fact.owner and fact.owner.key in own
     }
@@ -33,8 +39,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script,
                 reach,
-                f"some ranks have loaded this model (line {load.site.line}), and the broadcast of its parameters leaves "
-                "out the buffers: the others keep the first statistics of BatchNorm",
+                f"some ranks have loaded this model (line {load.site.line}), and the broadcast of its parameters "
+                "leaves out the buffers: the others keep the first statistics of BatchNorm",
                 0.8,
                 related=[RelatedPlace(path=load.site.path, line=load.site.line, message="loaded here")],
             )

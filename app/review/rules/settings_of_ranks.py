@@ -64,7 +64,9 @@ def _is_set_of_texts(script: Script, node: ast.expr) -> bool:
                 return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in elements)
             case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[held]):
                 key = script.evaluated.value(held)
-                names = key.args[::2] if key and key.op == "mapping" else key.args if key and key.op == "sequence" else ()
+                names = (
+                    key.args[::2] if key and key.op == "mapping" else key.args if key and key.op == "sequence" else ()
+                )
                 return bool(names) and all(each.is_constant and isinstance(each.value, str) for each in names)
             case _:
                 pass

@@ -60,17 +60,23 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _passed_mean(script: Script, reduction: Noted) -> ast.expr | None:
     """Return where the quotient is computed that a tensor is made of, if one of two counts of this rank divides it."""
-    held = reduction.values[0].key
-    while held.op == "call" and held.args[0] in MAKES_TENSOR and len(held.args) > 1:
-        held = held.args[1]
-    if held.op == "sequence" and len(held.args) == 1:
-        held = held.args[0]
-    if held.op == "call" and held.args[0] == "float" and len(held.args) > 1:
-        held = held.args[1]
+    held = _number_in(reduction.values[0].key)
     if not held.spread & LOCAL or not _is_count_quotient(held):
         return None
     divisions = (each for each in nodes_of_kinds(script.source.tree, ast.BinOp) if isinstance(each.op, ast.Div))
     return next((each for each in divisions if script.evaluated.value(each) is held), reduction.node)
+
+
+def _number_in(held: Key) -> Key:
+    """Return the only number that a tensor is made of, the tensor if it is made of something else."""
+    while True:
+        match held.op, held.args:
+            case "call", (str() as name, Key() as inner, *_) if name in MAKES_TENSOR or name == "float":
+                held = inner
+            case "sequence", (Key() as inner,):
+                held = inner
+            case _:
+                return held
 
 
 def _mean(script: Script, node: ast.expr, around: ast.AST) -> ast.expr | None:

@@ -10,15 +10,32 @@ NAMED |= {"float": DOUBLE, "double": DOUBLE, "single": SINGLE, "int": WHOLE, "lo
 NAMED |= {"float_": DOUBLE, "int_": WHOLE, "bool": "bool", "bool_": "bool"}
 GENERATORS = {"numpy.random.RandomState", "numpy.random.default_rng", "numpy.random.Generator"}
 # What draws, as a function of numpy.random or a method of a generator.
-DRAWS = dict.fromkeys(("rand", "randn", "random", "random_sample", "normal", "uniform", "standard_normal"), DOUBLE)
+DRAWS: dict[str, str] = dict.fromkeys(
+    ("rand", "randn", "random", "random_sample", "normal", "uniform", "standard_normal"), DOUBLE
+)
 DRAWS |= dict.fromkeys(("exponential", "gamma", "beta", "dirichlet", "lognormal", "laplace"), DOUBLE)
 DRAWS |= dict.fromkeys(("randint", "integers", "poisson", "binomial"), WHOLE)
 # What makes an array of one type if it gets no other one.
-MADE = dict.fromkeys(("linspace", "logspace", "zeros", "ones", "empty", "eye", "identity", "loadtxt"), DOUBLE)
+MADE: dict[str, str] = dict.fromkeys(
+    ("linspace", "logspace", "zeros", "ones", "empty", "eye", "identity", "loadtxt"), DOUBLE
+)
 MADE |= dict.fromkeys(("bincount", "argsort", "argmax", "argmin", "digitize", "searchsorted", "count_nonzero"), WHOLE)
 # What gives floats of the type of the array, or float64 for whole numbers; and what keeps the type.
 OF_FLOATS = {"quantile", "percentile", "mean", "median", "std", "var", "average", "sqrt", "exp", "log", "log1p", "cov"}
-KEEPS = {"cumsum", "sum", "abs", "sort", "clip", "copy", "reshape", "ravel", "flatten", "transpose", "squeeze", "repeat"}
+KEEPS = {
+    "cumsum",
+    "sum",
+    "abs",
+    "sort",
+    "clip",
+    "copy",
+    "reshape",
+    "ravel",
+    "flatten",
+    "transpose",
+    "squeeze",
+    "repeat",
+}
 KEEPS |= {"max", "min", "maximum", "minimum", "ascontiguousarray", "asarray", "array", "stack", "concatenate", "diff"}
 PLACE_OF_TYPE = {"array": 1, "asarray": 1, "zeros": 1, "ones": 1, "empty": 1, "loadtxt": 1}
 FLOATS = {DOUBLE, SINGLE, "float16"}

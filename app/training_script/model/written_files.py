@@ -67,10 +67,10 @@ class _Paths:
             self._add_option(call)
 
     def _add_option(self, call: ast.Call) -> None:
-        default = next((each.value for each in call.keywords if each.arg == "default"), None)
+        defaults = [each.value for each in call.keywords if each.arg == "default"]
         texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        for text in texts if default is not None else ():
-            self._attributes.setdefault(text.lstrip("-").replace("-", "_"), []).append(default)
+        for text in texts:
+            self._attributes.setdefault(text.lstrip("-").replace("-", "_"), []).extend(defaults)
 
     def of(self, path: ast.expr, steps: int) -> Iterator[str]:
         """Yield the constant texts that an expression is made of, where names lead to them in so many steps."""
