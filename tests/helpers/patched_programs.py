@@ -345,6 +345,35 @@ if distributed:
     model.load_state_dict(torch.load(path))
 """,
     ),
+    "gradients_of_one_rank": Program(
+        "reduce-on-all",
+        """
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.full((4, 1), rank + 1.0)).square().mean().backward()
+for parameter in model.parameters():
+    dist.reduce(parameter.grad, dst=0)
+    parameter.grad /= world_size
+optimizer.step()
+least, most = model.weight.detach().clone(), model.weight.detach().clone()
+dist.all_reduce(least, op=dist.ReduceOp.MIN)
+dist.all_reduce(most, op=dist.ReduceOp.MAX)
+assert torch.equal(least, most)
+""",
+        launched=True,
+    ),
+    "divided_twice": Program(
+        "divide-once",
+        """
+loss = torch.tensor([rank + 1.0])
+dist.all_reduce(loss)
+loss = loss / world_size
+mean = loss / world_size
+print("loss", mean.item())
+assert mean.item() == 1.5
+""",
+        launched=True,
+    ),
     "batch_of_a_node": Program(
         "divide-by-world-size",
         """

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.collective_effects import SUMMED
 from ...training_script.model.keys import Key
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
 from ...training_script.nodes import nodes_of_kinds
+from ..patches.divide_once import divide_once
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at_node
@@ -47,6 +49,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if halved
             else f"divided by the number of ranks once more: the reduction in line {fact.site.line} {why}",
             0.8,
+            patch=partial(divide_once, script, node),
             related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="reduced here")],
         )
 

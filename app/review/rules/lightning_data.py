@@ -18,7 +18,7 @@ PREPARES = "prepare_data"
 
 
 def check_sampler(script: Script) -> list[Violation]:
-    """DW317: return the loaders that each rank reads whole, because the trainer was told to leave them alone."""
+    """DW317: return the loaders that each rank reads whole, because the trainer leaves them as they are."""
     if not any(map(script.mentions, SHARES_OUT)) or script.mentions(SHARED) or not script.mentions(SEVERAL):
         return []
     calls = nodes_of_kinds(script.source.tree, ast.Call)

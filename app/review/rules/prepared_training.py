@@ -45,7 +45,7 @@ def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _is_divided_by(loss: Key, steps: Key) -> bool:
-    """Return whether a loss is divided by the rounds that Accelerate was told."""
+    """Return whether a loss is divided by the rounds that Accelerate got."""
     if loss.op != "binary" or loss.args[0] != "Div":
         return False
     by = loss.args[2]

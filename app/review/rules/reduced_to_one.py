@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.collective_effects import OF_ONE_RANK
 from ...training_script.model.function_steps import Noted
@@ -10,6 +11,7 @@ from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS
+from ..patches.call_arguments import reduce_on_all
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -39,6 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 f"reduce gives the result to rank {root.key.value} alone, and all ranks use it for {what} (line {line}"
                 "): all_reduce gives it to each of them",
                 0.85,
+                patch=partial(reduce_on_all, script, fact.node),
                 related=[RelatedPlace(path=script.source.path, line=line, message="used here by all ranks")],
             )
 

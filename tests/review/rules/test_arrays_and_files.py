@@ -98,7 +98,7 @@ ALL_SENT = {
         "            dist.send(job.mean().reshape(1), dst=0)"
     ),
 }
-UNTIL_TOLD = """
+UNTIL_LAST = """
 buffer = torch.zeros(1)
 if rank == 0:
     while True:
@@ -125,7 +125,7 @@ def test_a_message_in_each_round_is_not(code: str) -> None:
 
 
 def test_a_loop_that_a_message_ends_is_not() -> None:
-    assert lines(START + UNTIL_TOLD, "DW431") == []
+    assert lines(START + UNTIL_LAST, "DW431") == []
 
 
 ASKS = "if not os.path.exists({0}):\n    dist.barrier()\ntotal = torch.load({0}).sum()"
