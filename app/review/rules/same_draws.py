@@ -128,14 +128,14 @@ def _of_first_seed(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _is_repeated(script: Script, draw: ast.Call) -> bool:
-    """Return whether a call, or a call of the function that it is in, is in a loop."""
-    own = script.names.enclosing_function(draw)
-    name = getattr(own, "name", None)
+    """Return whether a call draws what a function of the program gives to each round of a loop.
+
+    Numbers that a loop draws where it uses them are mostly those of a program about something else.
+    """
+    name = getattr(script.names.enclosing_function(draw), "name", None)
     calls = nodes_of_kinds(script.source.tree, ast.Call) if name else []
     shared = not any(word.arg == "generator" for word in draw.keywords)
-    return shared and (
-        _is_in_loop(script, draw) or any(last_name(each.func) == name and _is_in_loop(script, each) for each in calls)
-    )
+    return shared and any(last_name(each.func) == name and _is_in_loop(script, each) for each in calls)
 
 
 def _is_in_loop(script: Script, node: ast.expr) -> bool:

@@ -78,11 +78,12 @@ train(model, torch.optim.SGD(model.parameters(), lr=0.1))
 """
 ALIKE = {
     "by a function": TRAINING.format("batch()", "nn.functional.mse_loss(model(x), x)", "7"),
-    "in the loop": TRAINING.format("torch.rand(8, 4)", "(model(x) - x.sum()).square().mean()", "7"),
+    "with a difference": TRAINING.format("batch()", "(model(x) - x.sum()).square().mean()", "7"),
 }
 OTHERS = {
     "a seed of each rank": TRAINING.format("batch()", "nn.functional.mse_loss(model(x), x)", "7 + rank"),
     "a part of each rank": TRAINING.format("batch()[rank::world_size]", "nn.functional.mse_loss(model(x), x)", "7"),
+    "drawn where they are used": TRAINING.format("torch.rand(8, 4)", "nn.functional.mse_loss(model(x), x)", "7"),
     "nothing is learned": TRAINING.format("batch()", "model(x).sum()", "7"),
 }
 
