@@ -92,7 +92,9 @@ def nodes_of_kinds(tree: ast.AST, *kinds: type[Kind]) -> list[Kind]:
         of_kinds = _OF_KINDS[tree] = {}
     known = of_kinds.get(kinds)
     if known is None:
-        known = of_kinds[kinds] = [node for node in nodes_below(tree) if isinstance(node, kinds)]
+        below = nodes_below(tree)
+        wanted = {kind for kind in set(map(type, below)) if issubclass(kind, kinds)}
+        known = of_kinds[kinds] = [node for node in below if type(node) in wanted]
     return known
 
 
@@ -100,8 +102,13 @@ def parents_below(tree: ast.AST) -> dict[ast.AST, ast.AST]:
     """Return the parent of every node below ``tree``."""
     parents: dict[ast.AST, ast.AST] = {}
     for node in (tree, *nodes_below(tree)):
-        if children := child_nodes(node):
-            parents.update(dict.fromkeys(children, node))
+        for name in FIELDS[type(node)]:  # as ``child_nodes``, without a call for each node
+            value = getattr(node, name, None)
+            if type(value) is list:
+                for each in value if name not in WITH_GAPS else filter(None, value):
+                    parents[each] = node
+            elif value is not None:
+                parents[value] = node
     return parents
 
 

@@ -9,6 +9,7 @@ from .nodes import child_nodes
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+BODIES_OF_OTHERS = (*FUNCTIONS, ast.Lambda)  # nodes whose inside runs where they are called
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -30,8 +31,8 @@ def match_arguments(names: list[str], args: list[ast.expr], keywords: list[ast.k
 
 def last_name(node: ast.expr) -> str:
     """Return the last part of a dotted name, of a call the name of its function; "" if there is none."""
-    if isinstance(node, ast.Call):
-        return last_name(node.func)
+    while isinstance(node, ast.Call):
+        node = node.func
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -82,7 +83,7 @@ def nodes_of_body(node: ast.AST) -> Iterator[ast.AST]:
     while pending:
         child = pending.pop()
         yield child
-        if not isinstance(child, (*FUNCTIONS, ast.Lambda)):
+        if not isinstance(child, BODIES_OF_OTHERS):
             pending += child_nodes(child)[::-1]
 
 

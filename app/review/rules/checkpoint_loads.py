@@ -109,7 +109,7 @@ def _unused_map_location(script: Script, reach: Reach, load: Noted) -> str:
     if function is None or isinstance(function, ast.Lambda):
         return ""
     given = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
-    read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+    read = {each.id for each in walk(function) if isinstance(each, ast.Name)}
     return "map_location" if "map_location" in given and "map_location" not in read else ""
 
 
@@ -119,7 +119,7 @@ def _other_map_location(script: Script, reach: Reach, load: Noted) -> str:
     if function is None or not _fills(script, load.node):
         return ""
     calls = [
-        node for node in ast.walk(function) if isinstance(node, ast.Call) and script.names.qualified(node.func) == LOAD
+        node for node in walk(function) if isinstance(node, ast.Call) and script.names.qualified(node.func) == LOAD
     ]
     given = {
         script.source.code(each.value) if isinstance(each.value, ast.Name) else ""
@@ -140,7 +140,7 @@ def _fills(script: Script, load: ast.Call) -> bool:
         and last_name(node.func) == "load_state_dict"
         and not _is_of_numbers(node.func)
         and any(each is load or (name and isinstance(each, ast.Name) and each.id == name) for each in node.args)
-        for node in ast.walk(function or load)
+        for node in walk(function or load)
     )
 
 

@@ -4,7 +4,14 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.nodes import nodes_of_kinds, walk
-from ...training_script.syntax import FUNCTIONS, Function, called_function_name, dotted_name, last_name
+from ...training_script.syntax import (
+    FUNCTIONS,
+    Function,
+    called_function_name,
+    contains_line,
+    dotted_name,
+    last_name,
+)
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at_node
@@ -15,7 +22,13 @@ def check(script: Script) -> list[Violation]:
     """Return the counts of one rank in a method that adds to other attributes what the ranks have reduced."""
     if not (script.mentions("reduce") and script.mentions("+=")) or not script.has_ranks:
         return []
-    classes = nodes_of_kinds(script.source.tree, ast.ClassDef)
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
+    exchanges = [call.lineno for call in calls if EXCHANGES.fullmatch(called_function_name(call))]
+    classes = [
+        each
+        for each in nodes_of_kinds(script.source.tree, ast.ClassDef)
+        if any(contains_line(each, line) for line in exchanges)
+    ]
     return [violation for each in classes for violation in _in_class(script, each)]
 
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import collective_name
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import FUNCTIONS, contains_line, dotted_name, nodes_of_body
 from ..epoch_loops import loop_around
 from ..rule_context import Script, Violation
@@ -105,4 +105,4 @@ def is_sum(script: Script, call: ast.Call) -> bool:
 
 
 def mentions(node: ast.AST, name: str) -> bool:
-    return any(isinstance(each, ast.Name | ast.Attribute) and dotted_name(each) == name for each in ast.walk(node))
+    return any(isinstance(each, ast.Name | ast.Attribute) and dotted_name(each) == name for each in walk(node))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.reach import Run
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -39,7 +39,7 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     measures = (MEASURES - {each.name for each in combining}) | {each.name for each in own if _gives_norm(each)}
     for each in own:
         measured = _measures(each, measures)
-        scaled = next((node for node in ast.walk(each) if _scales(node, set(measured))), None)
+        scaled = next((node for node in walk(each) if _scales(node, set(measured))), None)
         if scaled is not None and measured:
             first = min(measured.values(), key=lambda node: node.lineno)
             line = getattr(scaled, "lineno", first.lineno)
@@ -56,19 +56,19 @@ def _takes_part(function: ast.AST, takers: set[str]) -> bool:
     return any(
         (isinstance(node, ast.Attribute) and node.attr in LOCAL_PART)
         or (isinstance(node, ast.Call) and last_name(node.func) in takers)
-        for node in ast.walk(function)
+        for node in walk(function)
     )
 
 
 def _reads_gradients(function: ast.AST) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(function))
+    return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in walk(function))
 
 
 def _gives_norm(function: ast.AST) -> bool:
     """Return whether a function that reads local parts of gradients returns their norm, or a sum of squares."""
     measured = _measures(function, MEASURES)
-    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
-    inside = [node for value in returned for node in ast.walk(value)]
+    returned = [node.value for node in walk(function) if isinstance(node, ast.Return) and node.value]
+    inside = [node for value in returned for node in walk(value)]
     return any(isinstance(node, ast.Name) and node.id in measured for node in inside) or any(
         isinstance(node, ast.Call) and last_name(node.func) in MEASURES for node in inside
     )
@@ -77,11 +77,9 @@ def _gives_norm(function: ast.AST) -> bool:
 def _measures(function: ast.AST, measures: set[str]) -> dict[str, ast.Assign]:
     """Return the names of what follows from a norm or a sum of squares, each with the first such statement."""
     found: dict[str, ast.Assign] = {}
-    for node in sorted(
-        (each for each in ast.walk(function) if isinstance(each, ast.Assign)), key=lambda each: each.lineno
-    ):
+    for node in sorted((each for each in walk(function) if isinstance(each, ast.Assign)), key=lambda each: each.lineno):
         names = [each.id for each in node.targets if isinstance(each, ast.Name)]
-        inside = list(ast.walk(node.value))
+        inside = list(walk(node.value))
         if any(isinstance(each, ast.Call) and last_name(each.func) in measures for each in inside) or any(
             isinstance(each, ast.Name) and each.id in found for each in inside
         ):
@@ -98,4 +96,4 @@ def _scales(node: ast.AST, measured: set[str]) -> bool:
             pass
         case _:
             return False
-    return any(isinstance(each, ast.Name) and each.id in measured for each in ast.walk(factor))
+    return any(isinstance(each, ast.Name) and each.id in measured for each in walk(factor))

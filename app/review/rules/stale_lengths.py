@@ -7,6 +7,7 @@ from functools import partial
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run
+from ...training_script.nodes import walk
 from ...training_script.syntax import dotted_name
 from ..patches.names_in_code import names_read, names_set
 from ..patches.prepared_values import length_after_prepare
@@ -85,7 +86,7 @@ def _by_name(script: Script, run: Run) -> Iterator[Violation]:
 def _lengths(script: Script, prepared: ast.Assign, names: Set[str]) -> Iterator[tuple[ast.Call, str]]:
     """Yield the lengths of some loaders that are computed with behind a statement, and nothing about the ranks."""
     around = script.names.enclosing_function(prepared) or script.source.tree
-    later = [node for node in ast.walk(around) if getattr(node, "lineno", 0) > (prepared.end_lineno or prepared.lineno)]
+    later = [node for node in walk(around) if getattr(node, "lineno", 0) > (prepared.end_lineno or prepared.lineno)]
     bound = {name for node in later if isinstance(node, ast.Assign | ast.For | ast.With) for name in names_set(node)}
     for node in later:
         match node:

@@ -43,7 +43,7 @@ def _of_objects(script: Script) -> Iterator[Violation]:
         if not any(contains_line(owner, line) for line in grown):
             continue
         reported: set[ast.Call] = set()
-        for total in _totals(script, owner):
+        for total in _totals(script, owner, grown):
             again = _loops(script, total, functions)
             loop = next((each for each in again if not _starts_again(owner, total, each, functions, classes)), None)
             if loop is None or total.summed in reported:
@@ -64,11 +64,13 @@ def _of_objects(script: Script) -> Iterator[Violation]:
             )
 
 
-def _totals(script: Script, owner: ast.ClassDef) -> Iterator[Total]:
+def _totals(script: Script, owner: ast.ClassDef, grown: list[int]) -> Iterator[Total]:
+    """Yield the totals of a class; ``grown``: the lines of the file that add to something."""
     methods = [each for each in owner.body if isinstance(each, FUNCTIONS) and each.name != "__init__"]
     added = {
         dotted_name(node.target): (node, method)
         for method in methods
+        if any(contains_line(method, line) for line in grown)
         for node in nodes_of_body(method)
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
         if dotted_name(node.target).startswith("self.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.nodes import nodes_of_kinds, walk
-from ...training_script.syntax import FUNCTIONS, dotted_name, last_name
+from ...training_script.syntax import FUNCTIONS, contains_line, dotted_name, last_name
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at_node
 
@@ -20,9 +20,13 @@ BY_NAME = {"setattr", "vars", "__dict__", "__setattr__", "__getattr__", "__getat
 
 def check(script: Script) -> list[Violation]:
     """Return the reads of ``self.rank`` and the like in classes where nothing sets it."""
-    if not any(map(_is_of_rank, nodes_of_kinds(script.source.tree, ast.Attribute))) or not script.has_ranks:
+    tree = script.source.tree
+    read = [node.lineno for node in nodes_of_kinds(tree, ast.Attribute) if _is_of_rank(node)]
+    if not read or not script.has_ranks:
         return []
-    return [each for node in nodes_of_kinds(script.source.tree, ast.ClassDef) for each in _of(script, node)]
+    classes = nodes_of_kinds(tree, ast.ClassDef)
+    reading = [each for each in classes if any(contains_line(each, line) for line in read)]
+    return [each for node in reading for each in _of(script, node)]
 
 
 def _of(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:

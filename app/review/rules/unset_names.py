@@ -22,6 +22,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW437: yield the first read of each name that a rank comes to without having set it."""
     if not run.distributed and (run.function is None or script.evaluated.is_single):
         return  # what a function of a module asks for is a rank that its callers give
+    if not any(run.of(OF_SOME_RANKS, NONE_OF_SOME)):
+        return
     asked = set[str]()  # names that the script looks for before it reads them
     if any(map(script.mentions, WORDS_OF_ASKS)) and script.mentions(ASKS):
         asked.update(ASKS_FOR_NAME.findall(script.source.text))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.keys import Key
 from ...training_script.model.module_api import DDP_API
 from ...training_script.model.reach import Run, alternatives
-from ...training_script.nodes import nodes_of_kinds
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, Function, contains_line, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..origins import origins_at
@@ -101,12 +101,12 @@ def _either(script: Script, choice: ast.If) -> Iterator[Violation]:
         return
     asked = {
         f"{dotted_name(call.args[0])}.{call.args[1].value}"
-        for call in ast.walk(choice.test)
+        for call in walk(choice.test)
         if isinstance(call, ast.Call) and last_name(call) == "hasattr" and len(call.args) == 2
         if isinstance(call.args[1], ast.Constant) and dotted_name(call.args[0])
     }
     inner = {name for name in asked if _inside(name) in asked}
-    reads = [node for stmt in choice.body for node in ast.walk(stmt) if isinstance(node, ast.Attribute)]
+    reads = [node for stmt in choice.body for node in walk(stmt) if isinstance(node, ast.Attribute)]
     for node in reads:
         name = dotted_name(node)
         if name in inner and not any(dotted_name(each) == _inside(name) for each in reads):
@@ -138,7 +138,7 @@ def _opens(script: Script, call: ast.Call) -> bool:
         (isinstance(node, ast.Attribute) and node.attr == "module")
         or (isinstance(node, ast.Call) and "unwrap" in last_name(node))
         or (isinstance(node, ast.Constant) and node.value == "module")
-        for node in ast.walk(around)
+        for node in walk(around)
     )
 
 
@@ -178,7 +178,7 @@ def _of_inner(script: Script, model: ast.expr) -> Patch:
 
 def _read(script: Script, function: Function) -> Iterator[Violation]:
     """Yield the reads of attributes of a model that the same function unwraps before it uses it elsewhere."""
-    nodes = [node for node in ast.walk(function) if script.names.enclosing_function(node) is function]
+    nodes = [node for node in walk(function) if script.names.enclosing_function(node) is function]
     opened = {
         dotted_name(node.args[0]): node
         for node in nodes

@@ -35,7 +35,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def written_names(tree: ast.Module) -> frozenset[str]:
     """Return the constant names in the paths that the calls of a module write or delete."""
     below = nodes_below(tree)
-    if not (writes := [each for each in below if isinstance(each, ast.Call) and last_name(each.func) in WRITERS]):
+    if not (writes := [each for each in below if type(each) is ast.Call and last_name(each.func) in WRITERS]):
         return frozenset()
     paths = _Paths(tree)
     found = {text for call in writes for part in _path(call) for text in paths.of(part, MOST_STEPS)}
@@ -74,7 +74,7 @@ class _Paths:
 
     def of(self, path: ast.expr, steps: int) -> Iterator[str]:
         """Yield the constant texts that an expression is made of, where names lead to them in so many steps."""
-        for part in ast.walk(path):
+        for part in walk(path):
             held: Iterable[ast.expr] = ()
             match part:
                 case ast.Constant(value=str() as text):
