@@ -1,5 +1,7 @@
 """Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
 
+from collections.abc import Iterator
+
 from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, is_text, parts
 from .library_calls import RANDOM
 
@@ -155,7 +157,18 @@ def is_of_batch(key: Key) -> bool:
 
 def is_of_data(key: Key) -> bool:
     """Return whether data of a rank decide a value, rather than its number."""
-    return bool(key.spread & LOCAL) or (bool(key.spread & BY_RANK) and any(map(_is_part_of_rank, parts(key))))
+    return bool(key.spread & LOCAL) or (bool(key.spread & BY_RANK) and any(map(_is_part_of_rank, _parts_of_rank(key))))
+
+
+def _parts_of_rank(key: Key) -> Iterator[Key]:
+    """Yield a key that depends on the rank, and the keys in it that do."""
+    pending, seen = [key], set[Key]()
+    while pending:
+        each = pending.pop()
+        if each not in seen:
+            seen.add(each)
+            yield each
+            pending += [arg for arg in each.args if type(arg) is Key and arg.spread & BY_RANK]
 
 
 def _is_part_of_rank(key: Key) -> bool:

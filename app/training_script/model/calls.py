@@ -32,6 +32,7 @@ from .noted_calls import (
     owner_of,
     reports_on_first,
 )
+from .rank_values import STARTS
 from .values import (
     Bound,
     ClassRef,
@@ -47,6 +48,7 @@ from .values import (
 )
 
 AT_EXIT = "atexit.register"
+STARTING = {*STARTS, "Process"}
 SHOWS = {"str", "repr", "print", "format"}
 MEASURES = {
     "norm",
@@ -103,19 +105,21 @@ class CallEvaluator(ArgumentEvaluator):
 
     def _invoked(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         """Return the result of a call, and note what rules ask for."""
-        if isinstance(callee.obj, Either):
-            return self.chosen(callee.obj, node, lambda arm: self._invoked(arm, node, list(values), dict(named)))
-        if isinstance(held := callee.obj, Partial):
+        obj = callee.obj
+        made_of = type(obj)
+        if made_of is Either:
+            return self.chosen(obj, node, lambda arm: self._invoked(arm, node, list(values), dict(named)))
+        if made_of is Partial:
             return self._invoked(
-                held.function, self.with_arguments(held.node, node), [*held.values, *values], {**held.named, **named}
+                obj.function, self.with_arguments(obj.node, node), [*obj.values, *values], {**obj.named, **named}
             )
-        name = self.qualified(callee)
+        name: str = obj.name if made_of is Library else ""
         if name == "functools.partial" and values and (is_followed(values[0].obj) or self.qualified(values[0])):
             made = Partial(values[0], node, tuple(values[1:]), named)
             return Value(self.keys.make("partial", values[0].key, *self.place(node)), obj=made)
-        if handed := self._handed_on(name, callee, node, values, named):
+        if (name or made_of is Method) and (handed := self._handed_on(name, callee, node, values, named)):
             return handed
-        if type(callee.obj) is Method and callee.obj.name == "step" and values and is_followed(values[0].obj):
+        if made_of is Method and obj.name == "step" and values and is_followed(values[0].obj):
             self._invoked(values[0], ast.copy_location(ast.Call(node.func, [], []), node), [], {})  # the closure
         if name == "map" and len(values) > 1 and (is_followed(values[0].obj) or self.qualified(values[0])):
             return self._mapped(node, values)
@@ -131,7 +135,7 @@ class CallEvaluator(ArgumentEvaluator):
             self.items.append(Noted(*made))
             if type(node) is CompletedCall:
                 self.shared.completed.append(node)
-        if name in (INIT, DESTROY):
+        if name and name in (INIT, DESTROY):
             self.shared.has_group = name == INIT
         if (name == "open" and is_opened_to_write(values, named)) or self._writes(callee, values, named):
             self._note_file(name, callee, node, values, named, outcome)
@@ -141,7 +145,7 @@ class CallEvaluator(ArgumentEvaluator):
             self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
         if self.path[-1].spread & BY_RANK and is_report(callee):
             self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
-        elif type(callee.obj) is Method and callee.obj.name in SHOWN_BY_FIRST and reports_on_first(callee):
+        elif made_of is Method and obj.name in SHOWN_BY_FIRST and reports_on_first(callee):
             report = Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome)
             self.items.append(Branch(self.keys.is_first("global"), self.site(node), [report], []))
         return outcome
@@ -197,7 +201,8 @@ class CallEvaluator(ArgumentEvaluator):
         obj = callee.obj
         made_of = type(obj)
         if made_of is FunctionRef:
-            if (handed := self.handed_on(obj, node, values, named)) is not None:
+            hands_on_all = obj.node.args.vararg is not None
+            if hands_on_all and (handed := self.handed_on(obj, node, values, named)) is not None:
                 return handed
             result = self.call_function(obj, values, named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
@@ -205,7 +210,8 @@ class CallEvaluator(ArgumentEvaluator):
                 self.items[-1] = last._replace(hands_on=True)
             return result
         if made_of is Bound:
-            if (handed := self.handed_on(obj.function, node, values, named)) is not None:
+            hands_on_all = obj.function.node.args.vararg is not None
+            if hands_on_all and (handed := self.handed_on(obj.function, node, values, named)) is not None:
                 return handed
             result = self.call_function(obj.function, [obj.owner, *values], named, self.site(node), node.args)
             last = self.items[-1] if self.items else None
@@ -226,9 +232,10 @@ class CallEvaluator(ArgumentEvaluator):
         for role in sorted(callee.facts & METHODS.keys()) if callee.facts else ():
             if effect := METHODS[role].get("__call__"):
                 return self.effect(effect, node, values, named, callee)
-        if started := self.started(node, values, named):
+        last = last_name(node.func)
+        if last in STARTING and (started := self.started(node, values, named)):
             return started
-        if last_name(node.func) in SAVING_HOOKS and values:
+        if last in SAVING_HOOKS and values:
             self._run_hook(values[0].obj, node)
         if made_of is Library:
             for value, shown in zip(values, node.args, strict=False) if obj.name in SHOWS else ():
@@ -245,12 +252,12 @@ class CallEvaluator(ArgumentEvaluator):
             if obj.owner.key in self.keys.array_types or obj.owner.key in self.keys.generators:
                 note_array(self.keys, made.key, method_type(self.keys, obj.owner.key, obj.name, values, named))
             return _measured(made, obj.name)
-        if last_name(node.func) == "init_device_mesh" and (mesh := self.mesh(values, named)):
+        if last == "init_device_mesh" and (mesh := self.mesh(values, named)):
             return mesh
         if _is_loss(callee.key) and any("graph" in value.facts for value in values):
             options = [Value(each) for each in callee.key.args[1:] if isinstance(each, Key) and is_text(each)]
             return self._computed(str(callee.key.args[0]), [*values, *named.values(), *options])
-        known = self.by_name(last_name(node.func), called=True) if not values and not named else None
+        known = self.by_name(last, called=True) if not values and not named else None
         return known or self._opaque(callee, node, values, named)
 
     def _run_hook(self, hook: object, node: ast.Call) -> None:

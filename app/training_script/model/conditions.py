@@ -247,7 +247,7 @@ def _returns_nothing(stmt: ast.If) -> bool:
 
 def _asks_for_none(test: ast.expr) -> bool:
     """Return whether a condition compares something with None, which is supposed not to be None if nothing shows it."""
-    compared = (each for node in ast.walk(test) if isinstance(node, ast.Compare) for each in node.comparators)
+    compared = (each for node in walk(test) if isinstance(node, ast.Compare) for each in node.comparators)
     return any(isinstance(each, ast.Constant) and each.value is None for each in compared)
 
 
@@ -263,6 +263,8 @@ def _chain(stmt: ast.If) -> list[ast.If]:
 def makes_on_demand(stmt: ast.If, *, in_loop: bool = False) -> bool:
     """Return whether a branch makes what an attribute or a mapping lacks, and keeps it there; a name in a loop."""
     wanted = ""
+    if not isinstance(stmt.test, (ast.Compare, ast.UnaryOp)):
+        return False
     match stmt.test:
         case ast.Compare(
             left=ast.Attribute() | ast.Subscript() as left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]

@@ -27,12 +27,17 @@ def gives_loss_to_trainer(function: FunctionRef) -> bool:
 
 def is_abstract(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
     """Return whether a method has no body: a class that is not known defines what it does."""
-    empty = all(
+    if node.decorator_list and any(last_name(each) == "abstractmethod" for each in node.decorator_list):
+        return True
+    last = node.body[-1]
+    if not isinstance(last, (ast.Pass, ast.Expr)):
+        return False
+    return all(
         isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
         for each in node.body
     )
-    return empty or any(last_name(each) == "abstractmethod" for each in node.decorator_list)
 
 
 def is_static(node: "ast.FunctionDef | ast.AsyncFunctionDef") -> bool:
-    return any(last_name(each) == "staticmethod" for each in node.decorator_list)
+    decorators = node.decorator_list
+    return bool(decorators) and any(last_name(each) == "staticmethod" for each in decorators)

@@ -28,6 +28,45 @@ Named = dict[str, Value]
 class EvaluatorState:
     """State of the evaluation of one function, with what the classes of expressions and statements provide."""
 
+    __slots__ = (  # more attributes than an instance can hold in place
+        "again",
+        "budget",
+        "env",
+        "filled",
+        "first_set",
+        "free",
+        "function",
+        "globals",
+        "items",
+        "keys",
+        "known",
+        "left_rounds",
+        "left_with",
+        "loops",
+        "module",
+        "no_grad",
+        "no_sync",
+        "nonlocals",
+        "on_demand",
+        "outer",
+        "parameters",
+        "path",
+        "program",
+        "quick",
+        "reads",
+        "rebound",
+        "returned",
+        "seen",
+        "set_here",
+        "sets",
+        "settled",
+        "shared",
+        "skipped",
+        "stored",
+        "unknown_calls",
+        "yielded",
+    )
+
     def __init__(self, shared: Shared, module: Module, env: dict[str, Value], outer: dict[str, Value]) -> None:
         self.shared, self.module = shared, module
         self.keys, self.program, self.budget = shared.keys, shared.program, shared.budget

@@ -107,7 +107,7 @@ def _outline(stmt: ast.stmt, lines: Sequence[str]) -> ast.stmt:
 
 def _without_annotations(spec: ast.arguments) -> ast.arguments:
     def plain(arg: ast.arg | None) -> ast.arg | None:
-        return arg and _copied(arg, annotation=None)
+        return _copied(arg, annotation=None) if arg and arg.annotation else arg
 
     lists = {name: [plain(each) for each in getattr(spec, name)] for name in ("posonlyargs", "args", "kwonlyargs")}
     return _copied(spec, **lists, vararg=plain(spec.vararg), kwarg=plain(spec.kwarg))

@@ -37,6 +37,7 @@ CARRIED = frozenset(
 )
 POOLED = frozenset({"pooled"})  # of all ranks, from the first one on
 CARRIED |= {"of_engine", "group", "members", "own", "gradient", "shard", "alike", "dtensor"}
+CARRIED_ALONG = CARRIED - {"unordered"}  # to an attribute
 ALIKE = frozenset({"alike"})  # drawn from numbers that are the same on all ranks
 GRADIENT = frozenset({"gradient"})  # of a parameter
 MOST_NESTED = 4  # conditions that choose one object
@@ -190,7 +191,7 @@ class NameEvaluator(EvaluatorState):
                 and last_name(node.value).endswith("args")
             ):
                 return Value(self.keys.is_first(FIRST_OF_ARGUMENTS[name]))
-        facts = owner.facts & CARRIED - {"unordered"} if name != "grad" else owner.facts & CARRIED | GRADIENT
+        facts = owner.facts & CARRIED_ALONG if name != "grad" else owner.facts & CARRIED | GRADIENT
         # What an object made with a rank holds is not its rank: the type of a device, the name of a file.
         default = self.shared.options.get(name) if owner.key.op == "options" else None
         key = self.keys.make(

@@ -128,7 +128,8 @@ class ObjectEvaluator(BranchEvaluator):
         if found := cls.find(name):
             owner = Value(self.keys.make("instance", id(cls)), obj=instance)
             function = self.method_of(found[0], found[1])
-            if any(last_name(each) in ("property", "cached_property") for each in found[1].decorator_list):
+            decorators = found[1].decorator_list
+            if decorators and any(last_name(each) in ("property", "cached_property") for each in decorators):
                 return self.call_function(function, [owner], {}, self.site(found[1]))
             return Value(
                 self.keys.make("bound", id(found[1])),

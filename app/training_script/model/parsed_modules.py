@@ -6,7 +6,7 @@ A module that mentions nothing of distributed training is not parsed.
 import ast
 import re
 from collections import Counter, OrderedDict
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ LONGEST_WHOLE = 60_000  # characters of an imported module; of a longer one, a p
 LONGEST_SETTINGS = 8_000  # characters of a module without functions
 LONGEST_HELPER = 2_500  # characters of a module that may call what it is given
 GLOBAL = re.compile(r"global[ \t\\]")
+MOST_DIGESTS = 8  # that are kept with their texts: each is asked for several times in a row
 STARTS_GROUP = "init_process_group"
 MODELS = ("nn.Module", "Dataset")  # of which scripts make copies on all ranks
 
@@ -361,5 +362,6 @@ def _is_short(text: str) -> bool:
     return len(text) <= LONGEST_HELPER or (len(text) <= LONGEST_SETTINGS and "def " not in text)
 
 
+@lru_cache(MOST_DIGESTS)
 def _digest(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

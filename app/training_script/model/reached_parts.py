@@ -141,7 +141,10 @@ class _Reach:
             if part.of_several or links.of_several or (has_role and uses_role) or len(modules) > MOST_MODULES:
                 return Reached(True, True)
             reads_rank |= part.reads_rank
-            reach(links.parts)
+            for linked in links.parts:  # as ``reach``, without a call for each part
+                if linked[0] not in seen:
+                    seen.add(linked[0])
+                    pending.append(linked)
             for name, each in part.methods.items():
                 methods = [(method, its_module) for method in each]
                 if name in attributes or name.startswith(CALLED_BY_PYTHON):
@@ -156,7 +159,10 @@ class _Reach:
 
     def _links(self, part: Part, module: ModuleParts) -> _Links:
         known = self.review.links.get(part)
-        if known is None or any(self.roots(package) != roots for package, roots in known.roots.items()):
+        is_kept = known is not None and (
+            not known.roots or all(self.roots(package) == roots for package, roots in known.roots.items())
+        )
+        if known is None or not is_kept:
             found = _Names(self)
             for name in part.names:
                 found.follow(module, name)

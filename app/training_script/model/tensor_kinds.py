@@ -1,7 +1,7 @@
 """Types and shapes of tensors, as far as a program writes them out."""
 
 from .array_types import is_array, type_of_array
-from .keys import Key, Keys, Rank
+from .keys import BY_RANK, WITH_SIZES, Key, Keys, Rank
 from .lengths import number, truth
 from .members import Member
 from .piece_lengths import range_length
@@ -24,6 +24,7 @@ TYPES |= {"uint64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
 SPECTRA, OF_REAL_SPECTRA = "fft.", {"irfft", "irfft2", "irfftn", "hfft", "fftfreq", "rfftfreq"}
 CAST = "cast"  # to a type that depends on the rank
 SIZED = "sized"  # a result whose shape is known
+WITH_SHAPE = {"if", "cast", "rows", "binary", SIZED, "element", "call"}  # values that may have a known shape
 # Modules that keep the shape of what they get.
 SAME_SHAPE = {"ReLU", "GELU", "Tanh", "Sigmoid", "SiLU", "Dropout", "LayerNorm", "Identity", "LeakyReLU", "Softmax"}
 
@@ -62,11 +63,12 @@ def _keeps_type(left: Key, right: Key, types: set[str | None]) -> bool:
 
 def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
     """Return the shape of a tensor on a rank, None for a dimension that does not follow, or for all."""
+    if key.op not in WITH_SHAPE and not key.spread & BY_RANK and key.op not in WITH_SIZES:
+        return None
     key = keys.specialise(key, rank)
-    member = _member(rank)
     match key.op, key.args:
         case "if", (test, then, other):
-            held = truth(test, member)
+            held = truth(test, _member(rank))
             first, second = (shape_of(each, keys, rank) for each in (then, other))
             return first if held or first == second else second if held is False else None
         case ("cast", (held, _)) | ("rows", (held, "relu" | "tanh" | "sigmoid" | "exp" | "sqrt" | "softmax", *_)):
@@ -75,7 +77,7 @@ def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
             shapes = {shape_of(each, keys, rank) for each in (left, right) if not _is_number(each)}
             return shapes.pop() if len(shapes) == 1 else None
         case "sized", (*_, Key(op="sequence", args=sizes)):
-            return tuple(number(each, member) for each in sizes)
+            return tuple(number(each, _member(rank)) for each in sizes)
         case "element", (held, *_):
             whole = shape_of(held, keys, rank)
             return whole[1:] if whole and len(whole) > 1 else None
