@@ -2,11 +2,18 @@
 
 import ast
 import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice, takewhile
+from pathlib import Path
 
+from ..errors import UserError
 from ..training_script.model.keys import rank_in
+from ..training_script.model.libraries_in_use import libraries_in_use
 from ..training_script.model.noted_calls import INIT
 from ..training_script.model.signatures import place_of
 from ..training_script.nodes import nodes_below
+from ..training_script.project_imports import read_module
 from ..training_script.rank_names import WORLD_SIZE
 from ..training_script.syntax import call_argument, dotted_name
 from .rule_context import Script
@@ -15,11 +22,17 @@ THIS_HOST = re.compile(r"(?:\w+://)?(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::.*)?
 OF_NODES = re.compile(
     r"nnodes|num_nodes|node_rank|NODE_RANK|GROUP_RANK|SLURM_|LOCAL_WORLD_SIZE|MASTER_ADDR|machine_rank"
 )
+MAKES_GROUP = re.compile(r"\binit_process_group\(")
+MOST_FILES = 500  # of a package
 STARTED_ON_ONE = re.compile(r"--standalone\b|--nnodes[= ]1\b")  # as its documentation says
 
 
 def is_for_one_node(script: Script) -> bool:
-    """Return whether the script runs on one node only, as far as it shows this itself."""
+    """Return whether the script runs on one node only, as far as it shows this itself, or the starts of its package."""
+    return _says_one_node(script) or _is_started_on_one_node(script)
+
+
+def _says_one_node(script: Script) -> bool:
     return bool(STARTED_ON_ONE.search(script.source.text)) or any(
         _shows_one_node(script, node) for node in nodes_below(script.source.tree)
     )
@@ -30,6 +43,35 @@ def shows_several_nodes(script: Script) -> bool:
     if script.evaluated.keys.kinds_read & {"global", "node"}:
         return True
     return script.mentions(OF_NODES)
+
+
+def _is_started_on_one_node(script: Script) -> bool:
+    """Return whether a script makes no process group, and all modules of its package that make one are for one node."""
+    path = Path(script.source.path)
+    package = _top_package(path)
+    if package is None or not path.is_absolute() or script.mentions(MAKES_GROUP):
+        return False
+    known = libraries_in_use().on_one_node
+    if package not in known:
+        known[package] = False  # for a module that is asked for again meanwhile
+        starts = list(_starts(package))
+        known[package] = bool(starts) and all(map(_says_one_node, starts))
+    return known[package]
+
+
+def _top_package(path: Path) -> Path | None:
+    packages = takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents)
+    return next(iter([*packages][::-1]), None)
+
+
+def _starts(package: Path) -> Iterator[Script]:
+    """Yield the modules of a package that make a process group; none of a package with too many files."""
+    files = [*islice(package.rglob("*.py"), MOST_FILES + 1)]
+    for file in files if len(files) <= MOST_FILES else ():
+        text = read_module(file)
+        if text and MAKES_GROUP.search(text):
+            with suppress(UserError):
+                yield Script(text, str(file))
 
 
 def _shows_one_node(script: Script, node: ast.AST) -> bool:

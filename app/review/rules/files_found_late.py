@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.library_calls import OF_FILE
@@ -16,6 +17,7 @@ from ..types import RelatedPlace
 from ..violations import violation_at_node
 from .early_reads import written_path
 
+COLLECTIVES = {f"torch.distributed.{name}" for name in GROUP_PLACE}
 ASKS = {"exists", "isfile", "is_file", "isdir", "is_dir"}
 
 
@@ -31,7 +33,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 continue
             asked.add(condition.site)
             call = _question(script, run, condition.site)
-            writer = call and (_written(run.reached[:place], condition, path) or _handed(script, call, reach))
+            writer = call and (_written(run.reached[:place], condition, path) or _handed(script, run, call, reach))
             if call is None or writer is None:
                 continue
             at = reach.fact.site
@@ -97,22 +99,34 @@ def _written(before: list[Reach], condition: Condition, path: Key) -> Site | Non
     return None
 
 
-def _handed(script: Script, question: ast.Call, reach: Reach) -> Site | None:
-    """Return where some ranks pass the path of the file to a function, between the question and a collective."""
+def _handed(script: Script, run: Run, question: ast.Call, reach: Reach) -> Site | None:
+    """Return where some ranks pass the path of the file to a function, between the question and a collective.
+
+    None if ranks meet before, in a group of some of them or in a function of another file: they have asked by then.
+    """
     around = script.names.enclosing_function(question)
     path = question.args[0] if question.args else getattr(question.func, "value", None)
-    site = next((each for each in (reach.fact.site, *reach.calls) if each.path == script.source.path), None)
-    if path is None or site is None:
+    meets = _line_of(script, reach)
+    if path is None or not meets:
         return None
     text = ast.unparse(path)
+    met = [_line_of(script, each) for each in run.reached if isinstance(each.fact, Event) or each.name in COLLECTIVES]
     for node in nodes_below(around or script.source.tree):
-        if not isinstance(node, ast.If) or not question.lineno < node.lineno < site.line:
+        if not isinstance(node, ast.If) or not question.lineno < node.lineno < meets:
             continue
         key = script.evaluated.value(node.test)
         if key is None or not key.spread & BY_RANK or key.spread & LOCAL:
             continue
         for call in (each for stmt in node.body for each in ast.walk(stmt) if isinstance(each, ast.Call)):
             given = [*call.args, *(each.value for each in call.keywords)]
-            if any(ast.unparse(each) == text for each in given) and not _asks(call) and call.lineno < site.line:
+            if not any(ast.unparse(each) == text for each in given) or _asks(call) or call.lineno >= meets:
+                continue
+            if not any(question.lineno < line < call.lineno for line in met):
                 return Site(script.source.path, call.lineno, call.col_offset + 1, call.end_lineno or call.lineno)
     return None
+
+
+def _line_of(script: Script, reach: Reach) -> int:
+    """Return the line of the script at which a rank comes to a fact, 0 if it does so elsewhere."""
+    sites = (reach.fact.site, *reversed(reach.calls))
+    return next((each.line for each in sites if each.path == script.source.path), 0)

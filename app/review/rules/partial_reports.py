@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import DIFFERS, Key, parts
 from ...training_script.model.noted_calls import REPORT
-from ...training_script.model.reach import Run, argument
+from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import nodes_below
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
@@ -14,6 +14,7 @@ from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
 
+CHOICES = ("if", "one of", "changing")  # between values
 SAVES = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed")
 
 
@@ -39,8 +40,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for part in given:
             if part.grown is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
-            if any(each.op in SAME for each in parts(part.grown.after)):
-                continue  # each round adds what it has gathered from all ranks
+            if not _adds_up(part) or any(each.op in SAME for each in parts(part.grown.after)):
+                continue  # it is made in one round, or each round adds what it has gathered from all ranks
             rounds = part.grown.rounds
             if (
                 rounds.spread & DIFFERS
@@ -56,6 +57,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="reported here")],
                 )
                 break
+
+
+def _adds_up(summed: Key) -> bool:
+    """Return whether a round computes a value of the one before it, rather than to make it once and to keep it."""
+    if summed.grown is None:
+        return False
+    before, after = summed.grown.over, summed.grown.after
+    return any(each is not before and each.op not in CHOICES and before in parts(each) for each in alternatives(after))
 
 
 def _is_shared_out(rounds: Key) -> bool:

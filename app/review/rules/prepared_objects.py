@@ -7,12 +7,18 @@ from functools import partial
 
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run, argument
+from ...training_script.model.seeding_calls import seeding_calls
+from ...training_script.model.values import Instance
+from ...training_script.nodes import walk
 from ...training_script.syntax import dotted_name
+from ...training_script.torch_classes import LOADER_CLASSES
 from ..origins import origins_at
 from ..patches.prepared_values import iterate_after_prepare, state_of_inner_model
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
+# Functions that draw from the generator of the process.
+DRAWS = re.compile(r"torch\.rand\w*$|random\.\w+$|(?:np|numpy)\.random\.\w+$")
 PARAMETERS = (".parameters", ".named_parameters")
 # What shares the data out by other means than prepare, or reads it whole on purpose.
 SHARES = re.compile(r"DistributedSampler\(|split_dataset_by_node|process_index|num_processes|get_rank|get_world_size")
@@ -55,12 +61,14 @@ def check_iterator(script: Script, run: Run) -> Iterator[Violation]:
     """DW267: yield the iterators over a DataLoader that prepare gets in place of the loader."""
     if not run.distributed or script.mentions(SHARES):
         return
+    drawn = set() if seeding_calls(script.source.text) else set(_loaders_of_drawn_samples(run))
     for reach, fact in run.of(".prepare"):
         if fact.owner is None or "accelerator" not in fact.owner.facts or not reach.several:
             continue
         for given_node, value in zip(fact.node.args, fact.values, strict=False):
-            of_loader = _goes_over_loader(value.key)
-            if not of_loader or ("loader" in value.facts and not _is_made_by_iter(script, given_node)):
+            if not _goes_over_loader(value.key) or not drawn.isdisjoint(_contents(value.key)):
+                continue
+            if "loader" in value.facts and not _is_made_by_iter(script, given_node):
                 continue
             yield from violation_at(
                 script,
@@ -71,6 +79,16 @@ def check_iterator(script: Script, run: Run) -> Iterator[Violation]:
                 patch=partial(iterate_after_prepare, script, fact.node, given_node),
             )
             break
+
+
+def _loaders_of_drawn_samples(run: Run) -> Iterator[Key]:
+    """Yield the loaders over a data set that draws its samples: without a seed, each rank draws others."""
+    for _, fact in run.of(*LOADER_CLASSES):
+        data = argument(fact, 0, "dataset")
+        found = data.obj.cls.find("__getitem__") if data and isinstance(data.obj, Instance) else None
+        calls = (node for node in walk(found[1]) if isinstance(node, ast.Call)) if found else ()
+        if any(DRAWS.match(dotted_name(call.func)) for call in calls):
+            yield fact.result.key
 
 
 def _is_made_by_iter(script: Script, node: ast.expr) -> bool:

@@ -43,6 +43,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         ):
             continue
         known.add(bound)
+        if run.function and fact.site in script.sites_of_some:
+            continue  # the scripts that use this module come here on some ranks only
         who = "rank 0 has" if not without & 1 << 0 and without.bit_count() == len(RANKS) - 1 else "some ranks have"
         error = "an AttributeError" if "." in name else "a NameError"
         message = f"only {who} set `{name}` (line {line.value}): the others end here with {error}"

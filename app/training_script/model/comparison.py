@@ -204,6 +204,10 @@ class Comparison:
                     continue
                 if a.kinds == b.kinds and not a.kinds <= OF_TRAINING:
                     return ends  # a leader and its workers: both sides communicate by the same kinds of calls
+                if isinstance(a, Loop) and isinstance(b, Loop) and self._has_same_rounds(a, b):
+                    ends |= self._loop(a, b, decided, by, (*calls, *a.via))
+                    a, b = a.next, b.next
+                    continue
                 self._part(a, b, decided, by, calls, assumed)
                 return ends
             if isinstance(a, Step) and isinstance(b, Step):
@@ -315,6 +319,11 @@ class Comparison:
         )
         if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
             self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
+
+    def _has_same_rounds(self, a: Loop, b: Loop) -> bool:
+        """Return whether two loops, such as that of a function which both sides of a branch call, count the same."""
+        first, second = (view.key(loop.count) for view, loop in zip(self._views, (a, b), strict=True))
+        return a.count is b.count or first is second or is_as_long(first, second)
 
     def _passes_other(self, first: Event, second: Event) -> bool:
         """Return whether two ranks surely pass to a call what all ranks have to pass alike, but not the same."""

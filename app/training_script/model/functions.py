@@ -16,6 +16,7 @@ from .followed import collects
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
 from .keys import BY_RANK, DIFFERS, LOCAL, Key, rank_in
+from .library_collectives import CALLED_ON_FIRST_RANK
 from .names import CARRIED, role_of_attribute
 from .objects import ObjectEvaluator
 from .sequences import Site
@@ -54,6 +55,8 @@ class FunctionEvaluator(ObjectEvaluator):
                 items = [Branch(test, self.site(node)._replace(end_line=node.lineno), items, [])]
             if name in NONE_ON_OTHERS:
                 of_some.append(test)
+        if not called and items and self._is_called_on_first_rank(node.name):
+            items = [Branch(self.keys.is_first("global"), self.site(node)._replace(end_line=node.lineno), items, [])]
         if self.yielded:
             return items, self._generated()
         result = self.constant(None)
@@ -62,6 +65,10 @@ class FunctionEvaluator(ObjectEvaluator):
         for test in of_some if result.key is not self.keys.none else ():
             result = self.joined(test, result, self.constant(None))
         return items, result
+
+    def _is_called_on_first_rank(self, name: str) -> bool:
+        owner = self.function.owner if self.function else None
+        return owner is not None and any(name in CALLED_ON_FIRST_RANK.get(role, ()) for role in owner.roles)
 
     def _generated(self) -> Value:
         """Return what a call of a generator gives."""

@@ -95,6 +95,9 @@ ROLES_OF_ATTRIBUTES: dict[str, dict[str, str]] = {
     "lightning": {"strategy": "lightning_strategy", "lightning_module": "lightning_module"},
 }
 
+# Methods of such objects that the library itself calls on the rank that saves, and no other.
+CALLED_ON_FIRST_RANK = {"trainer": {"_save"}}
+
 
 def role_of_base(name: str) -> str | None:
     """Return the role of objects of classes that inherit from a class of a library, by its qualified name."""
