@@ -113,7 +113,7 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
         named = getattr(reach.fact, "named", {})
         if not is_optimizer(reach.name) or not reach.several:
             continue
-        differ = [name for name, value in named.items() if name != "params" and value.key.spread & (LOCAL | BY_RANK)]
+        differ = [name for name, value in named.items() if name != "params" and _is_own(value.key)]
         if differ:
             at_source = len(sources) == 1 and script.is_here(sources[0][0])
             made = f"the optimizer of line {reach.fact.site.line}" if at_source else "this optimizer"
@@ -129,3 +129,17 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
                 ],
                 patch=partial(one_seed, script, sources[0][1].node, "seed", 0) if at_source else None,
             )
+
+
+def _is_own(setting: Key) -> bool:
+    """Return whether a setting differs between ranks, and not only something else in the object it is read from."""
+    pending = [setting]
+    while pending:
+        each = pending.pop()
+        if each.op == "attribute" and each.args[0].op in ("attribute", "if", "mapping"):
+            continue
+        inner = [arg for arg in each.args if isinstance(arg, Key) and arg.spread & (LOCAL | BY_RANK)]
+        if each.spread & (LOCAL | BY_RANK) and not inner:
+            return True
+        pending += inner
+    return False

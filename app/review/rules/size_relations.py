@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, Keys, Rank
+from ...training_script.model.keys import UNTIL_KNOWN, Key, Keys, Rank, parts
 from ...training_script.model.lengths import length, number
 from ...training_script.model.members import Member
 from ...training_script.model.reach import Reach, Run, argument
@@ -43,6 +43,9 @@ class Sizes:
         return self.key(name) is not None
 
     def number(self, name: str) -> int:
+        given = argument(self._fact, place_of(self._fact.name, name), name)
+        if given and any(part.op == "rank" and part.args[1] is UNTIL_KNOWN for part in parts(given.key)):
+            raise UnknownSizeError  # a number by the name of a rank, which may be meant as it is
         return _known((key := self.key(name)) and number(key, self._member))
 
     def count(self, name: str) -> int:

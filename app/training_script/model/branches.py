@@ -10,7 +10,7 @@ from ..nodes import walk
 from ..rank_names import TURN_CONTEXTS, one_rank_decorator
 from ..syntax import last_name
 from .caught_errors import caught_by
-from .context_steps import count_leaves, has_notes, with_body
+from .context_steps import before_leaving, count_leaves, has_notes, with_body
 from .followed import known_functions
 from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, kinds
 from .library_calls import UNIFORM_ERRORS
@@ -57,9 +57,10 @@ class BranchEvaluator(RoundsEvaluator):
         for summary, site in reversed(around):
             inlined = not count_leaves(summary.items)
             body = with_body(summary.items, body) if inlined else [Called(summary, site), *body]
-        self.items = outside + body
+        self.items = []
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
+        self.items = _with_end(outside, body, self.items)
         self.no_sync, self.no_grad, self.free = no_sync, no_grad, free
         return leaves
 
@@ -74,7 +75,7 @@ class BranchEvaluator(RoundsEvaluator):
     _AsyncWith_statement = _With_statement
 
     def _Try_statement(self, stmt: ast.Try) -> bool:
-        outside, before = self.items, dict(self.env)
+        outside, before, begin = self.items, dict(self.env), len(self.items)
         self.items = []
         leaves = self.block(stmt.body) or self.block(stmt.orelse)
         body, env = self.items, dict(self.env)
@@ -103,7 +104,9 @@ class BranchEvaluator(RoundsEvaluator):
         self.items += [attempt] if goes_on else body
         self.restore(env)
         if stmt.finalbody:
+            body, self.items = self.items[begin:], []
             leaves = self.block(stmt.finalbody) or leaves
+            self.items = _with_end(outside[:begin], body, self.items)
         return leaves and not goes_on
 
     def _For_statement(self, stmt: ast.For | ast.AsyncFor) -> None:
@@ -172,6 +175,11 @@ class BranchEvaluator(RoundsEvaluator):
 
         self._rounds(lambda: self.keys.make("while", test[-1]), site, round_, stmt.orelse, test_led=True)
         return False
+
+
+def _with_end(before: list[Item], body: list[Item], end: list[Item]) -> list[Item]:
+    """Return steps with those of a block, and at each end of it those that the program takes wherever it leaves it."""
+    return [*before, *(before_leaving(body, end) if end else body), *end]
 
 
 def _always_leaves(body: Sequence[ast.stmt]) -> bool:

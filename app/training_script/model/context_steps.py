@@ -17,7 +17,7 @@ def with_body(items: list[Item], body: list[Item], behind: Sequence[Item] = ()) 
         later = [*items[place + 1 :], *behind]
         match item:
             case Pause():
-                found += _before_leaving(body, later, LEFT_BY) if later else body
+                found += before_leaving(body, later) if later else body
             case Branch(then=then, other=other):
                 found.append(item._replace(then=with_body(then, body, later), other=with_body(other, body, later)))
             case Attempt(body=tried, handler=handler):
@@ -27,7 +27,7 @@ def with_body(items: list[Item], body: list[Item], behind: Sequence[Item] = ()) 
     return found
 
 
-def _before_leaving(items: list[Item], steps: list[Item], kinds_left: Sequence[str]) -> list[Item]:
+def before_leaving(items: list[Item], steps: list[Item], kinds_left: Sequence[str] = LEFT_BY) -> list[Item]:
     """Return items with further steps before ranks leave them."""
     found: list[Item] = []
     for item in items:
@@ -35,13 +35,13 @@ def _before_leaving(items: list[Item], steps: list[Item], kinds_left: Sequence[s
             case Leave(kind=kind) if kind in kinds_left:
                 found += [*steps, item]
             case Branch(then=then, other=other):
-                then, other = (_before_leaving(each, steps, kinds_left) for each in (then, other))
+                then, other = (before_leaving(each, steps, kinds_left) for each in (then, other))
                 found.append(item._replace(then=then, other=other))
             case Attempt(body=tried, handler=handler):
-                tried, handler = (_before_leaving(each, steps, kinds_left) for each in (tried, handler))
+                tried, handler = (before_leaving(each, steps, kinds_left) for each in (tried, handler))
                 found.append(item._replace(body=tried, handler=handler))
             case Rounds(body=inner, rest=rest):
-                inner, rest = _before_leaving(inner, steps, ("return",)), _before_leaving(rest, steps, kinds_left)
+                inner, rest = before_leaving(inner, steps, ("return",)), before_leaving(rest, steps, kinds_left)
                 found.append(item._replace(body=inner, rest=rest))
             case _:
                 found.append(item)

@@ -246,3 +246,87 @@ def test_a_helper_that_returns_what_only_rank_0_has_made(use: str, found: list[s
     (tmp_path / "train.py").write_text(WRITING.format(use))
     results = review_file(tmp_path / "writers.py", built_in_knowledge())
     assert [each.rule for each in results if each.severity == "error"] == found
+
+
+TURNS = """
+class Turns:
+    def __init__(self, rank):
+        self.rank = rank
+    def __enter__(self):
+        if self.rank % 2 == 0:
+            dist.barrier()
+        return self
+    def __exit__(self, *error):
+        LEAVE
+
+def build(rank):
+    with Turns(rank):
+        return make_model()
+
+dist.init_process_group("nccl")
+build(dist.get_rank())
+"""
+
+
+def test_a_block_of_a_context_manager_that_returns_ends_it() -> None:
+    paired = "if self.rank % 2 == 1:\n            dist.barrier()"
+    assert lines(TURNS.replace("LEAVE", paired), "DW401") == []
+    assert lines(TURNS.replace("LEAVE", "pass"), "DW401")
+
+
+FINALLY = """
+def save(path):
+    try:
+        if dist.get_rank() != 0:
+            return None
+        write(path)
+    HANDLED
+
+dist.init_process_group("nccl")
+save("last")
+"""
+
+
+def test_what_a_finally_clause_does_is_done_before_the_function_returns() -> None:
+    assert lines(FINALLY.replace("HANDLED", "finally:\n        dist.barrier()"), "DW404") == []
+    assert lines(FINALLY.replace("HANDLED", "except OSError:\n        raise\n    dist.barrier()"), "DW404")
+
+
+SAMPLER = """
+from torch.utils.data.distributed import DistributedSampler
+
+def sampler_of(data, world_size=1, rank=0):
+    return DistributedSampler(data, num_replicas=world_size, rank=rank)
+
+dist.init_process_group("nccl")
+sampler_of(read("train"), ARGUMENTS)
+"""
+
+
+def test_a_rank_that_a_caller_gives_as_a_number() -> None:
+    assert lines(SAMPLER.replace("ARGUMENTS", "world_size=1, rank=0"), "DW461") == []
+    assert lines(SAMPLER.replace("ARGUMENTS", "dist.get_world_size(), dist.get_world_size()"), "DW461")
+
+
+SETTINGS = """
+import random
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Settings:
+    pass
+
+def read_settings(path):
+    found = {"name": random.random(), "rate": RATE}
+    return load(path) if path.endswith(".yaml") else found
+
+dist.init_process_group("nccl")
+settings = read_settings(os.environ["SETTINGS"])
+model = DDP(torch.nn.Linear(4, 1).cuda())
+optimizer = torch.optim.SGD(params=model.parameters(), lr=USED)
+"""
+
+
+def test_a_setting_beside_one_that_each_rank_draws() -> None:
+    code = SETTINGS.replace("RATE", "0.1")
+    assert lines(code.replace("USED", "settings.rate"), "DW237") == []
+    assert lines(code.replace("USED", "random.random()"), "DW237")
