@@ -324,6 +324,6 @@ optimizer = torch.optim.SGD(params=model.parameters(), lr=USED)
 """
 
 
-def test_a_setting_beside_one_that_each_rank_draws() -> None:
+def test_a_setting_next_to_one_that_each_rank_draws() -> None:
     assert lines(SETTINGS.replace("USED", "settings.solver.rate"), "DW237") == []
     assert lines(SETTINGS.replace("USED", "random.random()"), "DW237")
