@@ -3,7 +3,8 @@
 ``make text-model`` trains it from the texts of the knowledge base (``training_texts``) with scikit-learn and writes
 ``text_model.msgpack``. A weight is stored as an integer of 8 bits; most are zero and are left out. A term counts
 (1 + log of its count) × its inverse document frequency, and a text has length 1, as in scikit-learn's
-``TfidfVectorizer(sublinear_tf=True)``: a long text does not make the model surer than a short one.
+``TfidfVectorizer(sublinear_tf=True)``: a long text does not make the model surer than a short one. The fewer terms a
+text has, the less sure the model is: in a few words, any of them may be typical by chance.
 """
 
 import math
@@ -22,6 +23,7 @@ from .words import Term, terms_of
 MODEL_FILE = BUILT_IN / "text_model.msgpack"
 SHOWN_WORDS = 5
 LEAST_TERMS = 3  # of the model in a text; of fewer it says nothing
+TERMS_OF_HALF = 4  # a text with so many terms has half of the weight that a long one has
 IDF_STEPS = 16  # an inverse document frequency is stored in steps of 1/16
 
 
@@ -91,6 +93,8 @@ class TextClassifier:
             part = value * model.scale
             for place in range(begin, end):
                 scores[columns[place]] += part * (weights[place] - 127)
+        sureness = len(found) / (len(found) + TERMS_OF_HALF)
+        scores = [score * sureness for score in scores]
         top = max(scores)
         exponentials = [math.exp(score - top) for score in scores]
         total = sum(exponentials)

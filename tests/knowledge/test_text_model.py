@@ -62,6 +62,14 @@ def test_a_model_of_two_labels_follows_its_weights():
         assert (found[0].label if found else "") == label
 
 
+def test_the_fewer_terms_a_text_has_the_less_sure_is_the_model():
+    terms = "leak\nport\nrank\nstep\nnode\nhost"
+    model = TextModel("", {}, ["a", "b"], [0.0, 0.0], 0.1, terms, bytes([16] * 6), bytes([1] * 6), bytes([0] * 6),
+                      bytes([150] * 6))  # fmt: skip
+    few, many = (TextClassifier(model).shares(text, 1)[0] for text in ("leak port rank", " ".join(terms.split())))
+    assert few.label == many.label == "a" and 0.5 < few.share < many.share
+
+
 SAME_WORD = """\
 freeze freezes freezing
 stop stopped stops
