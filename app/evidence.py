@@ -92,13 +92,26 @@ class RankedCause(msgspec.Struct, frozen=True):
         return all(line.source == "log" for line in self.because)
 
 
+class AnswerOption(msgspec.Struct, frozen=True):
+    """An answer that a question offers. ``command`` gives it, in the documents of ``diagnose``."""
+
+    id: str
+    text: str
+    command: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class NextStep(msgspec.Struct, frozen=True):
-    """A question to the user or a probe to run, with its expected information gain in bits."""
+    """A question to the user with its answers, or a probe to run, with its expected information gain in bits.
+
+    ``command`` runs the probe, in the documents of ``diagnose``.
+    """
 
     kind: Literal["question", "probe"]
     id: str
     text: str
     expected_gain: float
+    answers: list[AnswerOption] = []
+    command: str | msgspec.UnsetType = msgspec.UNSET
 
 
 SIGNIFICANT = ("decisive", "strong", "moderate")  # weights of a signature that names an error

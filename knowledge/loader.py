@@ -22,6 +22,7 @@ from .stemming import clue_stems
 from .templates import names_in_template
 from .yaml_file import Key, KnowledgeError, convert, line_of, read_foreign_bytes
 
+SENTENCE = re.compile(r"(?<=\.)\s")
 CAUSE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Files next to the causes; a team's knowledge directory may contain any of them too.
 SHARED_FILES: dict[str, Any] = {
@@ -170,6 +171,9 @@ def _completed(knowledge: Knowledge) -> Knowledge:
     known = {id_: expand_cause(cause, groups) for id_, cause in mirror_differences(knowledge.causes).items()}
     questions = {id_: expand_question(question, groups) for id_, question in knowledge.questions.items()}
     stems = clue_stems(known.values(), questions.values(), knowledge.synonyms)
+    of_causes = {cause.id: f"{cause.title}. {SENTENCE.split(cause.summary)[0]}" for cause in known.values()}
+    for id_ in [id_ for id_, question in questions.items() if question.of_causes]:
+        questions[id_] = msgspec.structs.replace(questions[id_], answers=of_causes | questions[id_].answers)
     return msgspec.structs.replace(knowledge, causes=known, questions=questions, stems=stems)
 
 

@@ -168,7 +168,8 @@ class Question(StrictStruct, frozen=True):
     only if no better source is in the case: ``fits`` holds, for other questions, the answers with which it makes
     sense; ``answered_by`` the sources of evidence that answer it; ``pointless_after`` ids of evidence after which it
     need not be asked. ``asked_first``: it comes before questions that tell more about the cause. ``general``: a
-    description tells it too, so that after one a more specific question is asked.
+    description tells it too, so that after one a more specific question is asked. ``of_causes``: each cause is an
+    answer as well, and the most likely ones are offered; it is asked about a description.
     """
 
     ask: str
@@ -180,6 +181,7 @@ class Question(StrictStruct, frozen=True):
     pointless_after: list[str] = []
     asked_first: bool = False
     general: bool = False
+    of_causes: bool = False
     cost_s: float = 5.0
 
 

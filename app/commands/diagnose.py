@@ -14,6 +14,7 @@ from ..diagnosis.case import Case
 from ..diagnosis.dialogue import is_clear, no_cause_text
 from ..diagnosis.given_text import is_python_script, is_text
 from ..diagnosis.intake import IntakeResult, add_to_case
+from ..diagnosis.next_step import LEAST_GAIN_BITS
 from ..errors import UserError
 from ..evidence import Diagnosis, Evidence, ReasonLine
 from ..exit_codes import ExitCode
@@ -31,8 +32,10 @@ from .diagnose_questions import (
     LOG_OF_STDIN,
     ask_before_guess,
     line_to_repeat,
+    print_answers,
     print_question,
     print_what_to_give,
+    with_commands,
 )
 
 if TYPE_CHECKING:
@@ -99,16 +102,16 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         diagnosis = msgspec.structs.replace(diagnosis, next=[])
     cause = diagnosis.cause_to_fix
     fixes = _fixes(knowledge, cause.id, case, timeline, scripts, snapshot) if cause else []
+    line = ["ddpwizard", "diagnose", *paths, *(["--script", script] if script else [])]
+    line += [word for answer in answers for word in ("--answer", answer)] + ["--probe"] * probe
+    line = line_to_repeat(line)
     if options.json:
-        body = msgspec.to_builtins(diagnosis) | {"fix": _document(fixes)}
+        body = msgspec.to_builtins(with_commands(diagnosis, line)) | {"fix": _document(fixes)}
         print_json(public_document("diagnosis", knowledge, body))
     else:
         if timeline and (chart := timeline_chart.chart_lines(timeline)):
-            for line in [*chart, ""]:
-                print_line(line)
-        line = ["ddpwizard", "diagnose", *paths, *(["--script", script] if script else [])]
-        line += [word for answer in answers for word in ("--answer", answer)] + ["--probe"] * probe
-        line = line_to_repeat(line)
+            for row in [*chart, ""]:
+                print_line(row)
         asked = print_question(case, diagnosis, line)
         print_diagnosis(diagnosis, knowledge, line, asked)
         print_fixes(fixes)
@@ -280,14 +283,14 @@ def print_diagnosis(
             print_line(f"   {what}: {message.says}   [{item.where}]")
     probe = next((step for step in diagnosis.next if step.kind == "probe"), None)
     question = next((step for step in diagnosis.next if step.kind == "question"), None)
+    if question and question.expected_gain <= LEAST_GAIN_BITS:
+        question = None
     again = shlex.join(command_line)
     if probe:
         print_line(f"next: check {probe.text}")
         print_line(Verbatim(f"  {again} --probe"))
     if question and not asked:
-        answers = list(knowledge.questions[question.id].answers)
         print_line(f"next: {question.text}")
-        print_line(Verbatim(f"  {again} --answer {question.id}={answers[0]}"))
-        print_line(f"  or one of {', '.join(answers[1:])} instead of {answers[0]}")
-    if LOG in command_line and not asked and (probe or question):
+        print_answers(question, command_line)
+    elif LOG in command_line and not asked and probe:
         print_line(f"  {LOG_OF_STDIN}")

@@ -2,14 +2,15 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
+import msgspec
 
 from ...knowledge.schema import Question
 from ..diagnosis.case import SKIPPED, Case
 from ..diagnosis.dialogue import best_cause_text, question_before_guess
-from ..evidence import Diagnosis
+from ..evidence import AnswerOption, Diagnosis, NextStep
 from ..text.terminal import Verbatim, print_line
 from ..text.units import probability_text
 
@@ -27,17 +28,17 @@ def ask_before_guess(case: Case, diagnose: Callable[[], Diagnosis]) -> Diagnosis
         question = question_before_guess(case, diagnosis)
         if not question:
             break
-        case.answer(question, _ask(case.knowledge.questions[question]))
+        case.answer(question, _ask(case.knowledge.questions[question], case.answers_to_offer(question)))
         diagnosis = diagnose()
     return diagnosis
 
 
-def _ask(question: Question) -> str:
+def _ask(question: Question, offered: Mapping[str, str]) -> str:
     """Return the answer that the person chooses by its number, or ``skipped``."""
     print_line(f"{question.ask}   ({question.why})")
-    answers = list(question.answers)
-    for number, answer in enumerate(answers, 1):
-        print_line(f"  {number}  {question.answers[answer]}")
+    answers = list(offered)
+    for number, text in enumerate(offered.values(), 1):
+        print_line(f"  {number}  {text}")
     given = click.prompt("number, Enter to skip", default="", show_default=False).strip()
     return answers[int(given) - 1] if given.isdigit() and 0 < int(given) <= len(answers) else SKIPPED
 
@@ -47,18 +48,44 @@ def print_question(case: Case, diagnosis: Diagnosis, command_line: Sequence[str]
     question = question_before_guess(case, diagnosis)
     if not question:
         return False
-    spec = case.knowledge.questions[question]
+    step = next(step for step in diagnosis.next if step.id == question)
     cause = diagnosis.cause_to_fix
     known = best_cause_text(cause) if cause else "No cause is likely enough to show its fix"
-    print_line(f"{known}. An answer would narrow it down: {spec.ask}")
-    print_line(Verbatim(f"  {shlex.join([*command_line, '--answer', f'{question}={next(iter(spec.answers))}'])}"))
+    print_line(f"{known}. An answer would narrow it down: {step.text}")
+    print_answers(step, command_line)
+    print_line("")
+    return True
+
+
+def print_answers(step: NextStep, command_line: Sequence[str]) -> None:
+    """Print how a question is answered: the command line with one answer, and all answers."""
+    print_line(Verbatim(f"  {_answering(command_line, step, step.answers[0])}"))
     if LOG in command_line:
         print_line(f"  {LOG_OF_STDIN}")
     print_line("  with one of these answers:")
-    for answer, text in spec.answers.items():
-        print_line(f"    {question}={answer}   {text}")
-    print_line("")
-    return True
+    for answer in step.answers:
+        print_line(f"    {step.id}={answer.id}   {answer.text}")
+
+
+def with_commands(diagnosis: Diagnosis, command_line: Sequence[str]) -> Diagnosis:
+    """Return the diagnosis with the command lines that run its next probes and answer its next questions."""
+    steps = [
+        msgspec.structs.replace(step, command=shlex.join([*command_line, "--probe"]))
+        if step.kind == "probe"
+        else msgspec.structs.replace(
+            step,
+            answers=[
+                msgspec.structs.replace(answer, command=_answering(command_line, step, answer))
+                for answer in step.answers
+            ],
+        )
+        for step in diagnosis.next
+    ]
+    return msgspec.structs.replace(diagnosis, next=steps)
+
+
+def _answering(command_line: Sequence[str], step: NextStep, answer: AnswerOption) -> str:
+    return shlex.join([*command_line, "--answer", f"{step.id}={answer.id}"])
 
 
 def line_to_repeat(words: Sequence[str]) -> list[str]:

@@ -21,10 +21,10 @@ from ..evidence import (
     confirmed_id,
     is_led_from_outside,
 )
-from .evidence_weights import weight_table
+from .evidence_weights import NONE_ANSWER, none_of, weight_table
 from .explained_errors import explain_errors
-from .next_step import next_steps
-from .ranking import rank_causes
+from .next_step import next_steps, offered_answers
+from .ranking import Ranking, rank_causes
 from .scope import scale_by_scope
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SKIPPED = "skipped"
 SCRIPT_PATH = "script-path"  # the question for the path of the training script; its answer is the path
 FRONT_DOOR = "symptom"  # the question the wizard begins with
+MOST_OFFERED = 4  # causes, as answers to a question
 HANGS, RUNS = "hangs", "wrong-or-slow"  # two of its answers
 
 
@@ -91,7 +92,7 @@ class Case:
     def answers_to_offer(self, question: str) -> dict[str, str]:
         """Return the answers of a question and their labels in the order to show them: of a job that makes progress
         a hang comes last."""
-        answers = dict(self.knowledge.questions[question].answers)
+        answers = dict(offered_answers(self.knowledge.questions[question], self._described_causes()))
         if question != FRONT_DOOR or not self.is_moving:
             return answers
         return {RUNS: answers.pop(RUNS)} | {id_: answers[id_] for id_ in sorted(answers, key=lambda id_: id_ == HANGS)}
@@ -106,9 +107,7 @@ class Case:
 
         ``may_probe``: probes that are allowed to run.
         """
-        kept = [item for item in self.evidence if not (self.is_moving and item.id == answer_id(FRONT_DOOR, HANGS))]
-        weighed = explain_errors(scale_by_scope(kept, self.knowledge, self.rejected), self.knowledge)
-        ranking = rank_causes(self.knowledge, self._weights, weighed)
+        weighed, ranking = self._ranked()
         # A text about one process does not weigh on the next step: the answer to a question may correct it.
         others = [item for item in weighed if item.id != ONE_PROCESS]
         asking = ranking if len(others) == len(weighed) else rank_causes(self.knowledge, self._weights, others)
@@ -120,9 +119,24 @@ class Case:
             other=round(ranking.other, 4),
             several=ranking.several,
             support=ranking.support,
-            next=next_steps(self.knowledge, self._weights, shares, self.known_answers(), left),
+            next=next_steps(
+                self.knowledge, self._weights, shares, self.known_answers(), left, self._described_causes(ranking)
+            ),
             evidence=list(self.evidence),
         )
+
+    def _ranked(self) -> tuple[list[Evidence], Ranking]:
+        """Return the evidence as it counts, and the ranking."""
+        kept = [item for item in self.evidence if not (self.is_moving and item.id == answer_id(FRONT_DOOR, HANGS))]
+        weighed = explain_errors(scale_by_scope(kept, self.knowledge, self.rejected), self.knowledge)
+        return weighed, rank_causes(self.knowledge, self._weights, weighed)
+
+    def _described_causes(self, ranking: Ranking | None = None) -> list[str]:
+        """Return the most likely causes if the case has a description, for a question whose answers are causes."""
+        if not any(item.source == "description" for item in self.evidence):
+            return []
+        causes = (ranking or self._ranked()[1]).causes[:MOST_OFFERED]
+        return [cause.id for cause in causes if cause.because and cause.confidence >= MIN_SHARE_SHOWN]
 
     def known_answers(self) -> set[str]:
         """Return the questions that need no asking: answered by the user or by other evidence, or out of place."""
@@ -178,8 +192,10 @@ class Case:
         self.answers[question] = answer
         spec = self.knowledge.questions.get(question)
         if spec and answer in spec.answers:
+            offered = self._described_causes() if spec.of_causes and answer == NONE_ANSWER else []
             what = f"{spec.ask} {spec.answers[answer]}"
-            self.evidence.append(Evidence(answer_id(question, answer), "answer", what))
+            given = [answer, *map(none_of, offered)]
+            self.evidence += [Evidence(answer_id(question, each), "answer", what) for each in given]
 
 
 def _worth_showing(cause: RankedCause) -> bool:

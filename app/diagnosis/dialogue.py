@@ -3,6 +3,7 @@
 from ..evidence import LIKELY, Diagnosis, RankedCause
 from ..text.units import probability_text
 from .case import FRONT_DOOR, SCRIPT_PATH, Case
+from .next_step import LEAST_GAIN_BITS
 from .symptoms import symptom_of
 
 OUT_OF_SCOPE = (
@@ -22,7 +23,6 @@ SCRIPT_WHY = "The script answers several questions at once. It is read, not run.
 SURE = 0.9  # from this share on the wizard shows the diagnosis
 CLEAR = 0.97  # from this share on it asks nothing more
 MOST_QUESTIONS = 8
-LEAST_GAIN_BITS = 0.3  # of a question that is asked before a guess
 
 
 def best_cause_text(cause: RankedCause) -> str:
@@ -73,18 +73,18 @@ def next_question(case: Case, diagnosis: Diagnosis) -> str:
 def question_before_guess(case: Case, diagnosis: Diagnosis) -> str:
     """Return the id of the question to ask first, or "".
 
-    It is asked about a description, as long as the evidence is only words and answers and its answer distinguishes
-    enough. What a description tells as well (``general``) is asked only if no cause is likely enough to show its fix.
+    It is the first question of ``diagnosis.next``. It is asked about a description, as long as the evidence is only words
+    and answers and its answer distinguishes enough. What a description tells as well (``general``) is asked only if no
+    cause is likely enough to show its fix.
     """
     described = any(item.source == "description" for item in diagnosis.evidence)
     if diagnosis.support not in ("words", "answer") or not described or not diagnosis.in_scope or is_clear(diagnosis):
         return ""
-    steps = [step for step in diagnosis.next if step.kind == "question"]
-    special = [step for step in steps if not case.knowledge.questions[step.id].general]
-    best = max(special, key=lambda step: step.expected_gain, default=None)
-    if best and best.expected_gain > LEAST_GAIN_BITS:
-        return best.id
-    return steps[0].id if steps and not diagnosis.cause_to_fix else ""
+    first = next((step for step in diagnosis.next if step.kind == "question"), None)
+    if not first:
+        return ""
+    tells = first.expected_gain > LEAST_GAIN_BITS and not case.knowledge.questions[first.id].general
+    return first.id if tells or not diagnosis.cause_to_fix else ""
 
 
 def next_offer(case: Case, diagnosis: Diagnosis) -> str:

@@ -77,6 +77,10 @@ def weight_table(knowledge: Knowledge, calibration: Calibration | None = None) -
             )
         for index, clue in enumerate(cause.clues):
             table[clue_id(cause, index)][cause.id] = NATS[clue.weight] * measured.get(CLUES[clue.weight], 1.0)
+        for question in (id_ for id_, spec in knowledge.questions.items() if spec.of_causes):
+            share = measured.get(ANSWER, 1.0)
+            table[answer_id(question, cause.id)][cause.id] = NATS["strong"] * share
+            table[answer_id(question, none_of(cause.id))][cause.id] = NONE_NATS * share
         table[typical_words_id(cause.id)][cause.id] = WORDS_NATS * measured.get(TYPICAL_WORDS, 1.0)
         table[similar_text_id(cause)][cause.id] = WORDS_NATS * measured.get(LIKENESS, 1.0)
         table[quoted_text_id(cause)][cause.id] = QUOTE_NATS
@@ -87,6 +91,11 @@ def weight_table(knowledge: Knowledge, calibration: Calibration | None = None) -
         table[rule_finding_id(id_)].setdefault(rule.cause, NATS[RULE_WEIGHTS[rule.severity]])
         table[rule_error_id(id_)][rule.cause] = NATS["strong"]
     return table
+
+
+def none_of(cause: str) -> str:
+    """Return the answer by which "none of these" counts against a cause that was offered."""
+    return f"{NONE_ANSWER}/{cause}"
 
 
 def _answer_nats(answer: str, weights: Mapping[str, float]) -> float:

@@ -9,11 +9,13 @@ import math
 from collections.abc import Collection, Mapping
 
 from ...knowledge.schema import Knowledge, Question
-from ..evidence import NextStep, answer_id
-from .evidence_weights import Weights
+from ..evidence import AnswerOption, NextStep, answer_id
+from .evidence_weights import NEUTRAL_ANSWERS, NONE_ANSWER, Weights
 
 NO_FINDING_NATS = 1.0  # a probe most often finds nothing: that outcome is e times as likely as a neutral one
 SMALLEST_GAIN_BITS = 0.004
+LEAST_GAIN_BITS = 0.2  # of a question that is asked before a guess
+OWN_ANSWERS = (NONE_ANSWER, *NEUTRAL_ANSWERS)  # of a question whose other answers are the causes
 READING_S = 10.0  # a person takes to read a question and its answers, before finding out which is right
 
 
@@ -23,28 +25,41 @@ def next_steps(
     shares: Mapping[str, float],
     asked: Collection[str],
     probes_left: Collection[str],
+    described: Collection[str] = (),
 ) -> list[NextStep]:
     """Return useful steps, best first; probes come before questions to the user.
 
     ``shares`` holds the probability of each cause; the rest to 1 is "none of these". ``asked`` are the questions
-    already asked, ``probes_left`` the probes that may still run without confirmation.
+    already asked, ``probes_left`` the probes that may still run without confirmation. ``described``: the likely causes
+    of a description; then the questions come first that tell enough, and that it does not answer as well.
     """
-    steps: list[tuple[bool, float, NextStep]] = []
+    steps: list[tuple[int, float, NextStep]] = []
     for id_ in probes_left:
         probe = knowledge.probes[id_]
         outcomes = [f"{id_}.{name}" for name in probe.findings]
         gain = expected_gain_bits(outcomes, weights, shares, NO_FINDING_NATS)
-        steps.append((False, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
+        steps.append((0, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
     for id_, question in knowledge.questions.items():
-        if id_ in asked:
+        offered = offered_answers(question, described)
+        if id_ in asked or not offered:
             continue
-        outcomes = [answer_id(id_, answer) for answer in question.answers]
-        gain = expected_gain_bits(outcomes, weights, shares, None)
+        gain = expected_gain_bits([answer_id(id_, answer) for answer in offered], weights, shares, None)
         gain *= _fitting_probability(question, knowledge, weights, shares, asked)
         cost_s = READING_S + question.cost_s
-        steps.append((True, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3))))
+        options = [AnswerOption(answer, text) for answer, text in offered.items()]
+        place = 1 if gain > LEAST_GAIN_BITS and not question.general else 2
+        place = place if described else 1
+        steps.append((place, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3), options)))
     useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
     return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]
+
+
+def offered_answers(question: Question, causes: Collection[str]) -> dict[str, str]:
+    """Return the answers to offer: of a question about causes only these, if there is more than one."""
+    if not question.of_causes:
+        return question.answers
+    own = {answer: text for answer, text in question.answers.items() if answer in OWN_ANSWERS}
+    return {cause: question.answers[cause] for cause in causes} | own if len(causes) > 1 else {}
 
 
 def _fitting_probability(

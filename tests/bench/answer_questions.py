@@ -16,7 +16,7 @@ from bench.calibrate import Outcome, ReadCase, read_case, scores_of
 from ddpwizard.app.commands.diagnose_questions import MOST_ASKED
 from ddpwizard.app.diagnosis.case import Case
 from ddpwizard.app.diagnosis.dialogue import question_before_guess
-from ddpwizard.app.evidence import Diagnosis
+from ddpwizard.app.evidence import AnswerOption, Diagnosis
 from ddpwizard.knowledge.loader import read_knowledge
 from ddpwizard.knowledge.schema import Knowledge
 
@@ -24,12 +24,14 @@ Answers = dict[str, dict[str, str]]
 
 
 class Dialogue(NamedTuple):
-    """The outcomes of a case before and after its questions, the questions asked, and one without an answer."""
+    """The outcomes of a case before and after its questions, the questions asked, and one without an answer, with the
+    answers that it offers."""
 
     before: Outcome
     after: Outcome
     asked: list[str]
     unanswered: str = ""
+    offered: tuple[AnswerOption, ...] = ()
 
 
 def ask(read: ReadCase, answers: dict[str, str], knowledge: Knowledge) -> Dialogue:
@@ -40,7 +42,8 @@ def ask(read: ReadCase, answers: dict[str, str], knowledge: Knowledge) -> Dialog
     before, asked = _outcome(read, diagnosis), list[str]()
     while len(asked) < MOST_ASKED and (question := question_before_guess(case, diagnosis)):
         if question not in answers:
-            return Dialogue(before, before, asked, question)
+            step = next(step for step in diagnosis.next if step.id == question)
+            return Dialogue(before, before, asked, question, tuple(step.answers))
         asked.append(question)
         case.answer(question, answers[question])
         diagnosis = case.diagnosis(in_scope=read.in_scope)
@@ -56,8 +59,8 @@ def _outcome(read: ReadCase, diagnosis: Diagnosis) -> Outcome:
 def _print_question(row: dict[str, Any], dialogue: Dialogue, knowledge: Knowledge) -> None:
     question = knowledge.questions[dialogue.unanswered]
     print(f"--- {row['id']}\n{row['text']}\n? {dialogue.unanswered}: {question.ask}")
-    for answer, text in question.answers.items():
-        print(f"    {answer}: {text}")
+    for answer in dialogue.offered:
+        print(f"    {answer.id}: {answer.text}")
 
 
 def main(answers_path: str, paths: list[str], verbose: bool) -> int:

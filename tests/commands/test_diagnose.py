@@ -204,6 +204,36 @@ def test_question_next_to_a_fix_names_the_likeliest_cause():
     assert first.partition(": ")[2].split(" (")[0] in second
 
 
+def test_json_has_the_printed_question_with_its_answers_and_commands(tmp_path: Path):
+    (tmp_path / "my run.log").write_text("it hangs on 4 gpus in nccl\n")
+    shown = ddpwizard("diagnose", "my run.log", cwd=tmp_path).stdout
+    steps = json.loads(ddpwizard("diagnose", "my run.log", "--json", cwd=tmp_path).stdout)["next"]
+    probe, question = (next(step for step in steps if step["kind"] == kind) for kind in ("probe", "question"))
+    assert probe["command"] in shown and not probe["answers"]
+    assert question["text"] in shown and question["answers"][0]["command"] in shown
+    for answer in question["answers"]:
+        assert f"{question['id']}={answer['id']}   {answer['text']}" in shown
+    last = shlex.split(question["answers"][-1]["command"])
+    answered = json.loads(ddpwizard(*last[1:], "--json", cwd=tmp_path).stdout)
+    assert question["id"] not in [step["id"] for step in answered["next"]]
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("[rank1]: RuntimeError: CUDA error: an illegal memory access was encountered\n", "device-side-assert"),
+        ("[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n", "gpu-sick"),
+        ("[rank0]: Fatal Python error: Bus error\n", "worker-exit-no-traceback"),
+        ("[rank1]: RuntimeError: DataLoader worker (pid 2063) is killed by signal: Bus error.\n", "shm-too-small"),
+    ],
+)
+def test_error_of_a_kernel_and_a_signal_name_their_cause_and_what_to_do(log: str, cause: str, tmp_path: Path):
+    (tmp_path / "run.log").write_text(log)
+    found = json.loads(ddpwizard("diagnose", "run.log", "--json", cwd=tmp_path).stdout)
+    assert found["causes"][0]["id"] == cause and found["causes"][0]["confidence"] > 0.5
+    assert found["fix"]["cause"] == cause
+
+
 def test_nothing_is_asked_once_the_cause_is_clear(tmp_path: Path):
     log = tmp_path / "run.log"
     log.write_text(PORT_TAKEN)

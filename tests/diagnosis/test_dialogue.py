@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from ddpwizard.app.diagnosis import dialogue
 from ddpwizard.app.diagnosis.case import FRONT_DOOR, SCRIPT_PATH, SKIPPED, Case
+from ddpwizard.app.diagnosis.evidence_weights import NEUTRAL_ANSWERS, weight_table
 from ddpwizard.app.diagnosis.experiment import choose_experiment
-from ddpwizard.app.evidence import Evidence, NextStep, Support, confirmed_id
+from ddpwizard.app.evidence import Evidence, NextStep, Support, answer_id, confirmed_id, typical_words_id
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -89,7 +90,8 @@ def test_specific_question_comes_before_a_guess_from_words(support: Support, gai
     case.add([Evidence("words:wrong-nic", "description", "like it", where="x:1")])
     found = case.diagnosis()
     first = msgspec.structs.replace(found.causes[0], confidence=share)
-    steps = [NextStep("question", "area", "?", 2.0), NextStep("question", "rank-gated", "?", gain)]
+    steps = [NextStep("question", "rank-gated", "?", gain), NextStep("question", "area", "?", 2.0)]
+    steps = steps if gain > dialogue.LEAST_GAIN_BITS else steps[::-1]
     diagnosis = msgspec.structs.replace(found, support=support, causes=[first], next=steps)
     assert dialogue.question_before_guess(case, diagnosis) == asked
     unlikely = msgspec.structs.replace(diagnosis, causes=[msgspec.structs.replace(first, confidence=0.1)])
@@ -98,3 +100,55 @@ def test_specific_question_comes_before_a_guess_from_words(support: Support, gai
     undescribed = msgspec.structs.replace(diagnosis, evidence=[])
     assert dialogue.question_before_guess(case, undescribed) == ""
     assert dialogue.question_before_guess(case, msgspec.structs.replace(diagnosis, in_scope=False)) == ""
+
+
+def described(*causes: str) -> Case:
+    """A case with a description that fits these causes alike, so that none of them is clear."""
+    case = Case(KNOWLEDGE)
+    case.add([Evidence(typical_words_id(cause), "description", "words", where="x:1", strength=0.8) for cause in causes])
+    return case
+
+
+def shares(case: Case) -> dict[str, float]:
+    return {cause.id: cause.confidence for cause in case.diagnosis().causes}
+
+
+def test_likely_causes_of_a_description_are_answers_of_which_each_moves_what_it_names():
+    causes = ("wrong-nic", "p2p-broken", "gpu-sick")
+    offered = [*described(*causes).answers_to_offer("closest")]
+    assert {*offered} == {*causes, "none", "unsure"}
+    before = shares(described(*causes))
+    for cause in causes:
+        case = described(*causes)
+        case.answer("closest", cause)
+        assert case.diagnosis().causes[0].id == cause and shares(case)[cause] > before[cause]
+    refused = described(*causes)
+    refused.answer("closest", "none")
+    assert all(shares(refused).get(cause, 0.0) < before[cause] for cause in causes)
+    refused.take_back_answer("closest")
+    assert shares(refused) == before
+    refused.answer("closest", "unsure")
+    assert max(shares(refused), key=lambda id_: shares(refused)[id_]) == max(before, key=lambda id_: before[id_])
+
+
+@pytest.mark.parametrize("causes", [(), ("wrong-nic",)])
+def test_causes_are_no_answers_unless_a_description_fits_several(causes: tuple[str, ...]):
+    case = described(*causes)
+    case.answer(FRONT_DOOR, "hangs")
+    assert "closest" not in [step.id for step in case.diagnosis().next]
+
+
+def test_first_question_of_the_next_steps_is_the_one_before_a_guess():
+    case = described("wrong-nic", "p2p-broken", "gpu-sick")
+    diagnosis = case.diagnosis()
+    first = next(step for step in diagnosis.next if step.kind == "question")
+    assert dialogue.question_before_guess(case, diagnosis) == first.id
+    assert first.expected_gain > dialogue.LEAST_GAIN_BITS and not KNOWLEDGE.questions[first.id].general
+    assert {answer.id: answer.text for answer in first.answers} == case.answers_to_offer(first.id)
+
+
+@pytest.mark.parametrize("question", [id_ for id_ in KNOWLEDGE.questions if id_ != FRONT_DOOR])
+def test_each_question_can_be_left_open_and_that_answer_moves_nothing(question: str):
+    (unknown,) = [answer for answer in KNOWLEDGE.questions[question].answers if answer in NEUTRAL_ANSWERS]
+    weights = weight_table(KNOWLEDGE).get(answer_id(question, unknown), {})
+    assert all(abs(nats) <= 1.0 for nats in weights.values()), weights
