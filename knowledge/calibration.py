@@ -16,8 +16,8 @@ CALIBRATION_FILE = BUILT_IN / "calibration.json"
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """``multipliers`` by class of evidence, ``temperatures`` by what the first cause rests on, ``priors`` (nats) by
-    cause, ``described`` (nats) for each cause that a description supports; when and on how many cases they were
-    fitted, and the scores reached on the folds that they were not fitted on."""
+    cause; when and on how many cases they were fitted, and the scores reached on the folds that they were not fitted
+    on."""
 
     date: str = ""
     cases: int = 0
@@ -25,7 +25,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     multipliers: dict[str, float] = {}
     temperatures: dict[str, float] = {}
     priors: dict[str, float] = {}
-    described: float = 0.0
 
 
 @cache

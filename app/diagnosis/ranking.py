@@ -113,7 +113,7 @@ def rank_causes(
     scores = {
         id_: COMMON_PRIOR_NATS
         + cause.prior
-        + (measured.described + measured.priors.get(id_, 0.0) if _is_described(reasons[id_]) else 0.0)
+        + (measured.priors.get(id_, 0.0) if _is_described(reasons[id_]) else 0.0)
         + sum(line.weight for line in reasons[id_])
         for id_, cause in knowledge.causes.items()
     }

@@ -1,11 +1,11 @@
 """``make calibrate CASES="FILE…"``: measure what each class of evidence is worth on labelled cases.
 
 Each case is a JSON line with ``id``, ``text``, ``cause`` (or ``out-of-scope``), ``also_ok`` and ``source``. A
-multiplier for each class of evidence, a temperature for each support and the nats of being described are fitted by
-coordinate descent, with a penalty for their distance from what the entries document; the priors follow how often each
-cause is right. The scores come from folds that they were not fitted on; cases of one source are in one fold. They are
-printed for all cases and for each file. For each clue and signature it counts how often it was right, and lists the
-clues to remove: those that were wrong more often than right.
+multiplier for each class of evidence and a temperature for each support are fitted by coordinate descent, with a
+penalty for their distance from what the entries document; the priors follow how often each cause is right. The scores
+come from folds that they were not fitted on; cases of one source are in one fold. They are printed for all cases and
+for each file. For each clue and signature it counts how often it was right, and lists the clues to remove: those that
+were wrong more often than right.
 
     python tests/bench/calibrate.py CASES.jsonl… [--write] [-v]
 """
@@ -27,13 +27,12 @@ from ddpwizard.app.diagnosis.evidence_weights import (
     CLUES,
     LIKENESS,
     LOG_FINDING,
-    NO_MENTION,
     ROOT_SIGNATURE,
     SYMPTOM_SIGNATURE,
     weight_table,
 )
 from ddpwizard.app.diagnosis.intake import read_sources
-from ddpwizard.app.diagnosis.ranking import COMMON_PRIOR_NATS, DOCUMENTED_TEMPERATURE, Ranking, rank_causes
+from ddpwizard.app.diagnosis.ranking import DOCUMENTED_TEMPERATURE, Ranking, rank_causes
 from ddpwizard.app.evidence import LIKELY, Evidence, RankedCause, is_led_from_outside
 from ddpwizard.app.logs.read import source_of_text
 from ddpwizard.knowledge.calibration import CALIBRATION_FILE, Calibration
@@ -42,11 +41,8 @@ from ddpwizard.knowledge.schema import Knowledge
 from ddpwizard.knowledge.training_texts import OUT_OF_SCOPE
 
 FOLDS = 5
-STEPS = (0.87, 1.15)  # tried for each multiplier and temperature in turn
-STEPS_NATS = (-0.5, 0.5)  # tried for what a cause gains that a description supports
-FIRST_DESCRIBED_NATS = 1.0  # where the fit begins: it and the temperature are better together
-MOST_DESCRIBED_NATS = 2.0
-ROUNDS = 2
+STEPS = (0.7, 1.4)  # tried for each number in turn
+ROUNDS = 3
 SHRINKAGE = 0.01  # penalty for a number e times the documented one
 UNSEEN_CASES = 1.0  # added to the number of cases of each cause
 PRIOR_SHARE = 0.65  # of the logarithm of how frequent a cause is: the cases are few, and collected in several ways
@@ -56,9 +52,8 @@ LEAST_FIRES = 4  # of a clue that may be listed for removal
 # on, as the few wrong ones are wrong at any share: no labelled log fits two causes equally well, and a bare SIGKILL,
 # which does, would be decided at 99 %.
 MOST = {LOG_FINDING: 1.0, ROOT_SIGNATURE: 1.4}
-LEAST = {"log": DOCUMENTED_TEMPERATURE, NO_MENTION: 1.0}  # labelled texts about something else are few
+LEAST = {"log": DOCUMENTED_TEMPERATURE}
 SUPPORTS = ("log", "words", "other")
-DESCRIBED = "described"  # the name of the nats that a cause gains that a description supports
 FITTED = tuple(  # texts show too little of the others
     name for name in CLASSES if name not in (ANSWER, LIKENESS, SYMPTOM_SIGNATURE, CLUES["weak"], CLUES["against"])
 )
@@ -125,8 +120,7 @@ def loss(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Calibrati
         total += (first.confidence - _is_accepted(first, case)) ** 2
     numbers = [*calibration.multipliers.values()]
     numbers += [value / DOCUMENTED_TEMPERATURE for value in calibration.temperatures.values()]
-    distance = (calibration.described / COMMON_PRIOR_NATS) ** 2 + sum(math.log(number) ** 2 for number in numbers)
-    return total / len(cases) + SHRINKAGE * distance
+    return total / len(cases) + SHRINKAGE * sum(math.log(number) ** 2 for number in numbers)
 
 
 def _is_accepted(cause: RankedCause, case: ReadCase) -> bool:
@@ -155,33 +149,26 @@ def fit(cases: Sequence[ReadCase], knowledge: Knowledge) -> Calibration:
     """Return the calibration with the priors of the cases and the smallest loss that coordinate descent finds."""
     priors = priors_of(cases, knowledge)
     numbers = dict.fromkeys(FITTED, 1.0) | dict.fromkeys(SUPPORTS, DOCUMENTED_TEMPERATURE)
-    numbers[DESCRIBED] = FIRST_DESCRIBED_NATS
 
     def calibration_of(values: dict[str, float]) -> Calibration:
         return Calibration(
             multipliers={name: round(values[name], 3) for name in FITTED},
             temperatures={name: round(values[name], 3) for name in SUPPORTS},
             priors=priors,
-            described=values[DESCRIBED],
         )
 
     best = loss(cases, knowledge, calibration_of(numbers))
     for _ in range(ROUNDS):
         before = best
         for name in numbers:
-            for value in _values_to_try(name, numbers[name]):
+            for step in STEPS:
+                value = min(max(numbers[name] * step, LEAST.get(name, 0.0)), MOST.get(name, math.inf))
                 tried = numbers | {name: value}
                 if (score := loss(cases, knowledge, calibration_of(tried))) < best - 1e-6:
                     numbers, best = tried, score
         if before - best < 1e-3:
             break
     return calibration_of(numbers)
-
-
-def _values_to_try(name: str, value: float) -> list[float]:
-    if name == DESCRIBED:
-        return [min(max(value + step, 0.0), MOST_DESCRIBED_NATS) for step in STEPS_NATS]
-    return [min(max(value * step, LEAST.get(name, 0.0)), MOST.get(name, math.inf)) for step in STEPS]
 
 
 def diagnosed(cases: Sequence[ReadCase], knowledge: Knowledge, calibration: Calibration) -> list[Outcome]:
@@ -276,7 +263,6 @@ def main(paths: list[str], write: bool, verbose: bool) -> int:
     scores = scores_of(outcomes)
     fitted = fit(cases, knowledge)
     print("\n".join(f"{name}: {value}" for name, value in (scores | fitted.multipliers | fitted.temperatures).items()))
-    print(f"{DESCRIBED}: {fitted.described}")
     if write:
         stored = msgspec.structs.replace(
             fitted, date=datetime.date.today().isoformat(), cases=len(cases), scores=scores

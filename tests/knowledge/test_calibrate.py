@@ -68,13 +68,6 @@ def test_fit_lowers_what_was_wrong_and_raises_what_was_right(cases: list[calibra
     assert calibrate.loss(cases, KNOWLEDGE, fitted) < calibrate.loss(cases, KNOWLEDGE, Calibration())
 
 
-def test_described_cause_gains_what_is_fitted_and_no_more_than_the_limit(cases: list[calibrate.ReadCase]):
-    assert 0.0 <= calibrate.fit(cases, KNOWLEDGE).described <= calibrate.MOST_DESCRIBED_NATS
-    plain, raised = Calibration(), Calibration(described=1.0)
-    (before,), (after,) = (calibrate.diagnosed(cases[1:2], KNOWLEDGE, each) for each in (plain, raised))
-    assert after.share > before.share
-
-
 def test_prior_of_a_cause_follows_its_share_of_the_cases(cases: list[calibrate.ReadCase]):
     priors = calibrate.priors_of(cases, KNOWLEDGE)  # 20, 4 and 16 cases
     assert priors[FIRST.id] > priors[THIRD.id] > 0 > priors[SECOND.id]
