@@ -40,9 +40,9 @@ def next_steps(
         gain = expected_gain_bits(outcomes, weights, shares, NO_FINDING_NATS)
         steps.append((0, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
     for id_, question in knowledge.questions.items():
-        offered = offered_answers(question, described)
-        if id_ in asked or not offered:
+        if id_ in asked or (question.of_causes and len(described) < 2):
             continue
+        offered = offered_answers(question, described)
         gain = expected_gain_bits([answer_id(id_, answer) for answer in offered], weights, shares, None)
         gain *= _fitting_probability(question, knowledge, weights, shares, asked)
         cost_s = READING_S + question.cost_s
@@ -55,11 +55,11 @@ def next_steps(
 
 
 def offered_answers(question: Question, causes: Collection[str]) -> dict[str, str]:
-    """Return the answers to offer: of a question about causes only these, if there is more than one."""
+    """Return the answers to offer: of a question about causes only these, and those that name none."""
     if not question.of_causes:
         return question.answers
     own = {answer: text for answer, text in question.answers.items() if answer in OWN_ANSWERS}
-    return {cause: question.answers[cause] for cause in causes} | own if len(causes) > 1 else {}
+    return {cause: question.answers[cause] for cause in causes} | own
 
 
 def _fitting_probability(
