@@ -73,9 +73,9 @@ def next_question(case: Case, diagnosis: Diagnosis) -> str:
 def question_before_guess(case: Case, diagnosis: Diagnosis) -> str:
     """Return the id of the question to ask first, or "".
 
-    It is the first question of ``diagnosis.next``. It is asked about a description, as long as the evidence is only words
-    and answers and its answer distinguishes enough. What a description tells as well (``general``) is asked only if no
-    cause is likely enough to show its fix.
+    It is the first question of ``diagnosis.next``. It is asked about a description, as long as the evidence is only
+    words and answers and its answer distinguishes enough. What a description tells as well (``general``) is asked only
+    if no cause is likely enough to show its fix.
     """
     described = any(item.source == "description" for item in diagnosis.evidence)
     if diagnosis.support not in ("words", "answer") or not described or not diagnosis.in_scope or is_clear(diagnosis):

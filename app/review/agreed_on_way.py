@@ -37,7 +37,7 @@ class _Value:
 
     def differs(self, key: Key) -> bool:
         """Return whether data of one rank are in the value."""
-        if key in self._seen or key in self.known or not key.spread & (LOCAL | BY_RANK):
+        if key in self._seen or key in self.known or not key.differs_by & (LOCAL | BY_RANK):
             return False
         self._seen.add(key)
         if key.op == "altered":
@@ -45,7 +45,7 @@ class _Value:
         inner = [arg for arg in key.args if isinstance(arg, Key)]
         if key.op == "if" and inner[0] in self.known:
             return self.differs(inner[1 if self.known[inner[0]] else 2])
-        own = not any(each.spread & (LOCAL | BY_RANK) for each in inner)
+        own = not any(each.differs_by & (LOCAL | BY_RANK) for each in inner)
         return own or any(map(self.differs, inner))
 
     def _is_altered_apart(self, key: Key) -> bool:

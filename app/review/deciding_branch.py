@@ -205,12 +205,14 @@ def asks_for_rank(script: Script, found: Divergence) -> bool:
         each = pending.pop()
         if each.op in ("and", "or", "not"):
             pending += [arg for arg in each.args if isinstance(arg, Key)]
-        elif each.op != "compare" or each.spread & (BY_RANK | LOCAL) == BY_RANK or _chooses(each):
+        elif each.op != "compare" or each.differs_by & (BY_RANK | LOCAL) == BY_RANK or _chooses(each):
             return True
     return not branch
 
 
 def _chooses(key: Key) -> bool:
     """Return whether the rank alone chooses between values that are no numbers in the text."""
-    chosen = (part for part in parts(key) if part.op in CHOICES and part.spread & (BY_RANK | LOCAL) == BY_RANK)
-    return any(not arm.is_constant for part in chosen for arm in part.args[part.op == "if" :] if isinstance(arm, Key))
+    chosen = (part for part in parts(key) if part.op in CHOICES and part.differs_by & (BY_RANK | LOCAL) == BY_RANK)
+    return any(
+        not side.is_constant for part in chosen for side in part.args[part.op == "if" :] if isinstance(side, Key)
+    )

@@ -183,7 +183,7 @@ class Script:
         from ..training_script.model.keys import BY_RANK, TOUCHED
 
         key = self.evaluated.value(node)
-        return key is not None and bool(key.spread & (BY_RANK | TOUCHED))
+        return key is not None and bool(key.differs_by & (BY_RANK | TOUCHED))
 
     def is_known_by_rank(self, node: ast.expr) -> bool:
         """Return whether the value of an expression follows from the rank alone, on every rank."""

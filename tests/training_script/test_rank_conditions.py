@@ -173,11 +173,11 @@ def test_conditions_that_depend_on_the_rank(setting: str, test: str, expected: l
     assert value
     seen = [evaluated.keys.specialise(value, rank) for rank in RANKS]
     assert [bool(each.value) if each.is_constant else None for each in seen] == expected
-    assert bool(value.spread & BY_RANK) is (expected not in (EVERY, NONE))
+    assert bool(value.differs_by & BY_RANK) is (expected not in (EVERY, NONE))
 
 
 @pytest.mark.parametrize(("setting", "test"), INDEPENDENT)
 def test_conditions_that_do_not_depend_on_the_rank(setting: str, test: str) -> None:
     text, tree, expr = parse(setting, test)
     value = Evaluated(tree, Path("t.py"), text).value(expr)
-    assert value is None or not value.spread & (BY_RANK | TOUCHED)
+    assert value is None or not value.differs_by & (BY_RANK | TOUCHED)

@@ -217,7 +217,7 @@ def _rounds_differ(script: Script, loop: ast.For) -> bool:
     amounts = {
         each.amount for run in script.runs for fact in run.reached for each in fact.loops if each.site[:3] == place
     }
-    return any(amount.spread & (BY_RANK | LOCAL) for amount in amounts)
+    return any(amount.differs_by & (BY_RANK | LOCAL) for amount in amounts)
 
 
 def _is_about_what_body_reads(stmt: ast.If) -> bool:

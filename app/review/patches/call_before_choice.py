@@ -1,4 +1,4 @@
-"""The patch that moves a collective out of an arm of ``match``, ``elif`` or ``else`` in front of the statement."""
+"""The patch that moves a collective out of an side of ``match``, ``elif`` or ``else`` in front of the statement."""
 
 import ast
 
@@ -11,16 +11,16 @@ FIX = "call-before-choice"
 
 
 def call_before_choice(script: Script, call: ast.Call) -> Patch | None:
-    """Return the patch that makes a call which begins an arm before the arm is chosen; None if it needs the arm."""
+    """Return the patch that makes a call which begins an side before the side is chosen; None if it needs the side."""
     source, stmt = script.source, script.source.statement_of(call)
     if not isinstance(stmt, ast.Expr) or stmt.value is not call or not source.alone(stmt):
         return None
-    arm = _arm(script, stmt)
-    choice = _choice(script, arm) if arm else None
-    if arm is None or choice is None or not source.alone(choice) or names_read(stmt) & _bound_by_choice(choice):
+    side = _side(script, stmt)
+    choice = _choice(script, side) if side else None
+    if side is None or choice is None or not source.alone(choice) or names_read(stmt) & _bound_by_choice(choice):
         return None
     line = source.insert_line(choice.lineno, source.code(stmt), source.indent(choice.lineno))
-    only = len(source.block_of(stmt) or arm.body) == 1
+    only = len(source.block_of(stmt) or side.body) == 1
     rest = source.replace(stmt, "pass") if only else source.remove_lines(stmt.lineno, stmt.end_lineno or stmt.lineno)
     return Patch(
         id=FIX,
@@ -30,23 +30,23 @@ def call_before_choice(script: Script, call: ast.Call) -> Patch | None:
     )
 
 
-def _arm(script: Script, stmt: ast.stmt) -> ast.match_case | ast.If | None:
-    """Return the arm that begins with a statement."""
+def _side(script: Script, stmt: ast.stmt) -> ast.match_case | ast.If | None:
+    """Return the side that begins with a statement."""
     parent = script.source.parents[stmt]
     if isinstance(parent, ast.match_case) and parent.guard is None and parent.body[0] is stmt:
         return parent
     return parent if isinstance(parent, ast.If) and stmt in (parent.body[0], *parent.orelse[:1]) else None
 
 
-def _choice(script: Script, arm: ast.match_case | ast.If) -> ast.stmt | None:
-    """Return the statement that chooses an arm: the first ``if`` of a chain."""
+def _choice(script: Script, side: ast.match_case | ast.If) -> ast.stmt | None:
+    """Return the statement that chooses an side: the first ``if`` of a chain."""
     parents = script.source.parents
-    if isinstance(arm, ast.match_case):
-        parent = parents[arm]
+    if isinstance(side, ast.match_case):
+        parent = parents[side]
         return parent if isinstance(parent, ast.Match) else None
-    while isinstance(above := parents[arm], ast.If) and above.orelse == [arm]:
-        arm = above
-    return arm
+    while isinstance(above := parents[side], ast.If) and above.orelse == [side]:
+        side = above
+    return side
 
 
 def _bound_by_choice(choice: ast.stmt) -> set[str]:

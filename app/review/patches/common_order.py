@@ -30,11 +30,11 @@ def common_order(script: Script, line: int, column: int) -> Patch:
 
 def same_group(script: Script, choice: ast.BoolOp | ast.IfExp) -> Patch:
     """Return the patch that lets every rank take the group of its own that most ranks take."""
-    arms = choice.values if isinstance(choice, ast.BoolOp) else [choice.body, choice.orelse]
+    sides = choice.values if isinstance(choice, ast.BoolOp) else [choice.body, choice.orelse]
     keys = script.evaluated.keys
-    values = [(arm, script.evaluated.value(arm)) for arm in arms]
-    seen = [(arm, [keys.specialise(key, rank) for rank in RANKS]) for arm, key in values if key]
-    own = [arm for arm, found in seen if not any(each.op in ("constant", "library") for each in found)]
+    values = [(side, script.evaluated.value(side)) for side in sides]
+    seen = [(side, [keys.specialise(key, rank) for rank in RANKS]) for side, key in values if key]
+    own = [side for side, found in seen if not any(each.op in ("constant", "library") for each in found)]
     if len(own) != 1:
         return no_patch(GROUP, "pass the same group on all ranks")
     code = script.source.one_line(own[0])

@@ -72,7 +72,7 @@ def wait_for_writer(script: Script, reach: Reach) -> Patch:
     found = (node for node in source.parents if isinstance(node, ast.expr) and site and _is_at(node, site))
     stmt = next((source.statement_of(node) for node in found), None)
     module = distributed_module(script, stmt) if stmt else ""
-    apart = any(loop.amount.spread & (BY_RANK | LOCAL) or _asks_for_files(loop.amount) for loop in reach.loops)
+    apart = any(loop.amount.differs_by & (BY_RANK | LOCAL) or _asks_for_files(loop.amount) for loop in reach.loops)
     apart = apart or any(_asks_for_files(each.test) for each in reach.conditions)  # ranks may see other files there
     if stmt is None or not module or reach.ranks != ALL or apart or not source.alone(stmt):
         return no_patch(WAIT, "call barrier() on every rank, behind the write and before the read")
@@ -94,7 +94,7 @@ def _is_at(node: ast.expr, site: Site) -> bool:
 def _guard(script: Script, reach: Reach) -> ast.If | None:
     """Return the outermost statement of the script that keeps ranks away from a fact."""
     for each in reach.conditions:
-        if each.test.spread & BY_RANK and each.site.path == script.source.path:
+        if each.test.differs_by & BY_RANK and each.site.path == script.source.path:
             return node_at(script.source.tree, each.site.line, each.site.column, ast.If)
     return None
 

@@ -48,7 +48,7 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
     """DW213: yield the uses of no_sync in which the round of the step is one without synchronisation."""
     steps = list(_steps(run))
     for reach, _ in run.of(".no_sync"):
-        by_rank = next((each for each in reach.conditions if each.test.spread & BY_RANK), None)
+        by_rank = next((each for each in reach.conditions if each.test.differs_by & BY_RANK), None)
         if by_rank and run.distributed and any("backward" in each.name and each.several for each in run.reached):
             yield from violation_at(
                 script,

@@ -84,10 +84,10 @@ def _differs(run: Run, reach: Reach, key: Key) -> bool:
     chosen = [each for each in alternatives(key) if each.op not in OF_BRANCHES]
     if all(any(part.op == "local" and part.args[0] in OWN for part in parts(each)) for each in chosen):
         return True
-    if not key.spread & BY_RANK or not is_read(key):
+    if not key.differs_by & BY_RANK or not is_read(key):
         return False
     seen = {run.keys.specialise(key, rank) for rank in ranks_of(reach)}
-    return len(seen) > 1 and not any(each.spread & BY_RANK for each in seen)
+    return len(seen) > 1 and not any(each.differs_by & BY_RANK for each in seen)
 
 
 def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Violation]:

@@ -100,7 +100,7 @@ def _is_in_some_rounds(cleared: Reach, reduced: Reach) -> bool:
     """Return whether gradients are cleared under a condition of only some rounds, and are reduced without it."""
     for each in cleared.conditions:
         in_some = any(part.op == "binary" and part.args[0] == "Mod" for part in parts(each.test))
-        if in_some and not each.test.spread & DIFFERS and each not in reduced.conditions:
+        if in_some and not each.test.differs_by & DIFFERS and each not in reduced.conditions:
             return True
     return False
 
@@ -136,7 +136,9 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
     for reach in reduces:
         around = [step for step in steps if step.loops[:1] == reach.loops[:1]]
         for condition in reach.conditions:
-            counts = any(part.op == "number" for part in parts(condition.test)) and not condition.test.spread & DIFFERS
+            counts = (
+                any(part.op == "number" for part in parts(condition.test)) and not condition.test.differs_by & DIFFERS
+            )
             if counts and around and all(condition not in step.conditions for step in around):
                 yield from violation_at(
                     script,

@@ -81,7 +81,9 @@ def check_labels(script: Script, run: Run) -> Iterator[Violation]:
         if len(fact.values) < 2:
             continue
         scores, labels = fact.values[:2]
-        counted = labels.key.op == "call" and labels.key.args[0] == "torch.arange" and not labels.key.spread & BY_RANK
+        counted = (
+            labels.key.op == "call" and labels.key.args[0] == "torch.arange" and not labels.key.differs_by & BY_RANK
+        )
         if "across" in scores.facts and counted and not labels.facts & {"pooled", "world"}:
             yield from violation_at(
                 script,

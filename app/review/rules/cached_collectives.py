@@ -64,7 +64,7 @@ def _differs(script: Script, node: ast.AST, function: Function) -> bool:
     if not isinstance(node, ast.Call) or last_name(node.func) != function.name:
         return False
     given = (script.evaluated.value(each) for each in (*node.args, *(word.value for word in node.keywords)))
-    if not any(key is not None and key.spread & DIFFERS for key in given):
+    if not any(key is not None and key.differs_by & DIFFERS for key in given):
         return False
     around = script.names.enclosing_function(node)
     name = around.name if isinstance(around, FUNCTIONS) else ""

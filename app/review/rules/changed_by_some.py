@@ -174,7 +174,7 @@ def _is_loaded(call: ast.Call, modules: set[str]) -> bool:
 def _is_of_data(test: Key) -> bool:
     """Return whether a condition is one on data of this rank, of which no collective has made one of all."""
     others = any(part.op == "local" and part.args[0] not in (BATCH, RANDOM) for part in parts(test))
-    return bool(test.spread & LOCAL) and not others and not any(part.op in SAME for part in parts(test))
+    return bool(test.differs_by & LOCAL) and not others and not any(part.op in SAME for part in parts(test))
 
 
 def _owner(script: Script, target: ast.expr) -> ast.expr | None:

@@ -41,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if not script.is_here(reach) and len(reach.calls) > 1:
             continue  # it is a finding of the file between
         where = _unused_map_location(script, reach, fact) or _other_map_location(script, reach, fact)
-        own = fact.values[0].key.spread & BY_RANK  # a file of each rank, whose tensors return to the rank's own GPU
+        own = fact.values[0].key.differs_by & BY_RANK  # a file of each rank, whose tensors return to the rank's own GPU
         if where or (
             distributed
             and not own

@@ -139,7 +139,7 @@ def _is_local_rank(test: Key) -> bool:
 def _is_chosen(test: Key) -> bool:
     """Return whether an option decides if one rank of all writes, or one of each node."""
     kinds = [
-        {each.args[0] for arm in part.args[1:] for each in parts(arm) if each.op == "rank"}
+        {each.args[0] for side in part.args[1:] for each in parts(side) if each.op == "rank"}
         for part in parts(test)
         if part.op == "if"
     ]

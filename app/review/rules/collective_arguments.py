@@ -122,11 +122,11 @@ def check_receive(script: Script, run: Run) -> Iterator[Violation]:
     reach, fact = first
     name = fact.name.removeprefix(PREFIX)
     to = argument(fact, 1, "dst")
-    sends = name == "send" and to is not None and to.key.spread & BY_RANK and _receives_next(run, fact)
+    sends = name == "send" and to is not None and to.key.differs_by & BY_RANK and _receives_next(run, fact)
     if name not in RECEIVES and not sends:
         return
     decided = any(not each.test.is_constant for each in reach.conditions)
-    apart = any(loop.amount.spread & (BY_RANK | LOCAL) for loop in reach.loops)
+    apart = any(loop.amount.differs_by & (BY_RANK | LOCAL) for loop in reach.loops)
     if reach.ranks == ALL and reach.several and not (reach.attempted or decided or apart):
         yield from violation_at(
             script,

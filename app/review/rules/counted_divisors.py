@@ -41,13 +41,13 @@ def _added_in_rounds(value: Key) -> Iterator[Key]:
     place = None
     if value.op == "item" and is_place(value.args[1]):
         value, place = value.args[:2]
-    if value.grown is None:
+    if value.accumulated is None:
         return
-    for part in parts(value.grown.after):
+    for part in parts(value.accumulated.after):
         match part.op, part.args:
             case "binary", ("Add", Key(op="item", args=(_, at)), more) if at is place:
                 yield more
-            case "binary", ("Add", before, more) if place is None and before is value.grown.over:
+            case "binary", ("Add", before, more) if place is None and before is value.accumulated.over:
                 yield more
             case _:
                 pass

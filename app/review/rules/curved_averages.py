@@ -129,5 +129,5 @@ def _is_of_own_data(script: Script, call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) and last_name(call.func) not in ("exp",) else held
     keys = [script.evaluated.value(each) for each in (held, owner, call) if each is not None]
     known = [key for key in keys if key is not None]
-    differs = any(key.spread & (BY_RANK | LOCAL) for key in known)
+    differs = any(key.differs_by & (BY_RANK | LOCAL) for key in known)
     return differs and not any(part.op in SAME for key in known for part in parts(key))

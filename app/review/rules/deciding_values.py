@@ -26,8 +26,8 @@ def _reduction_to_one(script: Script, decided: Site) -> Site | None:
     branch = script.branches.get(decided)
     loop = node_at(script.source.tree, decided.line, decided.column, ast.While)
     test = branch.test if branch else script.evaluated.value(loop.test) if loop else None
-    local = [part for part in parts(test) if part.spread & LOCAL] if test else []
-    sources = [each for each in local if not any(isinstance(arg, Key) and arg.spread & LOCAL for arg in each.args)]
+    local = [part for part in parts(test) if part.differs_by & LOCAL] if test else []
+    sources = [each for each in local if not any(isinstance(arg, Key) and arg.differs_by & LOCAL for arg in each.args)]
     if (
         not sources
         or any(each.op in (*OF_BRANCHES, *UNCERTAIN) for each in local)

@@ -51,7 +51,7 @@ def _on_first(script: Script, run: Run) -> Iterator[Violation]:
     ids = [
         given for reach, fact in run.of(*DDP_CLASSES) if reach.several and (given := argument(fact, 1, "device_ids"))
     ]
-    if not any(given.key.spread & BY_RANK for given in ids) or script.mentions(SELECTS) or any(run.of(SET)):
+    if not any(given.key.differs_by & BY_RANK for given in ids) or script.mentions(SELECTS) or any(run.of(SET)):
         return
     if not _imports_only(script, WITHOUT_DEVICE):
         return  # a module of the project may select it

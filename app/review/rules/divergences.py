@@ -84,7 +84,7 @@ def _where_decided(script: Script, loop: Site) -> Site | None:
             inside = script.names.enclosing_function(each)
             if inside and inside is not around and script.evaluated.value(each) in shares:
                 return Site(script.source.path, each.lineno, each.col_offset + 1, each.end_lineno or each.lineno)
-    chosen = [part for part in parts(key) if part.op == "if" and part.args[0].spread & BY_RANK] if key else []
+    chosen = [part for part in parts(key) if part.op == "if" and part.args[0].differs_by & BY_RANK] if key else []
     for stmt in nodes_below(script.source.tree) if chosen else ():
         if not isinstance(stmt, ast.Assign) or not isinstance(script.source.parents.get(stmt), ast.If):
             continue
@@ -259,8 +259,8 @@ def _is_lost_in_loop(script: Script, found: Divergence, deciding: DecidingBranch
     Of what comes of it there nothing more is known than that it went in, unless the average of it decides.
     """
     branch = script.branches.get(found.decided)
-    local = [each for each in parts(branch.test) if each.spread & LOCAL] if branch and found.by & LOCAL else []
-    sources = [each for each in local if not any(isinstance(arg, Key) and arg.spread & LOCAL for arg in each.args)]
+    local = [each for each in parts(branch.test) if each.differs_by & LOCAL] if branch and found.by & LOCAL else []
+    sources = [each for each in local if not any(isinstance(arg, Key) and arg.differs_by & LOCAL for arg in each.args)]
     divided = (each.args[1] for each in local if each.op == "binary" and each.args[0] == "Div")
     averaged = {part for each in divided for part in parts(each)}
     return bool(sources) and all(

@@ -61,7 +61,7 @@ def _dropped_at(send: Reach) -> Site | None:
 def _is_of_rounds(condition: Condition, loop: Rounds, call: Site) -> bool:
     """Return whether a condition on the way to a call has another result in each round of a loop."""
     made = (_is_made_between(part, loop.site, call) for part in parts(condition.test))
-    return not condition.test.spread & BY_RANK and any(made)
+    return not condition.test.differs_by & BY_RANK and any(made)
 
 
 def _is_made_between(part: Key, loop: Site, call: Site) -> bool:

@@ -45,7 +45,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def check_start(script: Script, run: Run) -> Iterator[Violation]:
     """DW231: yield the objects that copy parameters of a seed of each rank, before DDP makes them equal."""
     seeds = [value.key for _, fact in run.of("torch.manual_seed") for value in fact.values]
-    if not seeds or not all(key.spread & BY_RANK for key in seeds):
+    if not seeds or not all(key.differs_by & BY_RANK for key in seeds):
         return
     wraps = [(reach, fact, model.key) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
     asked = [(reach, fact) for reach, fact in run.of(*ASKS) if fact.owner]

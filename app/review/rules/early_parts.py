@@ -36,7 +36,7 @@ class _Written(NamedTuple):
     @property
     def of_each(self) -> bool:
         """True if each rank has written one with its rank in the name."""
-        return bool(self.path.spread & BY_RANK)
+        return bool(self.path.differs_by & BY_RANK)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -50,7 +50,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             written = []
         elif not isinstance(fact, Noted) or reach.unsure or reach.attempted:
             continue
-        elif (path := written_path(fact)) and not path.key.spread & LOCAL:
+        elif (path := written_path(fact)) and not path.key.differs_by & LOCAL:
             written.append(_Written(reach, path.key, template(path.key)))
         elif path := read_path(fact):
             early = [each for each in written if _is_of_other(each, path.key) and together(each.reach, reach)]
@@ -80,7 +80,7 @@ def _is_of_other(written: _Written, path: Key) -> bool:
     """Return whether a path may be that of what another rank has written."""
     name = written.name
     last = name.rpartition("/")[2].replace(HOLE, "")
-    counted = not path.spread & BY_RANK and any(part.op in COUNTED for part in parts(path))
+    counted = not path.differs_by & BY_RANK and any(part.op in COUNTED for part in parts(path))
     return written.of_each and counted and HOLE in name and len(last) > 1 and template(path) == name
 
 
@@ -88,10 +88,12 @@ def _listed(fact: Noted) -> str:
     """Return the pattern of the paths that a call lists, "" if nothing of it is known."""
     if not fact.name.startswith("."):
         path = argument(fact, 0, "path", "pathname")
-        known = template(path.key) if path and not path.key.spread & BY_RANK else ""
+        known = template(path.key) if path and not path.key.differs_by & BY_RANK else ""
     else:
         path, pattern = fact.owner, argument(fact, 0, "pattern")
-        own = path is None or path.key.spread & BY_RANK or (pattern is not None and pattern.key.spread & BY_RANK)
+        own = (
+            path is None or path.key.differs_by & BY_RANK or (pattern is not None and pattern.key.differs_by & BY_RANK)
+        )
         known = "" if own or path is None else template(path.key)
         if known and pattern is not None:
             known = f"{known.rstrip('/')}/{template(pattern.key)}"

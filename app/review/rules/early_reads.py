@@ -59,7 +59,7 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
                 written.append((reach, path.key))
         elif isinstance(fact, Noted) and (path := read_path(fact)):
             early = [at for at, key in written if key is path.key and together(at, reach) and reach.ranks & ~at.ranks]
-            asks = any(each.test.spread & LOCAL for each in reach.conditions)
+            asks = any(each.test.differs_by & LOCAL for each in reach.conditions)
             if early and same_on_ranks(path.key) and not (reach.unsure or reach.attempted or asks):
                 line = early[-1].fact.site.line
                 yield from violation_at(
@@ -101,7 +101,7 @@ def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(fact, Event) or waits_in_store(reach):
             reads = []
         elif isinstance(fact, Noted) and (path := read_path(fact)):
-            if reach.several and not any(each.test.spread & LOCAL for each in reach.conditions):
+            if reach.several and not any(each.test.differs_by & LOCAL for each in reach.conditions):
                 reads.append((reach, path.key))
         elif isinstance(fact, Noted) and (path := _taken_path(fact)) and not (reach.unsure or reach.attempted):
             below = fact.name == REMOVES

@@ -96,7 +96,7 @@ def _is_used_between(script: Script, made: list[ast.AST], call: ast.Call, name: 
 
 def _makers(run: Run, given: Key, root: int) -> str:
     """Return the rank that has made the values of a tensor, if the root has an empty one for them."""
-    if given.op != "if" or not given.args[0].spread & BY_RANK:
+    if given.op != "if" or not given.args[0].differs_by & BY_RANK:
         return ""
     seen = [run.keys.specialise(given, rank) for rank in RANKS]
     if not _is_empty(seen[root]):
@@ -224,7 +224,7 @@ def _is_decided(script: Script, node: ast.AST, name: str) -> bool:
         if isinstance(test, ast.expr) and below is not test:
             key = script.evaluated.value(test)
             names = {dotted_name(each) for each in ast.walk(test) if isinstance(each, ast.Name)}
-            if key is None or key.spread or name in names:
+            if key is None or key.differs_by or name in names:
                 return True
         at, below = script.source.parents.get(at), at
     return False

@@ -115,7 +115,7 @@ def _handed(script: Script, run: Run, question: ast.Call, reach: Reach) -> Site 
         if not isinstance(node, ast.If) or not question.lineno < node.lineno < meets:
             continue
         key = script.evaluated.value(node.test)
-        if key is None or not key.spread & BY_RANK or key.spread & LOCAL:
+        if key is None or not key.differs_by & BY_RANK or key.differs_by & LOCAL:
             continue
         for call in (each for stmt in node.body for each in ast.walk(stmt) if isinstance(each, ast.Call)):
             given = [*call.args, *(each.value for each in call.keywords)]

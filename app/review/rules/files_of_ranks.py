@@ -23,7 +23,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if path := written_path(fact):
             ranks = ranks_of(reach)
-            if path.key.spread & LOCAL and reach.ranks != ALL and not reach.unsure:
+            if path.key.differs_by & LOCAL and reach.ranks != ALL and not reach.unsure:
                 own_names[path.key] = reach
             written |= dict.fromkeys((run.keys.specialise(path.key, rank) for rank in ranks), reach)
         elif (path := read_path(fact)) and path.key in own_names:
@@ -37,9 +37,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     0.8,
                     related=[RelatedPlace(path=at.path, line=at.line, message="written here")],
                 )
-        elif path and path.key.spread & (DIFFERS | TOUCHED) == BY_RANK:
+        elif path and path.key.differs_by & (DIFFERS | TOUCHED) == BY_RANK:
             surely = (
-                reach.several and not reach.attempted and all(each.test.spread & BY_RANK for each in reach.conditions)
+                reach.several
+                and not reach.attempted
+                and all(each.test.differs_by & BY_RANK for each in reach.conditions)
             )
             names = [run.keys.specialise(path.key, rank) for rank in ranks_of(reach)]
             own = [written[name] for name in names if name in written]

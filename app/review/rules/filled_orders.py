@@ -55,7 +55,7 @@ def _orders(side: Sequence[ast.stmt]) -> Iterator[tuple[str, list[str]]]:
 
 def _is_by_rank(script: Script, test: ast.expr) -> bool:
     key = script.evaluated.value(test)
-    return key is not None and key.spread & (BY_RANK | LOCAL) == BY_RANK
+    return key is not None and key.differs_by & (BY_RANK | LOCAL) == BY_RANK
 
 
 def _loop(script: Script, branch: ast.If, name: str) -> ast.For | None:

@@ -23,11 +23,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     computed = [value.key for fact in forward for value in fact.values] or [
         fact.owner.key for fact in trained if fact.owner
     ]
-    if forward and any(key.spread & DIFFERS for key in computed):
+    if forward and any(key.differs_by & DIFFERS for key in computed):
         return
     nodes = nodes_of_kinds(script.source.tree, ast.Subscript)
     keys = [(node, script.evaluated.value(node)) for node in nodes]
-    if any(key is not None and key.op == "item" and key.args[1].spread & BY_RANK for _, key in keys):
+    if any(key is not None and key.op == "item" and key.args[1].differs_by & BY_RANK for _, key in keys):
         return
     lines = set[int]()
     for node, key in keys:

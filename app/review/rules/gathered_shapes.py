@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.edits import Edit
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
+from ...training_script.model.keys import DIFFERS, LOCAL, Accumulated, Key, parts
 from ...training_script.model.reach import Run, alternatives, argument
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -68,14 +68,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_padded_to_own(key: Key) -> bool:
     """Return whether rows are filled up to the longest of a rank's own, by torch or to a maximum of lengths."""
-    if key.op != "call" or not key.spread & DIFFERS or any(part.op in SAME for part in parts(key)):
+    if key.op != "call" or not key.differs_by & DIFFERS or any(part.op in SAME for part in parts(key)):
         return False
     if key.args[0] in PADDING:
         return True
     made = key.args[1] if key.args[0] in JOINING and len(key.args) > 1 else None
     if made is None or made.op != "built":
         return False
-    longest = (part for part in parts(made.args[-1]) if part.op == "max" and part.spread & DIFFERS)
+    longest = (part for part in parts(made.args[-1]) if part.op == "max" and part.differs_by & DIFFERS)
     return any(any(inner.op == "length" for inner in parts(each)) for each in longest)
 
 
@@ -87,20 +87,20 @@ def is_selected(key: Key) -> bool:
         case "item", (held, place):
             return is_selected(place) or (place.op == "selected" and held.op != "selected")
         case "call", (name, Key() as held, *_) if name in JOINING:
-            if held.grown is not None:
-                return _collects_selected(held.grown)
+            if held.accumulated is not None:
+                return _collects_selected(held.accumulated)
             return held.op == "sequence" and bool(held.args) and all(map(is_selected, held.args))
         case _:
             return False
 
 
-def _collects_selected(grown: Grown) -> bool:
+def _collects_selected(accumulated: Accumulated) -> bool:
     """Return whether each round of a loop adds selected elements to a list, or an element where its data say so."""
-    match grown.after.op, grown.after.args:
+    match accumulated.after.op, accumulated.after.args:
         case "appended", (_, Key() as added):
             return is_selected(added)
         case "if", (test, Key(op="appended"), other):
-            return bool(test.spread & LOCAL) and other is grown.over
+            return bool(test.differs_by & LOCAL) and other is accumulated.over
         case _:
             return False
 

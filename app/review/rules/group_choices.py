@@ -21,7 +21,7 @@ WORLD = ("group.WORLD", "GroupMember.WORLD")
 def check_order(script: Script, run: Run) -> Iterator[Violation]:
     """DW450: yield the collectives in groups that a rank enters in an order that its number decides."""
     for reach, given in _of_groups(run):
-        order = next((part for part in parts(given.key) if part.op == ORDER and part.spread & BY_RANK), None)
+        order = next((part for part in parts(given.key) if part.op == ORDER and part.differs_by & BY_RANK), None)
         if order is not None and reach.loops:
             path, line, column = order.args
             here = path == script.source.path
@@ -40,7 +40,7 @@ def check_group(script: Script, run: Run) -> Iterator[Violation]:
     """DW451: yield the collectives that some ranks enter with all ranks and the others in a group of their own."""
     for reach, given in _of_groups(run):
         group = given.key
-        if not reach.several or "group" not in given.facts or not group.spread & BY_RANK:
+        if not reach.several or "group" not in given.facts or not group.differs_by & BY_RANK:
             continue
         ranks = [rank for bit, rank in enumerate(RANKS) if reach.ranks & (1 << bit)]
         seen = [_chosen(run.keys.specialise(group, rank)) for rank in ranks]

@@ -61,7 +61,7 @@ def _by_own_part(script: Script, run: Run, loaded: set[Key], changed: set[tuple[
             each
             for each in reach.conditions
             if each.test.op == "compare"
-            and each.test.spread & LOCAL
+            and each.test.differs_by & LOCAL
             and not any(part.op in SAME for part in parts(each.test))
         ]
         if own:

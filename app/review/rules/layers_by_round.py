@@ -40,7 +40,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             names = [each.arg for each in forward.args.args[1:]]
             given = {**dict(zip(names, call.values, strict=False)), **call.named}
             rounds = {
-                name for name, value in given.items() if value.key.op in COUNTERS and not value.key.spread & DIFFERS
+                name for name, value in given.items() if value.key.op in COUNTERS and not value.key.differs_by & DIFFERS
             }
             found = next(_left_out(model.obj.cls, forward, rounds), None) if rounds else None
             if found:

@@ -142,10 +142,10 @@ def _files_of_ranks(run: Run) -> Iterator[Reach]:
     for reach, fact in run.of(*FILES):
         place, name = FILES[fact.name]
         path = fact.owner if place < 0 else argument(fact, place, name)
-        apart = any(each.test.spread & BY_RANK for each in reach.conditions)
+        apart = any(each.test.differs_by & BY_RANK for each in reach.conditions)
         mode = argument(fact, 1, "mode") if fact.name == "open" else None
         reads = fact.name == "open" and not (mode and mode.key.is_constant and str(mode.key.value)[:1] in "wax")
-        if path and not reads and path.key.spread & BY_RANK and reach.several and reach.ranks == ALL and not apart:
+        if path and not reads and path.key.differs_by & BY_RANK and reach.several and reach.ranks == ALL and not apart:
             yield reach
 
 
@@ -156,12 +156,12 @@ def trained_loops(run: Run) -> list[Key]:
         for each in run.reached
         if isinstance(each.fact, Event) and each.fact.kind in BACKWARD and each.ranks == ALL
         for loop in each.loops
-        if not loop.amount.spread & BY_RANK
+        if not loop.amount.differs_by & BY_RANK
     ]
     learned = [each for each in run.reached if each.name in BACKWARD]
     if not trained and by_hand(run):
         learned = [reach for reach, _ in run.of(".backward") if reach.ranks == ALL]
-        trained = [loop.amount for each in learned for loop in each.loops if not loop.amount.spread & BY_RANK]
+        trained = [loop.amount for each in learned for loop in each.loops if not loop.amount.differs_by & BY_RANK]
     around = {loop.site for each in learned for loop in each.loops}
     return trained + [
         fact.values[0].key
@@ -194,7 +194,7 @@ def _seeds(run: Run) -> Iterator[Key]:
 
 def _takes_parts(run: Run) -> bool:
     """Return whether a rank computes with a part of a batch that its rank chooses."""
-    return any(value.key.spread & BY_RANK for _, fact in run.of(WRAPPED_FORWARD) for value in fact.values)
+    return any(value.key.differs_by & BY_RANK for _, fact in run.of(WRAPPED_FORWARD) for value in fact.values)
 
 
 def _steps(run: Run) -> bool:

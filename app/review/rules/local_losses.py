@@ -46,6 +46,6 @@ def _local_loss(script: Script, closure: FunctionRef) -> ast.expr | None:
     returns = [each.value for each in walk(closure.node) if isinstance(each, ast.Return)]
     for value in [closure.node.body] if isinstance(closure.node, ast.Lambda) else returns:
         key = script.evaluated.value(value) if value is not None else None
-        if key is not None and key.spread & DIFFERS and not any(part.op in SAME for part in parts(key)):
+        if key is not None and key.differs_by & DIFFERS and not any(part.op in SAME for part in parts(key)):
             return value
     return None

@@ -173,12 +173,14 @@ def _total_of_some(tensor: Key) -> Key | None:
     if tensor.op != "call" or tensor.args[0] != "torch.tensor" or len(tensor.args) != 2:
         return None
     for part in parts(tensor):
-        grown = part.grown
-        if grown is None or not grown.first.is_constant or type(grown.first.value) is not int:
+        accumulated = part.accumulated
+        if accumulated is None or not accumulated.first.is_constant or type(accumulated.first.value) is not int:
             continue
-        match grown.after.op, grown.after.args:
-            case "binary", ("Add", over, more) if over is grown.over and _is_float(more):
-                counts = [[number(grown.rounds, rank._replace(arm=arm)) for rank in PAIR] for arm in (True, False)]
+        match accumulated.after.op, accumulated.after.args:
+            case "binary", ("Add", over, more) if over is accumulated.over and _is_float(more):
+                counts = [
+                    [number(accumulated.rounds, rank._replace(side=side)) for rank in PAIR] for side in (True, False)
+                ]
                 if any(0 in pair and any(pair) for pair in counts):
                     return part
             case _:
@@ -203,7 +205,9 @@ def _is_same(script: Script, received: ast.expr, sent: ast.expr) -> bool:
         return True
     first, second = script.evaluated.value(received), script.evaluated.value(sent)
     return (
-        first is not None and first is second and (bool(first.spread & LOCAL) or any(map(_counts_values, parts(first))))
+        first is not None
+        and first is second
+        and (bool(first.differs_by & LOCAL) or any(map(_counts_values, parts(first))))
     )
 
 
@@ -314,8 +318,8 @@ def _assigns(stmt: ast.stmt, name: str) -> bool:
 def _is_of_two_types(script: Script, value: ast.expr) -> bool:
     """Return whether a value is a whole number on one side of a condition and a float on the other."""
     choices = [each for each in (value, *script.names.origins(value)) if isinstance(each, ast.IfExp)]
-    arms = {kind for choice in choices for kind in (_type(choice.body), _type(choice.orelse))}
-    return arms == {"int", "float"}
+    sides = {kind for choice in choices for kind in (_type(choice.body), _type(choice.orelse))}
+    return sides == {"int", "float"}
 
 
 def _type(node: ast.expr) -> str:

@@ -33,7 +33,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         labels = fact.values[1].key if len(fact.values) > 1 else None
         filled = _filled(script, ignored)
-        if filled is not None and (labels is None or labels.spread & (BY_RANK | LOCAL)):
+        if filled is not None and (labels is None or labels.differs_by & (BY_RANK | LOCAL)):
             yield from violation_at(
                 script,
                 reach,

@@ -225,13 +225,13 @@ def _may_leave(items: list[Item]) -> bool:
     return any(_leaves(item, 0) for item in items)
 
 
-def _leaves(item: Item, spread: int) -> bool:
-    """Return whether a step may end the loop around it, under a condition of a certain spread if one is given."""
+def _leaves(item: Item, differs_by: int) -> bool:
+    """Return whether a step may end the loop around it, under a condition that differs so if one is given."""
     match item:
         case Leave(kind=kind):
-            return not spread and kind in ("break", "return")
+            return not differs_by and kind in ("break", "return")
         case Branch(then=first, other=second, test=test):
-            inner = 0 if test.spread & spread else spread
+            inner = 0 if test.differs_by & differs_by else differs_by
             return any(_leaves(each, inner) for each in (*first, *second))
         case _:
             return False
@@ -282,7 +282,7 @@ def _ended_early(calls: list[tuple[Reach, Noted]]) -> tuple[Reach, str] | None:
     if not sends or len(early) != len(sends):
         return None
     for reach, fact in calls:
-        counted = [loop for loop in reach.loops if loop.amount.op == "length" and not loop.amount.spread]
+        counted = [loop for loop in reach.loops if loop.amount.op == "length" and not loop.amount.differs_by]
         if fact.name not in RECEIVES or any(reach.ranks & each.ranks for each in sends) or not counted:
             continue
         if not any(_may_leave(loop.body) or loop.amount.op == "while" for loop in reach.loops):

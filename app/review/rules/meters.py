@@ -18,7 +18,7 @@ def is_metered(script: Script, total: Key, loaders: set[Key]) -> bool:
 
     No method counts that may leave out samples by their number.
     """
-    added = [part for part in parts(total) if part.op == "at" and part.spread & LOCAL and len(part.args) == 3]
+    added = [part for part in parts(total) if part.op == "at" and part.differs_by & LOCAL and len(part.args) == 3]
     called = _called_in_rounds(script, loaders) if added else set[str]()
     for part in added if called else ():
         function = _function_at(script, *part.args[:2])

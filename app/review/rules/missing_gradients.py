@@ -28,7 +28,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         or (isinstance(node, ast.ListComp | ast.GeneratorExp | ast.If) and _chooses_gradients(script, node))
     ]
     chosen = _chosen_layer(script) if tests else None
-    drawn = [fact for reach, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL and script.is_here(reach)]
+    drawn = [
+        fact for reach, fact in run.of(*GENERATORS) if fact.result.key.differs_by & LOCAL and script.is_here(reach)
+    ]
     if chosen is not None and len(drawn) == 1:
         yield Violation(
             line=drawn[0].site.line,
@@ -130,15 +132,15 @@ def _chosen_layer(script: Script) -> ast.expr | None:
             (each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name == "forward"), None
         )
         for skip in left_out(forward) if forward else ():
-            if (key := script.evaluated.value(skip.test)) is not None and key.spread & DIFFERS:
+            if (key := script.evaluated.value(skip.test)) is not None and key.differs_by & DIFFERS:
                 return skip.test
         for node in walk(forward) if forward else ():
             match node:
                 case ast.Subscript(value=ast.Attribute(attr=name), slice=ast.expr() as index) if name in held:
-                    if (key := script.evaluated.value(index)) is not None and key.spread & DIFFERS:
+                    if (key := script.evaluated.value(index)) is not None and key.differs_by & DIFFERS:
                         return node
                 case ast.IfExp(test=test) | ast.If(test=test) if _calls_layers(node, _elements_of(forward, held)):
-                    if (key := script.evaluated.value(test)) is not None and key.spread & DIFFERS:
+                    if (key := script.evaluated.value(test)) is not None and key.differs_by & DIFFERS:
                         return test
                 case _:
                     pass
@@ -157,8 +159,8 @@ def _elements_of(forward: ast.FunctionDef | None, held: set[str]) -> set[str]:
 def _calls_layers(choice: ast.If | ast.IfExp, elements: set[str]) -> bool:
     """Return whether both sides of a condition do not compute with the same attributes of the model."""
 
-    def layers(arm: "list[ast.stmt] | ast.expr") -> set[str]:
-        nodes = (node for part in (arm if isinstance(arm, list) else [arm]) for node in walk(part))
+    def layers(side: "list[ast.stmt] | ast.expr") -> set[str]:
+        nodes = (node for part in (side if isinstance(side, list) else [side]) for node in walk(part))
         calls = (node.func for node in nodes if isinstance(node, ast.Call))
         return {
             last_name(each)

@@ -96,8 +96,8 @@ def _chooses(cls: ClassRef) -> bool:
     return any(_layers_in(node.body) != _layers_in(node.orelse) for node in choices)
 
 
-def _layers_in(arm: ast.expr | list[ast.stmt]) -> set[str]:
-    nodes = (node for part in (arm if isinstance(arm, list) else [arm]) for node in ast.walk(part))
+def _layers_in(side: ast.expr | list[ast.stmt]) -> set[str]:
+    nodes = (node for part in (side if isinstance(side, list) else [side]) for node in ast.walk(part))
     return {dotted_name(node) for node in nodes if isinstance(node, ast.Attribute)}
 
 
@@ -120,7 +120,7 @@ def check_mode(script: Script, run: Run) -> Iterator[Violation]:
         loop = reach.loops[0]
         trained = any("backward" in each.name and loop in each.loops for each in run.reached)
         if trained and not any(loop in each.loops for each in back):
-            tests = [each.site.line for each in reach.conditions if each.test.spread & BY_RANK]
+            tests = [each.site.line for each in reach.conditions if each.test.differs_by & BY_RANK]
             yield from violation_at(
                 script,
                 reach,

@@ -48,11 +48,11 @@ def _chosen(tensor: Key) -> Key | None:
 def _differs(script: Script, keys: Keys, held: Key) -> bool:
     """Return whether the members of a sequence come in another order on another rank."""
     for part in parts(held):
-        if part.op == ORDER and part.spread & DIFFERS:
+        if part.op == ORDER and part.differs_by & DIFFERS:
             return True
         if part.op == SHUFFLED:
             order = part.args[-1]
-            if order.spread & DIFFERS or _is_drawn_by_each(script, order):
+            if order.differs_by & DIFFERS or _is_drawn_by_each(script, order):
                 return True
     found = [_members(keys.specialise(held, rank), Member(rank.rank, rank.world_size)) for rank in RANKS[:2]]
     return (
@@ -75,7 +75,7 @@ def _members(held: Key, rank: Member) -> list[object] | None:
     match held.op, held.args:
         case "sequence", members:
             found: list[object] = [each.value if each.is_constant else number(each, rank) for each in members]
-            if None in found and not any(each.spread & DIFFERS for each in members):
+            if None in found and not any(each.differs_by & DIFFERS for each in members):
                 return [id(each) for each in members]
             return found if None not in found else None
         case "constant", (tuple() as members,):

@@ -41,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     ]
     shares = any(part in held or part in models for key in sends for part in parts(key))
     seeded_by_rank = not seeding_calls(script.source.text) or any(
-        value.key.spread & BY_RANK for _, fact in run.of("torch.manual_seed") for value in fact.values
+        value.key.differs_by & BY_RANK for _, fact in run.of("torch.manual_seed") for value in fact.values
     )
     for node in nodes_below(script.source.tree):
         match node:
@@ -127,7 +127,7 @@ def _is_parameter(key: Key, target: ast.expr, models: set[Key], held: set[Key]) 
 def _differs(script: Script, node: ast.expr) -> bool:
     """Return whether a value is one of this rank, of which no collective has made one of all."""
     key = script.evaluated.value(node)
-    if key is None or not key.spread & LOCAL:
+    if key is None or not key.differs_by & LOCAL:
         return False
     return not any(part.op in SAME for part in parts(key))
 

@@ -67,7 +67,7 @@ def _by_lengths(script: Script, run: Run) -> Iterator[Violation]:
             continue
         around = script.names.enclosing_function(node)
         scaled = around is not None and is_scaled(script, around)
-        of_part = count.op == "length" and count.spread & BY_RANK
+        of_part = count.op == "length" and count.differs_by & BY_RANK
         if of_part and summed.args[:2] in sums and not scaled:
             line = summed.args[1]
             yield violation_at_node(

@@ -29,7 +29,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if reach.name == SEED:
             given = argument(reach.fact, 0, "seed")
-            seed = reach if given and given.key.spread & BY_RANK and reach.several else None
+            seed = reach if given and given.key.differs_by & BY_RANK and reach.several else None
         elif seed and reach.name == FREEZE and script.is_here(reach) and _freezes(run, reach.fact, wrapped):
             place = in_function_of(seed, [reach])
             made = _made(script, reach.fact.node)

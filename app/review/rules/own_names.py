@@ -44,7 +44,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             elif name in made:
                 line = made.pop(name).fact.site.line
                 yield from _violation(script, reach, name, f"only one rank has made this one (line {line})")
-            elif written and path.key.spread & BY_RANK:
+            elif written and path.key.differs_by & BY_RANK:
                 of_each.setdefault(name, reach)
 
 

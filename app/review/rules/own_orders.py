@@ -29,7 +29,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
             continue
         part, held = script.evaluated.value(node.slice), script.evaluated.value(node.value)
-        by_rank = part is not None and part.spread & BY_RANK and not part.spread & LOCAL
+        by_rank = part is not None and part.differs_by & BY_RANK and not part.differs_by & LOCAL
         if not by_rank or part is None or held is None or any(each.op in SAME for each in parts(held)):
             continue
         if part.op != "slice" and held.op != "pieces":
@@ -91,7 +91,7 @@ def _draws_own(script: Script, call: ast.Call) -> bool:
     name = script.names.qualified(call.func)
     if name == "torch.randperm":
         key = script.evaluated.value(call)
-        return key is not None and bool(key.spread & (LOCAL | BY_RANK))
+        return key is not None and bool(key.differs_by & (LOCAL | BY_RANK))
     if name in DRAWN:
         return _has_own_seed(script, DRAWN[name])
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -111,7 +111,7 @@ def _is_own_generator(script: Script, made: ast.Call) -> bool:
     if script.names.qualified(made.func) not in GENERATORS:
         return False
     seeds = [script.evaluated.value(each) for each in (*made.args, *(given.value for given in made.keywords))]
-    return not seeds or any(each is not None and each.spread & (BY_RANK | LOCAL) for each in seeds)
+    return not seeds or any(each is not None and each.differs_by & (BY_RANK | LOCAL) for each in seeds)
 
 
 def _has_own_seed(script: Script, module: str) -> bool:
@@ -126,7 +126,9 @@ def _has_own_seed(script: Script, module: str) -> bool:
         if name.startswith("torch."):
             continue
         given = script.evaluated.value(node.args[0]) if node.args else None
-        if (given is not None and given.spread & BY_RANK) or (name in SEEDS and not node.args and not node.keywords):
+        if (given is not None and given.differs_by & BY_RANK) or (
+            name in SEEDS and not node.args and not node.keywords
+        ):
             own = True
         else:
             shared = True

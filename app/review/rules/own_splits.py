@@ -15,7 +15,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(EXCHANGE):
         expected = argument(fact, 2, "output_split_sizes")
         sent = argument(fact, 3, "input_split_sizes")
-        if expected and sent and expected.key is sent.key and sent.key.spread & DIFFERS and reach.several:
+        if expected and sent and expected.key is sent.key and sent.key.differs_by & DIFFERS and reach.several:
             yield from violation_at(
                 script,
                 reach,

@@ -104,7 +104,7 @@ def _is_of_part(script: Script, node: ast.expr) -> bool:
 
 def _has_part(key: Key) -> bool:
     found = False
-    for part in parts(key) if key.spread & BY_RANK else ():
+    for part in parts(key) if key.differs_by & BY_RANK else ():
         if part.op in SAME or (part.op == "local" and part.args[0] == BATCH):
             return False
         found = found or (part.op == "item" and is_share(part))
@@ -114,7 +114,7 @@ def _has_part(key: Key) -> bool:
 def is_share(item: Key) -> bool:
     """Return whether an item is the rank's part of something: a slice, or one of its pieces, that the rank decides."""
     held, place = item.args[0], item.args[1]
-    return bool(place.spread & BY_RANK) and (place.op == "slice" or held.op in PIECES)
+    return bool(place.differs_by & BY_RANK) and (place.op == "slice" or held.op in PIECES)
 
 
 def _statistics(script: Script, node: ast.expr) -> Iterator[ast.Call]:
@@ -155,7 +155,12 @@ def _of_some_ranks(script: Script, node: ast.expr) -> ast.Call | None:
     while isinstance(node, ast.BinOp):  # std + 1e-6
         node = node.left
     key = script.evaluated.value(node)
-    if key is None or key.op != "if" or not key.args[0].spread & BY_RANK or any(part.op in SAME for part in parts(key)):
+    if (
+        key is None
+        or key.op != "if"
+        or not key.args[0].differs_by & BY_RANK
+        or any(part.op in SAME for part in parts(key))
+    ):
         return None
     made = [each for each in script.names.origins(node) if isinstance(each, ast.Call)]
     computed = [each for each in made if isinstance(each.func, ast.Attribute) and each.func.attr in REDUCED]
@@ -165,9 +170,9 @@ def _of_some_ranks(script: Script, node: ast.expr) -> ast.Call | None:
 def _is_own(script: Script, weights: ast.expr) -> bool:
     """Return whether weights of classes are computed from data of this rank, outside of a loop over batches."""
     key = script.evaluated.value(weights)
-    if key is None or not key.spread & (LOCAL | BY_RANK) or any(part.op in SAME for part in parts(key)):
+    if key is None or not key.differs_by & (LOCAL | BY_RANK) or any(part.op in SAME for part in parts(key)):
         return False
-    return _has_part(key) or (bool(key.spread & LOCAL) and _comes_from_part(script, weights))
+    return _has_part(key) or (bool(key.differs_by & LOCAL) and _comes_from_part(script, weights))
 
 
 def _comes_from_part(script: Script, node: ast.expr, depth: int = 4) -> bool:
@@ -186,5 +191,5 @@ def _numbers_own(script: Script, over: ast.Call) -> bool:
     key = script.evaluated.value(over)
     if dotted_name(over.func) != "enumerate" or key is None or script.mentions(SHARED):
         return False
-    distinct = key.op == "enumerate" and key.args[0].op == DISTINCT and bool(key.spread & LOCAL)
+    distinct = key.op == "enumerate" and key.args[0].op == DISTINCT and bool(key.differs_by & LOCAL)
     return distinct and loop_around(script, over) is None  # in a loop they are the members of a batch

@@ -54,7 +54,7 @@ def _is_dealt(made: Noted) -> bool:
         return False
     count, *rest = given.key.args
     return any(
-        test.op == "compare" and test.spread & BY_RANK and any(part.op == "number" for part in parts(test))
+        test.op == "compare" and test.differs_by & BY_RANK and any(part.op == "number" for part in parts(test))
         for test in rest[1:count]
     )
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Grown, Key, parts
+from ...training_script.model.keys import Accumulated, Key, parts
 from ...training_script.model.lengths import length, number
 from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Run, argument
@@ -32,7 +32,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         sums = [
             (
                 reduction,
-                any(_goes_over(each.grown, loaders, trained) for each in parts(given.key) if each.grown)
+                any(_goes_over(each.accumulated, loaders, trained) for each in parts(given.key) if each.accumulated)
                 or is_metered(script, given.key, loaders),
             )
             for _, reduction, given in sent(run, "all_reduce", "reduce")
@@ -51,7 +51,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 )
                 break
         for gather, collected, given in sent(run, "all_gather", "all_gather_into_tensor", "gather"):
-            listed = [each for each in parts(given.key) if each.grown and _goes_over(each.grown, loaders, trained)]
+            listed = [
+                each for each in parts(given.key) if each.accumulated and _goes_over(each.accumulated, loaders, trained)
+            ]
             if listed and not (_cuts_off(script) or _puts_in_places(script)):
                 yield from violation_at(
                     script,
@@ -96,6 +98,6 @@ def _repeats(sampler: Noted, run: Run) -> bool:
     return in_order and drops is None and count is not None and bool(count % len(PAIR))
 
 
-def _goes_over(grown: Grown, loaders: set[Key], trained: set[Key]) -> bool:
+def _goes_over(accumulated: Accumulated, loaders: set[Key], trained: set[Key]) -> bool:
     """Return whether rounds over one of these loaders make a value, and none of them trains."""
-    return grown.rounds not in trained and not loaders.isdisjoint(parts(grown.rounds))
+    return accumulated.rounds not in trained and not loaders.isdisjoint(parts(accumulated.rounds))

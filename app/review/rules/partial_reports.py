@@ -38,13 +38,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in reports:
         given = (part for value in (*fact.values, *fact.named.values()) for part in _reported(value.key))
         for part in given:
-            if part.grown is None or part.args[1:3] in training or part.args[1] != script.source.path:
+            if part.accumulated is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
-            if not _adds_up(part) or any(each.op in SAME for each in parts(part.grown.after)):
+            if not _adds_up(part) or any(each.op in SAME for each in parts(part.accumulated.after)):
                 continue  # it is made in one round, or each round adds what it has gathered from all ranks
-            rounds = part.grown.rounds
+            rounds = part.accumulated.rounds
             if (
-                rounds.spread & DIFFERS
+                rounds.differs_by & DIFFERS
                 or not loaders.isdisjoint(parts(rounds))
                 or (_is_shared_out(rounds) and part.args[1:3] not in gathering)
             ):
@@ -61,9 +61,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _adds_up(summed: Key) -> bool:
     """Return whether a round computes a value of the one before it, rather than to make it once and to keep it."""
-    if summed.grown is None:
+    if summed.accumulated is None:
         return False
-    before, after = summed.grown.over, summed.grown.after
+    before, after = summed.accumulated.over, summed.accumulated.after
     return any(each is not before and each.op not in CHOICES and before in parts(each) for each in alternatives(after))
 
 

@@ -116,12 +116,12 @@ def check_own(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_of_own_data(test: Key) -> bool:
     """Return whether what a rank computes of its batches decides a condition, rather than their number."""
-    if not test.spread & LOCAL or any(part.op in SAME for part in parts(test)):
+    if not test.differs_by & LOCAL or any(part.op in SAME for part in parts(test)):
         return False
     pending = [test]
     while pending:
         each = pending.pop()
-        if each.op in ("length", "number", "counted", "altered", "changing") or not each.spread & LOCAL:
+        if each.op in ("length", "number", "counted", "altered", "changing") or not each.differs_by & LOCAL:
             continue
         if each.op in ("local", "at"):
             return True

@@ -27,7 +27,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
             continue
         part, held = script.evaluated.value(node.slice), script.evaluated.value(node.value)
-        if part is None or held is None or not part.spread & BY_RANK or part.spread & LOCAL or _joins(script, node):
+        if (
+            part is None
+            or held is None
+            or not part.differs_by & BY_RANK
+            or part.differs_by & LOCAL
+            or _joins(script, node)
+        ):
             continue
         if part.op == "slice" and (found := _problem(_parts(part, held))):
             yield Violation(

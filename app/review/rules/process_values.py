@@ -73,7 +73,7 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
     starts = any(each.started for each in run.reached)  # the ranks, which get what it has found
     for reach, fact in run.of(*(f".{name}" for name in MEETING_POINT)):
         given = fact.values[0].key
-        own = (given.spread & LOCAL and (reach.started or not starts)) or _is_numbered(run, given)
+        own = (given.differs_by & LOCAL and (reach.started or not starts)) or _is_numbered(run, given)
         if own and reach.several and any(together(reach, init) for init, _ in later):
             yield from violation_at(
                 script,
@@ -94,11 +94,11 @@ def check_address(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_numbered(run: Run, address: Key) -> bool:
     """Return whether the number of the rank goes into an address, and another one on two ranks of a group."""
-    if not address.spread & BY_RANK or any(
-        part.op == "if" and part.args[0].spread & BY_RANK for part in parts(address)
+    if not address.differs_by & BY_RANK or any(
+        part.op == "if" and part.args[0].differs_by & BY_RANK for part in parts(address)
     ):
         return False
-    numbers = [part for part in parts(address) if part.op == "binary" and part.spread & BY_RANK]
+    numbers = [part for part in parts(address) if part.op == "binary" and part.differs_by & BY_RANK]
     numbers = numbers or [part for part in parts(address) if part.op == "rank"]
     found = [{number(each, member) for member in PAIR} for each in numbers]
     return any(None not in each and len(each) > 1 for each in found)
@@ -106,8 +106,8 @@ def _is_numbered(run: Run, address: Key) -> bool:
 
 def _is_own(reach: Reach, address: Key) -> bool:
     """Return whether each rank makes an address of its own: the rank does not decide which of them makes it."""
-    chosen = any(part.op == "if" and part.args[0].spread & BY_RANK for part in parts(address))
-    return reach.several and bool(address.spread & LOCAL) and not chosen
+    chosen = any(part.op == "if" and part.args[0].differs_by & BY_RANK for part in parts(address))
+    return reach.several and bool(address.differs_by & LOCAL) and not chosen
 
 
 def _is_of_text(call: ast.Call) -> bool:

@@ -82,8 +82,8 @@ def _depends_on_group(script: Script, function: Function) -> bool:
     called = {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
     returned = script.names.returned_values(function)
     constant = any(
-        isinstance(arm, ast.Constant) and type(arm.value) is int
+        isinstance(side, ast.Constant) and type(side.value) is int
         for each in returned
-        for arm in ((each.body, each.orelse) if isinstance(each, ast.IfExp) else (each,))
+        for side in ((each.body, each.orelse) if isinstance(each, ast.IfExp) else (each,))
     )
     return GROUP in called and bool(called & {*ASKS}) and constant

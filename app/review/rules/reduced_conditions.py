@@ -51,7 +51,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_local(script: Script, test: ast.expr) -> bool:
     key = script.evaluated.value(test)
-    return key is not None and bool(key.spread & LOCAL)
+    return key is not None and bool(key.differs_by & LOCAL)
 
 
 def _asked(test: ast.expr) -> str:

@@ -32,11 +32,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     for reach, fact in run.of("torch.distributed.all_reduce"):
         total = argument(fact, 0, "tensor")
-        grown = [part.grown for part in parts(total.key) if part.grown] if total else []
-        if not grown or not reach.by_all or not reduces_by(argument(fact, 1, "op"), "SUM"):
+        accumulated = [part.accumulated for part in parts(total.key) if part.accumulated] if total else []
+        if not accumulated or not reach.by_all or not reduces_by(argument(fact, 1, "op"), "SUM"):
             continue
-        whole = next((each for each in loaders if iterates(grown[0].rounds, each[1].result.key)), None)
-        if whole is None or _takes_part(grown[0].after):
+        whole = next((each for each in loaders if iterates(accumulated[0].rounds, each[1].result.key)), None)
+        if whole is None or _takes_part(accumulated[0].after):
             continue
         quotient = _taken_as_of_parts(script, fact.site.line)
         if quotient is not None:

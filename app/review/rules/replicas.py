@@ -51,7 +51,7 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
     given = argument(fact, 0, "seed")
     before, after = _around(run, reach)
     made, made_before = (any(is_optimizer(each.name) for each in part) for part in (after, before))
-    if given and given.key.spread & BY_RANK and reach.several and made and not made_before:
+    if given and given.key.differs_by & BY_RANK and reach.several and made and not made_before:
         yield from violation_at(
             script,
             where_given(script, reach, fact),
@@ -65,7 +65,7 @@ def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
     """DW205: yield the samplers that shuffle by a seed of each rank."""
     for reach, fact in run.of(*SAMPLER_CLASSES):
         seed = argument(fact, 4, "seed")
-        if seed and seed.key.spread & BY_RANK and reach.several:
+        if seed and seed.key.differs_by & BY_RANK and reach.several:
             yield from violation_at(
                 script,
                 reach,
@@ -82,7 +82,7 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
     for each in run.reached:
         if each.name == SEED and isinstance(each.fact, Noted):
             given = argument(each.fact, 0, "seed")
-            seeds = each if given and given.key.spread & BY_RANK and each.several else None
+            seeds = each if given and given.key.differs_by & BY_RANK and each.several else None
         elif each.name in SPLITS and isinstance(each.fact, Noted) and seeds and each.several:
             if argument(each.fact, 2, "generator") or "**" in each.fact.named:
                 continue
@@ -225,7 +225,7 @@ def check_schedule(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(".step") if made and run.distributed else ():
         given = argument(fact, 0, "metrics")
         owned = fact.owner and any(key in made for key in alternatives(fact.owner.key))
-        if owned and given and given.key.spread & LOCAL and reach.several:
+        if owned and given and given.key.differs_by & LOCAL and reach.several:
             if sums := _sums_of_one(run, given.key):
                 yield from violation_at(
                     script,

@@ -70,8 +70,8 @@ def check_pending(script: Script, run: Run) -> Iterator[Violation]:
 
 def _memory(key: Key) -> Key | None:
     """Return the new tensor whose first elements a value is, or that it is itself."""
-    if key.grown is not None:
-        key = key.grown.first  # what a round changes in place
+    if key.accumulated is not None:
+        key = key.accumulated.first  # what a round changes in place
     if key.op == "item" and key.args[1].op == "slice":
         first, _, step = key.args[1].args
         if not (first.is_constant and first.value in (None, 0) and step.is_constant):

@@ -26,7 +26,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     yield from _one_name(script, run)
     seeds = [value.key for _, fact in run.of(*SEEDS) for value in fact.values]
-    own = any(key.spread & BY_RANK for key in seeds)
+    own = any(key.differs_by & BY_RANK for key in seeds)
     loads = {fact.result.key for reach, fact in run.of("torch.load") if _is_of_all(fact.values, reach.ranks)}
     by_one = [reach for reach, fact in run.of("torch.save") if reach.ranks != ALL and not reach.unsure]
     if not own or not loads or not by_one:
@@ -34,7 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for node in nodes_below(script.source.tree):
         if isinstance(node, ast.Call) and script.names.qualified(node.func) in SETS and node.args:
             key = script.evaluated.value(node.args[0])
-            if key is not None and not key.spread & DIFFERS and not loads.isdisjoint(parts(key)):
+            if key is not None and not key.differs_by & DIFFERS and not loads.isdisjoint(parts(key)):
                 yield violation_at_node(
                     node,
                     "each rank has random numbers of its own, and here all ranks go on with those of the rank "
@@ -66,4 +66,4 @@ def _one_name(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _is_of_all(path: list[Value], ranks: int) -> bool:
-    return ranks == ALL and bool(path) and not path[0].key.spread & DIFFERS
+    return ranks == ALL and bool(path) and not path[0].key.differs_by & DIFFERS

@@ -24,7 +24,7 @@ RANDINT = "torch.randint"
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the seeds, set after DDP has wrapped a model, by which all ranks draw the same inputs."""
     yield from _of_generators(script, run)
-    if any(value.key.spread & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
+    if any(value.key.differs_by & BY_RANK for _, fact in run.of(SEED) for value in fact.values):
         return
     yield from _of_places(script, run)
     yield from _of_first_seed(script, run)

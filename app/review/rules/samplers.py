@@ -37,7 +37,7 @@ def check_seed(script: Script, run: Run) -> Iterator[Violation]:
     yield from replicas.check_sampler_seed(script, run)
     for reach, fact in run.of(".set_epoch"):
         epoch = argument(fact, 0, "epoch")
-        if epoch and epoch.key.spread & BY_RANK and reach.several and _is_sampler(fact, run):
+        if epoch and epoch.key.differs_by & BY_RANK and reach.several and _is_sampler(fact, run):
             yield from violation_at(
                 script,
                 reach,

@@ -48,7 +48,7 @@ def _own_seed(cls: ClassRef) -> tuple[str, Key] | None:
             continue
         for name in _attributes(*node.args):
             value = cls.attribute(name)
-            if value is not None and value.key.spread & BY_RANK:
+            if value is not None and value.key.differs_by & BY_RANK:
                 return f"self.{name}", value.key
     return None
 
@@ -58,7 +58,7 @@ def _takes_part(cls: ClassRef) -> bool:
     found = cls.find("__iter__")
     slices = (node for node in ast.walk(found[1]) if isinstance(node, ast.Slice)) if found else ()
     bounds = [bound for each in slices for bound in (each.lower, each.upper) if bound is not None]
-    return any((held := cls.attribute(name)) and held.key.spread & BY_RANK for name in _attributes(*bounds))
+    return any((held := cls.attribute(name)) and held.key.differs_by & BY_RANK for name in _attributes(*bounds))
 
 
 def _attributes(*nodes: ast.expr) -> Iterator[str]:

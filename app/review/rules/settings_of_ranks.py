@@ -108,7 +108,7 @@ def check_settings(script: Script, run: Run) -> Iterator[Violation]:
     """DW237: yield the optimizers that have other settings on each rank."""
     if not any(reach.several for reach, _ in run.of(*DDP_CLASSES)):
         return
-    sources = [(each, fact) for each, fact in run.of(*GENERATORS) if fact.result.key.spread & LOCAL]
+    sources = [(each, fact) for each, fact in run.of(*GENERATORS) if fact.result.key.differs_by & LOCAL]
     for reach in run.reached:
         named = getattr(reach.fact, "named", {})
         if not is_optimizer(reach.name) or not reach.several:
@@ -138,8 +138,8 @@ def _is_own(setting: Key) -> bool:
         each = pending.pop()
         if each.op == "attribute" and each.args[0].op in ("attribute", "if", "mapping"):
             continue
-        inner = [arg for arg in each.args if isinstance(arg, Key) and arg.spread & (LOCAL | BY_RANK)]
-        if each.spread & (LOCAL | BY_RANK) and not inner:
+        inner = [arg for arg in each.args if isinstance(arg, Key) and arg.differs_by & (LOCAL | BY_RANK)]
+        if each.differs_by & (LOCAL | BY_RANK) and not inner:
             return True
         pending += inner
     return False

@@ -297,6 +297,6 @@ def _makes(run: Run, reach: Reach, rank: Rank) -> bool:
         test = run.keys.specialise(each.test, rank)
         if test.is_constant and bool(test.value) != each.truth:
             return False
-        if not test.is_constant and test.spread:
+        if not test.is_constant and test.differs_by:
             return False
     return True

@@ -55,7 +55,11 @@ def _is_as_large_as_values(tensor: Key) -> bool:
         name = str(key.args[0]).rpartition(".")[2] if key.op == "call" else ""
         given = [arg for arg in key.args if isinstance(arg, Key)]
         if name in COUNTS:
-            if len(given) == 1 and given[0].spread & DIFFERS and not any(part.op in SAME for part in parts(given[0])):
+            if (
+                len(given) == 1
+                and given[0].differs_by & DIFFERS
+                and not any(part.op in SAME for part in parts(given[0]))
+            ):
                 return True
         elif key.op in ("one of", "binary") or name in KEEPS:
             pending += given
@@ -101,4 +105,6 @@ def _is_sized_by_values(script: Script, call: ast.Call, name: str) -> bool:
     if any(last_name(each.func) in FILLS_UP for each in filled):
         return False
     key = script.evaluated.value(data)
-    return key is not None and bool(key.spread & (BY_RANK | LOCAL)) and not any(part.op in SAME for part in parts(key))
+    return (
+        key is not None and bool(key.differs_by & (BY_RANK | LOCAL)) and not any(part.op in SAME for part in parts(key))
+    )

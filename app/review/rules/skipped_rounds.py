@@ -59,4 +59,4 @@ def _reads_own_data(script: Script, handler: Site) -> bool:
     found = try_with_handler(script.source.tree, handler.line)
     reads = (node for stmt in found.body for node in ast.walk(stmt) if isinstance(node, ast.Name)) if found else ()
     values = (script.evaluated.value(node) for node in reads if isinstance(node.ctx, ast.Load))
-    return any(key is not None and bool(key.spread & DIFFERS) for key in values)
+    return any(key is not None and bool(key.differs_by & DIFFERS) for key in values)

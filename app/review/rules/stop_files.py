@@ -48,7 +48,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _asks_for_file(test: Key) -> bool:
     """Return whether a file decides a condition, and no rank and no collective."""
-    if test.spread & BY_RANK or any(part.op in SAME for part in parts(test)):
+    if test.differs_by & BY_RANK or any(part.op in SAME for part in parts(test)):
         return False
     return any(part.op == "call" and part.args[0] in EXISTS for part in parts(test))
 

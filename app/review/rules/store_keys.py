@@ -44,7 +44,7 @@ def check_overwritten(script: Script, run: Run) -> Iterator[Violation]:
         if len(fact.values) < 2 or not reach.by_all or reach.conditions:
             continue
         key, value = (each.key for each in fact.values[:2])
-        if same_on_ranks(key) and value.spread & BY_RANK:
+        if same_on_ranks(key) and value.differs_by & BY_RANK:
             yield from violation_at(
                 script,
                 reach,

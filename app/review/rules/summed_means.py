@@ -61,7 +61,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 def _passed_mean(script: Script, reduction: Noted) -> ast.expr | None:
     """Return where the quotient is computed that a tensor is made of, if one of two counts of this rank divides it."""
     held = _number_in(reduction.values[0].key)
-    if not held.spread & LOCAL or not _is_count_quotient(held):
+    if not held.differs_by & LOCAL or not _is_count_quotient(held):
         return None
     divisions = (each for each in nodes_of_kinds(script.source.tree, ast.BinOp) if isinstance(each.op, ast.Div))
     return next((each for each in divisions if script.evaluated.value(each) is held), reduction.node)

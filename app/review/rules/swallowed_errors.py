@@ -116,8 +116,8 @@ def _end(items: list[Item]) -> str:
         if isinstance(item, Called) and _end(item.summary.items) == "raise":
             return "raise"
         if isinstance(item, Branch):
-            arms = [item.then, item.other]
-            ends = {_end(arm) for arm in ([arms[not item.test.value]] if item.test.is_constant else arms)}
+            sides = [item.then, item.other]
+            ends = {_end(side) for side in ([sides[not item.test.value]] if item.test.is_constant else sides)}
             if ends != {""}:
                 return ends.pop() if len(ends) == 1 else ""
     return ""

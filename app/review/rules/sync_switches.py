@@ -77,7 +77,7 @@ def check_choice(script: Script, run: Run) -> Iterator[Violation]:
 def _is_own(test: Key) -> bool:
     """Return whether data of a rank decide a comparison, and no collective has made them the same on all."""
     is_compared = test.op in ("compare", "and", "or", "not")
-    return is_compared and bool(test.spread & LOCAL) and not any(part.op in SAME for part in parts(test))
+    return is_compared and bool(test.differs_by & LOCAL) and not any(part.op in SAME for part in parts(test))
 
 
 def _counts_own_sizes(script: Script, reach: Reach, condition: Condition) -> bool:
@@ -85,7 +85,7 @@ def _counts_own_sizes(script: Script, reach: Reach, condition: Condition) -> boo
 
     They are sizes of one rank where the data decide them.
     """
-    if not any(loop.amount.spread & BY_RANK for loop in reach.loops):
+    if not any(loop.amount.differs_by & BY_RANK for loop in reach.loops):
         return False
     counted = {part.args[0] for part in parts(condition.test) if part.op in ("altered", "changing")}
     if not counted:

@@ -38,12 +38,12 @@ def _of_objects(script: Script) -> Iterator[Violation]:
     below = nodes_below(script.source.tree)
     functions = [node for node in below if isinstance(node, FUNCTIONS)]
     classes = [node for node in below if isinstance(node, ast.ClassDef)]
-    grown = [node.lineno for node in below if isinstance(node, ast.AugAssign)]
+    accumulated = [node.lineno for node in below if isinstance(node, ast.AugAssign)]
     for owner in classes:
-        if not any(contains_line(owner, line) for line in grown):
+        if not any(contains_line(owner, line) for line in accumulated):
             continue
         reported: set[ast.Call] = set()
-        for total in _totals(script, owner, grown):
+        for total in _totals(script, owner, accumulated):
             again = _loops(script, total, functions)
             loop = next((each for each in again if not _starts_again(owner, total, each, functions, classes)), None)
             if loop is None or total.summed in reported:
@@ -64,13 +64,13 @@ def _of_objects(script: Script) -> Iterator[Violation]:
             )
 
 
-def _totals(script: Script, owner: ast.ClassDef, grown: list[int]) -> Iterator[Total]:
-    """Yield the totals of a class; ``grown``: the lines of the file that add to something."""
+def _totals(script: Script, owner: ast.ClassDef, accumulated: list[int]) -> Iterator[Total]:
+    """Yield the totals of a class; ``accumulated``: the lines of the file that add to something."""
     methods = [each for each in owner.body if isinstance(each, FUNCTIONS) and each.name != "__init__"]
     added = {
         dotted_name(node.target): (node, method)
         for method in methods
-        if any(contains_line(method, line) for line in grown)
+        if any(contains_line(method, line) for line in accumulated)
         for node in nodes_of_body(method)
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
         if dotted_name(node.target).startswith("self.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.amounts import DISTINCT, is_of_batch
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import DIFFERS, LOCAL, Grown, Key, parts
+from ...training_script.model.keys import DIFFERS, LOCAL, Accumulated, Key, parts
 from ...training_script.model.length_differences import differ
 from ...training_script.model.lengths import KEEPING, SHAPED, length, number, samples
 from ...training_script.model.members import PAIR
@@ -103,7 +103,7 @@ def _is_per_sample(script: Script, run: Run, tensor: ast.expr) -> bool:
 
 def is_sized_by_data(tensor: Key) -> bool:
     """Return whether data of a rank decide the size of a tensor: how many different ones there are."""
-    if tensor.op != "call" or not tensor.spread & LOCAL or len(tensor.args) < 2:
+    if tensor.op != "call" or not tensor.differs_by & LOCAL or len(tensor.args) < 2:
         return False
     name, given = str(tensor.args[0]).removeprefix("torch."), tensor.args[1]
     if tensor.args[0] in KEEPING or name in ("stack", "cat"):
@@ -145,7 +145,7 @@ def _is_layer_by_data(layer: Key) -> bool:
     name = str(layer.args[0])
     if not name.startswith("torch.nn.") or not LAYER.fullmatch(name.rpartition(".")[2]):
         return False
-    sizes = [each for each in layer.args[1:] if isinstance(each, Key) and each.spread & DIFFERS]
+    sizes = [each for each in layer.args[1:] if isinstance(each, Key) and each.differs_by & DIFFERS]
     return any(any(map(_is_count, parts(each))) or differ(each, number) for each in sizes)
 
 
@@ -161,7 +161,7 @@ def sent(run: Run, *names: str) -> Iterator[tuple[Reach, Noted, Value]]:
 def check_average(script: Script, run: Run) -> Iterator[Violation]:
     """DW429: yield the means over unequal parts that are averaged over the ranks."""
     for reach, fact, given in sent(run, "all_reduce"):
-        summed = [each for each in parts(given.key) if each.grown and _is_unequal(each.grown)]
+        summed = [each for each in parts(given.key) if each.accumulated and _is_unequal(each.accumulated)]
         if summed and _is_mean(given.key) and divides_by_ranks(script, fact):
             yield from violation_at(
                 script,
@@ -236,8 +236,8 @@ def _is_longer_on_one(script: Script, held: ast.expr) -> bool:
     The means of batches are as many on a rank as it has batches, the last of which may be smaller.
     """
     key = script.evaluated.value(held)
-    grown = next((part.grown for part in parts(key) if part.grown), None) if key else None
-    return key is not None and (differ(key, length) or (grown is not None and _is_unequal(grown)))
+    accumulated = next((part.accumulated for part in parts(key) if part.accumulated), None) if key else None
+    return key is not None and (differ(key, length) or (accumulated is not None and _is_unequal(accumulated)))
 
 
 def _number_in(tensor: Key) -> Key:
@@ -247,8 +247,8 @@ def _number_in(tensor: Key) -> Key:
     return tensor
 
 
-def _is_unequal(grown: Grown) -> bool:
-    return differ(grown.rounds, samples) or differ(grown.rounds, number)
+def _is_unequal(accumulated: Accumulated) -> bool:
+    return differ(accumulated.rounds, samples) or differ(accumulated.rounds, number)
 
 
 def behind(reach: Reach, summed: Key) -> Reach:
@@ -264,7 +264,7 @@ def behind(reach: Reach, summed: Key) -> Reach:
 def _is_mean(key: Key) -> bool:
     """Return whether a value is something summed up in a loop, divided by a number."""
     return any(
-        part.op == "binary" and part.args[0] == "Div" and any(inner.grown for inner in parts(part))
+        part.op == "binary" and part.args[0] == "Div" and any(inner.accumulated for inner in parts(part))
         for part in parts(key)
     )
 

@@ -42,8 +42,8 @@ def _of_ranks(script: Script, run: Run) -> Iterator[Violation]:
 
 def types_of_data(given: Key, keys: Keys) -> set[str | None]:
     """Return the types that a tensor has on the sides of a condition on data of each rank."""
-    arms = given.args[1:] if given.op == "if" and given.args[0].spread & DIFFERS else ()
-    return {type_of(arm, keys, PAIR[0]) for arm in arms}
+    sides = given.args[1:] if given.op == "if" and given.args[0].differs_by & DIFFERS else ()
+    return {type_of(side, keys, PAIR[0]) for side in sides}
 
 
 def _gathered(script: Script, run: Run) -> Iterator[Violation]:

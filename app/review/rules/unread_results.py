@@ -34,7 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         sent, given = argument(fact, 0, "tensor"), call_argument(fact.node, "tensor", 0)
         if sent is None or given is None or not script.is_here(reach) or not reach.several:
             continue
-        if not (_is_of_rank(sent) or (isinstance(given, ast.Call) and sent.key.spread & BY_RANK)):
+        if not (_is_of_rank(sent) or (isinstance(given, ast.Call) and sent.key.differs_by & BY_RANK)):
             continue
         name = fact.name.removeprefix(PREFIX)
         if isinstance(given, ast.Call) and last_name(given.func) in NEW - {"clone", "mean", "sum"}:
@@ -69,7 +69,7 @@ def check_sent(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_of_rank(sent: Value) -> bool:
     """Return whether a tensor holds gradients, what a loop sums up, or data of a rank other than random numbers."""
-    held = (part.grown or (part.op == "local" and part.args[0] != RANDOM) for part in parts(sent.key))
+    held = (part.accumulated or (part.op == "local" and part.args[0] != RANDOM) for part in parts(sent.key))
     return _is_gradient(sent) or any(held)
 
 

@@ -100,7 +100,7 @@ def _trained(run: Run) -> Iterator[ast.expr]:
 
 def _is_of_rank(seed: Noted) -> bool:
     given = argument(seed, 0, "seed")
-    return given is not None and bool(given.key.spread & BY_RANK)
+    return given is not None and bool(given.key.differs_by & BY_RANK)
 
 
 def _is_model(script: Script, made: ast.Call, key: Key) -> bool:

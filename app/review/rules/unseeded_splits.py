@@ -54,7 +54,7 @@ def _cut(script: Script, run: Run) -> Iterator[Violation]:
         sides = cuts.setdefault(place, set())
         sides.add("head" if upper else "tail")
         key = script.evaluated.value(bound)
-        by_rank = key is not None and key.spread & BY_RANK
+        by_rank = key is not None and key.differs_by & BY_RANK
         if len(sides) == 2 and not by_rank and (drawn := drawn_for(script, node)):
             yield violation_at_node(drawn, MESSAGE, 0.8)
             sides.clear()

@@ -34,7 +34,7 @@ ON_CURRENT = {
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW102: yield the process groups of programs in which ranks choose their GPUs without selecting them."""
     ids = [given for _, fact in run.of(*DDP_CLASSES) if (given := argument(fact, 1, "device_ids"))]
-    if not any(given.key.spread & BY_RANK for given in ids) or _selects(script):
+    if not any(given.key.differs_by & BY_RANK for given in ids) or _selects(script):
         return
     calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
     used = next(((node, why) for node in calls if (why := _why(script, node))), None)

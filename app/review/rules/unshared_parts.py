@@ -110,7 +110,7 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
             for reach, model in wraps
         )
         earlier = [fact for at, fact in seeds if id(at) not in later]
-        if seeds and not (earlier and any(value.key.spread & BY_RANK for value in earlier[-1].values)):
+        if seeds and not (earlier and any(value.key.differs_by & BY_RANK for value in earlier[-1].values)):
             continue
         if wrapped and given and (learns(given.obj) or is_layer(given.key)):
             why = "each rank has a seed of its own" if seeds else "no seed is set"

@@ -53,15 +53,15 @@ def _outputs(loss: Key, forward: set[Key]) -> set[int]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        if each in forward or (each.op == "at" and each.spread & LOCAL):
+        if each in forward or (each.op == "at" and each.differs_by & LOCAL):
             return set()  # with all of them, or with what a call that is not followed makes of some
         if each.op == "item" and each.args[0] in forward and each.args[1].is_constant:
             found.add(each.args[1].value)
             continue
-        arms = [arg for arg in each.args if isinstance(arg, Key)]
+        sides = [arg for arg in each.args if isinstance(arg, Key)]
         if each.op == "if" and (held := truth(each.args[0], PAIR[0])) is not None:
-            arms = [each.args[1 if held else 2]]
-        pending += arms
+            sides = [each.args[1 if held else 2]]
+        pending += sides
     return found
 
 

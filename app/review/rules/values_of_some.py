@@ -9,12 +9,12 @@ EXCHANGES = {f"torch.distributed.{name}": 0 for name in ("recv", "irecv", "scatt
 
 def is_made_by_some(run: Run, key: Key) -> bool:
     """Return whether a rank computes a value where another has what the program writes out, and receives nothing."""
-    if not key.spread & BY_RANK or not is_read(key):
+    if not key.differs_by & BY_RANK or not is_read(key):
         return False
     seen = {run.keys.specialise(key, rank) for rank in RANKS}
     kept = {each for each in seen if _is_written_out(each)}
     made = seen - kept
-    if not kept or not made or not all(is_certain(each) and not each.spread & BY_RANK for each in made):
+    if not kept or not made or not all(is_certain(each) and not each.differs_by & BY_RANK for each in made):
         return False
     received = {given.key for _, fact in run.of(*EXCHANGES) if (given := argument(fact, 0, "tensor"))}
     return received.isdisjoint(part for each in kept for part in parts(each) if not part.is_constant)

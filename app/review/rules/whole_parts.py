@@ -61,6 +61,6 @@ def _part(script: Script, cls: ClassRef) -> ast.expr | None:
             case _:
                 continue
         keys = [script.evaluated.value(each) for each in parts if each is not None]
-        if any(key is not None and key.spread & BY_RANK for key in keys):
+        if any(key is not None and key.differs_by & BY_RANK for key in keys):
             return node
     return None

@@ -71,7 +71,7 @@ def _counted_loops(script: Script, run: Run) -> Iterator[Key]:
         total = argument(fact, 0, "tensor")
         if (
             total is None
-            or total.key.grown is None
+            or total.key.accumulated is None
             or not reach.by_all
             or not reduces_by(argument(fact, 1, "op"), "SUM")
         ):
@@ -79,7 +79,7 @@ def _counted_loops(script: Script, run: Run) -> Iterator[Key]:
         around = script.names.enclosing_function(fact.node) if script.is_here(reach) else None
         nodes = ast.walk(around or script.source.tree)
         if not any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div | ast.FloorDiv) for each in nodes):
-            yield total.key.grown.rounds
+            yield total.key.accumulated.rounds
 
 
 def _iteration(cls: ClassRef, given: Site) -> list[RelatedPlace]:

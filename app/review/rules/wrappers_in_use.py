@@ -208,13 +208,13 @@ def _read(script: Script, function: Function) -> Iterator[Violation]:
 
 
 def _are_apart(script: Script, node: ast.expr, other: ast.expr) -> bool:
-    """Return whether two expressions are in different arms of one condition."""
-    arms = _arms(script, other)
-    return any(arms.get(choice, arm) != arm for choice, arm in _arms(script, node).items())
+    """Return whether two expressions are in different sides of one condition."""
+    sides = _arms(script, other)
+    return any(sides.get(choice, side) != side for choice, side in _arms(script, node).items())
 
 
 def _arms(script: Script, node: ast.expr | ast.stmt) -> dict[ast.If | ast.IfExp, bool]:
-    """Return the conditions around a node, with whether it is in their other arm."""
+    """Return the conditions around a node, with whether it is in their other side."""
     found: dict[ast.If | ast.IfExp, bool] = {}
     at: ast.AST = node
     parent = script.source.parents.get(node)

@@ -129,7 +129,7 @@ def lengthwise(keys: Keys, key: Key) -> Key:
     """Return a sequence without the values of its elements: what decides its length."""
     if key.op == SHUFFLED:
         return lengthwise(keys, key.args[0])
-    if key.spread & DIFFERS:
+    if key.differs_by & DIFFERS:
         match key.op, key.args:
             case "appended", (before, *_):
                 return keys.make("appended", lengthwise(keys, before))
@@ -157,7 +157,9 @@ def is_of_batch(key: Key) -> bool:
 
 def is_of_data(key: Key) -> bool:
     """Return whether data of a rank decide a value, rather than its number."""
-    return bool(key.spread & LOCAL) or (bool(key.spread & BY_RANK) and any(map(_is_part_of_rank, _parts_of_rank(key))))
+    return bool(key.differs_by & LOCAL) or (
+        bool(key.differs_by & BY_RANK) and any(map(_is_part_of_rank, _parts_of_rank(key)))
+    )
 
 
 def _parts_of_rank(key: Key) -> Iterator[Key]:
@@ -168,17 +170,17 @@ def _parts_of_rank(key: Key) -> Iterator[Key]:
         if each not in seen:
             seen.add(each)
             yield each
-            pending += [arg for arg in each.args if type(arg) is Key and arg.spread & BY_RANK]
+            pending += [arg for arg in each.args if type(arg) is Key and arg.differs_by & BY_RANK]
 
 
 def _is_part_of_rank(key: Key) -> bool:
     """Return whether a value is an element or a part of data that the rank chooses."""
-    if not key.spread & BY_RANK:
+    if not key.differs_by & BY_RANK:
         return False
     is_part = key.op == "item" and (key.args[1].op == "slice" or key.args[0].op in PIECES)
     if key.op == "item" and key.args[0].op == "sequence" and key.args[1].op == "rank":
         return all(each.op == "sequence" or is_text(each) for each in key.args[0].args)
-    chosen = key.op == "if" and bool(key.args[0].spread & BY_RANK) and all(map(_is_tensor, key.args[1:]))
+    chosen = key.op == "if" and bool(key.args[0].differs_by & BY_RANK) and all(map(_is_tensor, key.args[1:]))
     return is_part or chosen or key.op == "element"
 
 
@@ -217,18 +219,18 @@ def rows_of(key: Key) -> Key | None:
     return sizes.args[0] if sizes.op == "sequence" and sizes.args else sizes
 
 
-def is_made_of(key: Key, spread: int, *, counted: bool = False) -> bool:
+def is_made_of(key: Key, differs_by: int, *, counted: bool = False) -> bool:
     """Return whether a value is computed from a rank or from data of one, not only chosen by it.
 
     ``counted``: of a tensor with data of one rank only the number of rows counts.
     """
-    if not key.spread & spread:
+    if not key.differs_by & differs_by:
         return False
     counted = key.op not in ("range", "slice") and (counted or key.op == "length")
     if key.op == "local" and not counted:
-        return bool(spread & LOCAL)
+        return bool(differs_by & LOCAL)
     parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
-    return any(is_made_of(part, spread, counted=counted) for part in parts) if parts else key.op != "if"
+    return any(is_made_of(part, differs_by, counted=counted) for part in parts) if parts else key.op != "if"
 
 
 def is_number_range(key: Key) -> bool:
@@ -238,9 +240,9 @@ def is_number_range(key: Key) -> bool:
 
 def is_stepped_by_data(key: Key) -> bool:
     """Return whether data of one rank decide when a number takes its next value, computed from the one before."""
-    tests = (part for part in parts(key) if part.op == "if" and part.args[0].spread & LOCAL)
+    tests = (part for part in parts(key) if part.op == "if" and part.args[0].differs_by & LOCAL)
     return any(
-        arm.op != "held" and any(each.op == "held" for each in parts(arm)) for test in tests for arm in test.args[1:]
+        side.op != "held" and any(each.op == "held" for each in parts(side)) for test in tests for side in test.args[1:]
     )
 
 

@@ -17,10 +17,10 @@ CALLED = (FunctionRef, Bound, Partial)
 
 def kind(value: Value) -> tuple[Any, ...]:
     key, facts, obj = value.key, value.facts, value.obj
-    known = key if key.op == "constant" or key.spread & DIFFERS or key.op == "world" else None
+    known = key if key.op == "constant" or key.differs_by & DIFFERS or key.op == "world" else None
     if known is None and key.op in SIZED:
         known = length(key, PAIR[0])
-    return known, key.spread & TOUCHED, facts, obj if obj is None else _identity(obj)
+    return known, key.differs_by & TOUCHED, facts, obj if obj is None else _identity(obj)
 
 
 def _identity(obj: object) -> object:

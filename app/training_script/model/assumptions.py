@@ -35,7 +35,7 @@ class AssumptionSets:
 
     def assume(self, assumed: Assumptions, key: Key, truth: bool) -> Assumptions:
         """Return the assumptions with one more condition, if ranks may agree on it, and at most so many."""
-        if key.spread & LOCAL or key.is_constant:
+        if key.differs_by & LOCAL or key.is_constant:
             return assumed
         if key.op == "not":
             return self.assume(assumed, key.args[0], not truth)

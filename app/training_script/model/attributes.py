@@ -32,7 +32,7 @@ class AttributeEvaluator(NameEvaluator):
     def set_any_attribute(self, owner: Value, given: Value) -> None:
         """Take for each plain attribute of an object that a value of some ranks may replace it, under its name."""
         path = self.path[-1]
-        if not isinstance(owner.obj, Instance) or not (given.key.spread | path.spread) & DIFFERS:
+        if not isinstance(owner.obj, Instance) or not (given.key.differs_by | path.differs_by) & DIFFERS:
             return
         for each in owner.obj.cls.ancestry():
             for name, held in each.attributes.items():
@@ -44,8 +44,8 @@ class AttributeEvaluator(NameEvaluator):
 
     def take_attributes(self, called: Summary, owner: Value | None) -> None:
         """Take for attributes that a call has set what it leaves in its object, else what all of a class hold."""
-        for read, spread in called.reads.items():
-            self.reads.setdefault(read, spread)
+        for read, differs_by in called.reads.items():
+            self.reads.setdefault(read, differs_by)
         if not called.sets:
             return
         self.sets |= called.sets

@@ -146,8 +146,8 @@ class BranchEvaluator(RoundsEvaluator):
     def _each(self, stmt: ast.For | ast.AsyncFor, held: Either | tuple[Value, ...]) -> bool:
         """Evaluate a loop over functions or objects round by round; no round leaves the function in any case."""
         if isinstance(held, Either):
-            place, arms = held.site or self.site(stmt.iter), (held.then.obj, held.other.obj)
-            first, second = (arm if isinstance(arm, Either) or is_elements(arm) else () for arm in arms)
+            place, sides = held.site or self.site(stmt.iter), (held.then.obj, held.other.obj)
+            first, second = (side if isinstance(side, Either) or is_elements(side) else () for side in sides)
             self._branch(held.test, place, lambda: self._each(stmt, first), lambda: self._each(stmt, second))
             return False
         cut = any(isinstance(node, (ast.Break, ast.Continue)) for each in stmt.body for node in walk(each))

@@ -71,9 +71,9 @@ def may_be_other(key: Key) -> bool:
     """Return whether an object is one that the program makes on some way, and on another way one that is not known."""
     if key.op not in ("one of", "if"):
         return False
-    arms = key.args if key.op == "one of" else key.args[1:]
-    known = any(arm.op == "instance" for arm in arms)
-    return known and any(_is_unknown(arm) or may_be_other(arm) for arm in arms)
+    sides = key.args if key.op == "one of" else key.args[1:]
+    known = any(side.op == "instance" for side in sides)
+    return known and any(_is_unknown(side) or may_be_other(side) for side in sides)
 
 
 def _is_unknown(key: Key) -> bool:
@@ -108,7 +108,7 @@ class CallEvaluator(ArgumentEvaluator):
         obj = callee.obj
         made_of = type(obj)
         if made_of is Either:
-            return self.chosen(obj, node, lambda arm: self._invoked(arm, node, list(values), dict(named)))
+            return self.chosen(obj, node, lambda side: self._invoked(side, node, list(values), dict(named)))
         if made_of is Partial:
             return self._invoked(
                 obj.function, self.with_arguments(obj.node, node), [*obj.values, *values], {**obj.named, **named}
@@ -143,7 +143,7 @@ class CallEvaluator(ArgumentEvaluator):
             self.items.append(Noted(RANK_IN_GROUP, self.site(node), node, None, values, named, outcome))
         if name in OF_GROUP and not self.shared.has_group:
             self.items.append(Noted(name, self.site(node), node, None, values, named, outcome))
-        if self.path[-1].spread & BY_RANK and is_report(callee):
+        if self.path[-1].differs_by & BY_RANK and is_report(callee):
             self.items.append(Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome))
         elif made_of is Method and obj.name in SHOWN_BY_FIRST and reports_on_first(callee):
             report = Noted(REPORT, self.site(node), node, owner_of(callee), values, named, outcome)
@@ -280,7 +280,7 @@ class CallEvaluator(ArgumentEvaluator):
         place, word = CALLS_GIVEN.get(name, (99, ""))
         if type(callee.obj) is Method:
             place = CALLING_METHODS.get(callee.obj.name, 99)
-            if callee.obj.name in HOOKS and self.path[-1].spread & BY_RANK:
+            if callee.obj.name in HOOKS and self.path[-1].differs_by & BY_RANK:
                 place = 0  # a hook of some ranks
         if place == 99 and not word:
             return None

@@ -46,9 +46,9 @@ class ChoiceEvaluator(MethodEvaluator):
     def chosen(self, choice: Either, node: ast.AST, use: Callable[[Value], Value]) -> Value:
         """Return what ``use`` gives for the object that is chosen; its steps are on the sides of a branch."""
         outside, found = self.items, list[tuple[Value, list[Item]]]()
-        for arm in (choice.then, choice.other):
+        for side in (choice.then, choice.other):
             self.items = []
-            found.append((use(arm), self.items))
+            found.append((use(side), self.items))
         self.items = outside
         (then, first), (other, second) = found
         if first or second:
@@ -75,21 +75,21 @@ class ChoiceEvaluator(MethodEvaluator):
             each = pending.pop()
             if value.key.args[0] is each.key:
                 return True
-            pending += self.shared.arms.get(each.key, ())
+            pending += self.shared.sides.get(each.key, ())
         return False
 
     def in_branch(self, value: Value) -> Value:
         """Return what a value is under the conditions around it, if these have chosen it."""
-        while arms := self.shared.arms.get(value.key):
+        while sides := self.shared.sides.get(value.key):
             truth = truth_of(value.key.args[0], self.path[-1])
             if truth is None:
                 break
-            value = arms[0 if truth else 1]
+            value = sides[0 if truth else 1]
         return value
 
     def agreed(self, test: Key) -> Key:
         """Return a condition with files that exist for all ranks or for none, if nothing else in it is of one rank."""
-        if not test.spread & LOCAL:
+        if not test.differs_by & LOCAL:
             return test
         known = self.shared.agreed
         if test not in known:
@@ -100,14 +100,14 @@ class ChoiceEvaluator(MethodEvaluator):
         if test.op == "local":
             return self.keys.make("call", "exists", test.args[-1]) if test.args[0] == OF_FILE else test
         changed = [self.agreed(part) if isinstance(part, Key) else part for part in test.args]
-        still = any(isinstance(each, Key) and each.spread & LOCAL for each in changed)
+        still = any(isinstance(each, Key) and each.differs_by & LOCAL for each in changed)
         return test if still or changed == [*test.args] else self.keys.make(test.op, *changed)
 
     def joined(self, test: Key, then: Value, other: Value, site: Site | None = None) -> Value:
         """Return the value behind a branch. ``site``: its place."""
         if then is other:
             return then
-        if test.spread & BY_RANK and is_received(then.key) != is_received(other.key):
+        if test.differs_by & BY_RANK and is_received(then.key) != is_received(other.key):
             return then if is_received(then.key) else other  # one rank keeps what it sends, the others receive it
         if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
@@ -120,7 +120,7 @@ class ChoiceEvaluator(MethodEvaluator):
         obj = self._joined_object(test, then, other, site)
         key = self.keys.either(test, then.key, other.key)
         if key.op == "if" and key.args[0] is test and then.facts != other.facts:
-            self.shared.arms[key] = then, other
+            self.shared.sides[key] = then, other
         if self.is_inner(then, other):
             return Value(key, then.facts, obj)
         return Value(key, other.facts if self.is_inner(other, then) else then.facts | other.facts, obj)
@@ -140,7 +140,7 @@ class ChoiceEvaluator(MethodEvaluator):
         return Either(test, then, other, site)
 
 
-def arms_of(key: Key) -> Iterator[Key]:
+def sides_of(key: Key) -> Iterator[Key]:
     """Yield what a value may be by the branches that were taken before."""
     pending, seen = [key], set[int]()
     while pending:

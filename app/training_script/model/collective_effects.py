@@ -110,7 +110,7 @@ class EffectEvaluator(RankEvaluator):
             return given
         pairs = zip(given.key.args[::2], given.key.args[1::2], strict=True)
         loaded = self.keys.make("filled", *self.place(node))
-        entries = [(name, loaded if value.spread and not name.spread else value) for name, value in pairs]
+        entries = [(name, loaded if value.differs_by and not name.differs_by else value) for name, value in pairs]
         return replace(given, key=self.keys.make("mapping", *(each for entry in entries for each in entry)), obj=None)
 
     def _note_wrapped(self, node: ast.Call, model: Value) -> None:
@@ -200,9 +200,9 @@ class EffectEvaluator(RankEvaluator):
         obj, path = self.evaluate(target.value).obj, self.path[-1]
         if isinstance(obj, Instance) and target.attr in obj.cls.attributes:
             key = self.keys.make("appended", empty.key, added.key)
-            over = (each.key for each in self.loops if each.key.spread & LOCAL)
+            over = (each.key for each in self.loops if each.key.differs_by & LOCAL)
             chosen = next((part for key in over for part in parts(key) if part.op in ("selected", DISTINCT)), None)
-            test = path if path.spread & LOCAL else chosen
+            test = path if path.differs_by & LOCAL else chosen
             made = Value(self.keys.make("if", test, key, empty.key) if test else key)
             self.shared.count_stores += obj.cls.attributes[target.attr].key is not made.key
             obj.cls.attributes[target.attr] = made
@@ -218,7 +218,7 @@ class EffectEvaluator(RankEvaluator):
             held = picked or self._held_by(sampler if sampler and own else dataset, node)
             batch = self.constant(1) if own and "batch_sampler" in named else batch
             drops = named.get("drop_last") or (values[8] if len(values) > 8 else self.constant(False))
-            size = () if batch.key.spread & DIFFERS or not drops.key.is_constant else (batch.key,)
+            size = () if batch.key.differs_by & DIFFERS or not drops.key.is_constant else (batch.key,)
             size = (*size, drops.key) if drops.key is self.keys.true else size
             key = self.keys.make("loader", *self.place(node), held, *size)
             shuffle = named.get("shuffle") or (values[2] if len(values) > 2 else self.constant(False))
@@ -238,19 +238,19 @@ class EffectEvaluator(RankEvaluator):
         size = self.length_of(dataset, node).key
         if size.op == "length" and size.args[0] in self.shared.contents:
             return size.args[0]
-        known = isinstance(dataset.obj, Instance) and (number(size, PAIR[0]) is not None or size.spread & BY_RANK)
+        known = isinstance(dataset.obj, Instance) and (number(size, PAIR[0]) is not None or size.differs_by & BY_RANK)
         return self.keys.make("range", size) if known else dataset.key
 
     def _loaded(self, node: ast.AST, path: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return the content of a file: the same for all ranks, unless its name has the rank in it."""
         chosen = any(part.op == "local" and part.args[0] == LISTED for part in parts(path.key))
-        spread = LOCAL if chosen else TOUCHED if path.key.spread & (BY_RANK | TOUCHED) else 0
-        return self.content(Value(self.keys.make("at", *self.place(node), spread=spread), facts), path.key)
+        differs_by = LOCAL if chosen else TOUCHED if path.key.differs_by & (BY_RANK | TOUCHED) else 0
+        return self.content(Value(self.keys.make("at", *self.place(node), differs_by=differs_by), facts), path.key)
 
     def content(self, made: Value, path: Key) -> Value:
         """Note that a value is read from a file, by its path or from what was read before; return the value."""
         read_from = self.shared.contents.get(path, path)
-        if read_from.spread & BY_RANK:
+        if read_from.differs_by & BY_RANK:
             self.shared.contents[made.key] = read_from
         return made
 
@@ -271,7 +271,7 @@ def is_received(key: Key) -> bool:
 
 def is_agreed(key: Key) -> bool:
     """Return whether a value is made of the result of a collective and of nothing that differs between ranks."""
-    return not key.spread & DIFFERS and any(part.op in SAME for part in parts(key))
+    return not key.differs_by & DIFFERS and any(part.op in SAME for part in parts(key))
 
 
 def is_gathered(key: Key) -> bool:

@@ -91,7 +91,7 @@ class _Trace(RankTrace):
         held = truth(test, self._member)
         if held is not None:
             return self.follow(item.then if held else item.other)
-        if item.test.spread & (DIFFERS | TOUCHED):
+        if item.test.differs_by & (DIFFERS | TOUCHED):
             raise UnknownStepError
         ends = [self.follow(side) for side in (item.then, item.other)]
         return ends[0] if ends[0] == ends[1] else GOES_ON
@@ -100,7 +100,7 @@ class _Trace(RankTrace):
         counted = self._counted(item)
         if counted is not None and len(counted) <= MOST_ROUNDS:
             return self._repeat(item, counted)
-        if item.amount.spread & (DIFFERS | TOUCHED) or item.free:
+        if item.amount.differs_by & (DIFFERS | TOUCHED) or item.free:
             raise UnknownStepError
         return self._repeat(item, (None,))
 

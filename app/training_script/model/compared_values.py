@@ -2,7 +2,7 @@
 
 import ast
 
-from .choices import arms_of
+from .choices import sides_of
 from .collective_effects import is_gathered
 from .comprehensions import ComprehensionEvaluator
 from .iterables import is_of_batches
@@ -25,13 +25,13 @@ class ComparisonEvaluator(ComprehensionEvaluator):
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(comparator)
             single = self.keys.make("compare", type(op).__name__, left.key, self._as_members(right))
-            if isinstance(op, (ast.In, ast.NotIn)) and left.key.is_constant and right.key.spread & LOCAL:
+            if isinstance(op, (ast.In, ast.NotIn)) and left.key.is_constant and right.key.differs_by & LOCAL:
                 single = self.unknown(node).key  # data of one rank have the same names on every rank
             elif isinstance(op, (ast.In, ast.NotIn)) and self._is_launch_variable(left, right):
                 single = self.keys.constant(isinstance(op, ast.In))
             elif is_text(right.key) and left.key is self.keys.true:
                 single = self.unknown(node).key  # its name suggests a flag, but it is the name of something
-            if isinstance(op, (ast.Eq, ast.NotEq)) and right.key.is_constant and left.key.spread & LOCAL:
+            if isinstance(op, (ast.Eq, ast.NotEq)) and right.key.is_constant and left.key.differs_by & LOCAL:
                 single = self._chosen_test(left.key, right.key, isinstance(op, ast.Eq)) or single
             if isinstance(op, (ast.Eq, ast.NotEq)) and is_gathered(left.key) != is_gathered(right.key):
                 single = self.unknown(node).key  # on all ranks alike, some rank has the same as another or not
@@ -44,7 +44,7 @@ class ComparisonEvaluator(ComprehensionEvaluator):
 
     def _chosen_test(self, value: Key, number: Key, equal: bool) -> Key | None:
         """Return the condition under which a branch has chosen a number instead of data; None for other values."""
-        if value.op != "if" or value.args[0].spread & LOCAL or number not in value.args[1:]:
+        if value.op != "if" or value.args[0].differs_by & LOCAL or number not in value.args[1:]:
             return None
         chosen = value.args[0] if value.args[1] is number else self.keys.make("not", value.args[0])
         return chosen if equal else self.keys.make("not", chosen)
@@ -60,9 +60,9 @@ class ComparisonEvaluator(ComprehensionEvaluator):
         if left.key.op == "next":
             return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
         by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
-        if left.key.spread & LOCAL and not test.is_constant and not by_branch:
+        if left.key.differs_by & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
-        if left.key.spread & BY_RANK and not test.is_constant and self.keys.none not in arms_of(left.key):
+        if left.key.differs_by & BY_RANK and not test.is_constant and self.keys.none not in sides_of(left.key):
             return self.unknown(node).key  # no side of a branch by the rank is known to be None
         return test
 

@@ -30,7 +30,7 @@ from .sequences import (
     leaving,
     path_of,
 )
-from .taken_arms import Arm, TakenArms, refuses
+from .taken_sides import BranchSide, TakenArms, refuses
 
 Joins = tuple[tuple[Node, Assumptions], ...]
 OF_TRAINING = {FORWARD, BACKWARD}  # which no protocol between a leader and its workers is made of
@@ -50,7 +50,7 @@ class Comparison:
         self._again = False  # what follows a call is compared with what the function does
         self._inside: dict[int, tuple[set[tuple[str, str]], list[Divergence]]] = {}  # by the bodies of functions
         self._calls = EnteredCalls()
-        self._rejoined: set[int] = set()  # where ranks are together again that another arm keeps apart
+        self._rejoined: set[int] = set()  # where ranks are together again that another side keeps apart
         self._behind: list[tuple[Node, tuple[Site, ...]]] = []  # branches at which the ranks diverged
         self._abroad = self._cut = False  # in a function of another file; such a function was not followed to its end
         self._endless: Node | None = None  # the round of a loop that only its statements end
@@ -120,7 +120,7 @@ class Comparison:
             while joins and a is b is joins[-1][0]:
                 assumed, joins = joins[-1][1], joins[:-1]
             if a is b:
-                if not a.spread & (BY_RANK | LOCAL):
+                if not a.differs_by & (BY_RANK | LOCAL):
                     return ends
                 decided, by = None, 0
             pair = id(a), id(b)
@@ -132,27 +132,27 @@ class Comparison:
                 return ends
             self._known.add(key)
             if isinstance(a, Choice) or isinstance(b, Choice):
-                arms = self._taken.pairs(a, b, decided, by, assumed)
+                sides = self._taken.pairs(a, b, decided, by, assumed)
                 if decided is not None and a is not b:
-                    arms = [arm for arm in arms if not refuses(arm, (a, b))] or arms
-                if len(arms) == 1:
-                    a, b, decided, by, assumed = arms[0]
+                    sides = [side for side in sides if not refuses(side, (a, b))] or sides
+                if len(sides) == 1:
+                    a, b, decided, by, assumed = sides[0]
                     continue
                 diverged = False
                 if a is b and isinstance(a, Choice) and self._taken.is_taken_alike(a, assumed):
                     joins = _with_join(joins, a.behind, assumed)
-                for first, second, place, spread, taken in arms if a is not b else arms[:-1]:
+                for first, second, place, differs_by, taken in sides if a is not b else sides[:-1]:
                     if diverged and (first is not second or id(first) in self._rejoined):
-                        continue  # one finding is enough, unless the ranks are together again on this arm
+                        continue  # one finding is enough, unless the ranks are together again on this side
                     self._rejoined |= {id(first)} if diverged else set()
                     before = len(self.found)
-                    ends |= self._compare(first, second, place, spread, calls, taken, joins)
+                    ends |= self._compare(first, second, place, differs_by, calls, taken, joins)
                     if len(self.found) > before and a is not b and not diverged:
-                        self._weaken(before, arms)
+                        self._weaken(before, sides)
                         diverged = True
                 if a is not b:
                     return ends
-                a, b, decided, by, assumed = arms[-1]
+                a, b, decided, by, assumed = sides[-1]
                 continue
             if isinstance(a, Call) and isinstance(b, Call) and a.body is b.body:
                 before = len(self.found)
@@ -247,15 +247,15 @@ class Comparison:
         for pair in inner:
             rounds = "break" in pair or "next" in pair
             if reached and rounds and not a.free and "raise" not in pair:
-                site, spread = leaving(a.body, pair)
+                site, differs_by = leaving(a.body, pair)
                 if site:
-                    self._add_reached(reached, site, spread, calls, rounds="left")
+                    self._add_reached(reached, site, differs_by, calls, rounds="left")
                     return set()
         rest = {pair for pair in inner if ("return" in pair or "exit" in pair) and "raise" not in pair}
         if rest and not reached and (later := first_event(a.next)):
-            site, spread = leaving(a.body, next(iter(rest)))
+            site, differs_by = leaving(a.body, next(iter(rest)))
             if site:
-                self._add_reached(later, site, spread, calls, leaves=site)
+                self._add_reached(later, site, differs_by, calls, leaves=site)
         return set()
 
     def _add_reached(
@@ -299,7 +299,7 @@ class Comparison:
         second = event_b.event if event_a and event_b else None
         if isinstance(decided, Choice) and second is None and decided.may_answer(first):
             return
-        holds = isinstance(decided, Choice) and any(first.kind in arm.kinds for arm in decided.arms)
+        holds = isinstance(decided, Choice) and any(first.kind in side.kinds for side in decided.sides)
         if not holds and second is None and any(self._repeats(node, first) for node in (a, b)):
             return
         ended = next((node for node in (a, b) if isinstance(node, End)), None) if not holds else None
@@ -343,10 +343,10 @@ class Comparison:
         if not any(each.first.site == found.first.site and each.decided == found.decided for each in self.found):
             self.found.append(found)
 
-    def _weaken(self, since: int, arms: Sequence[Arm]) -> None:
-        """Note that what was found on one arm of a branch behind the divergence may not be reached on another."""
+    def _weaken(self, since: int, sides: Sequence[BranchSide]) -> None:
+        """Note that what was found on one side of a branch behind the divergence may not be reached on another."""
         for place, each in enumerate(self.found[since:], since):
-            if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in arms):
+            if any(each.first.kind not in first.kinds | second.kinds for first, second, *_ in sides):
                 self.found[place] = each._replace(sure=False)
 
 

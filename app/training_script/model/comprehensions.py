@@ -55,8 +55,8 @@ class ComprehensionEvaluator(ContainerEvaluator):
             iterables.append(iterable)
             self.bind(clause.target, self.element(iterable, clause.iter))
             chosen = [self.evaluate(test) for test in clause.ifs]
-            by_rank = by_rank or any(test.key.spread & BY_RANK for test in chosen)
-            by_values = iterable.key.op == "local" and any(test.key.spread & LOCAL for test in chosen)
+            by_rank = by_rank or any(test.key.differs_by & BY_RANK for test in chosen)
+            by_values = iterable.key.op == "local" and any(test.key.differs_by & LOCAL for test in chosen)
             iterables += [self.unknown(clause.iter, *chosen)] if by_values else chosen
         values = [self.evaluate(each) for each in elements]
         if by_rank:

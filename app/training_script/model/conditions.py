@@ -95,7 +95,7 @@ class ConditionEvaluator(StatementEvaluator):
 
     def _Assert_statement(self, stmt: ast.Assert) -> None:
         test = self._truth(stmt.test)
-        if not test.spread & BY_RANK:
+        if not test.differs_by & BY_RANK:
             return
 
         def fail() -> bool:
@@ -142,7 +142,7 @@ class ConditionEvaluator(StatementEvaluator):
         self.path.pop()
         test, agreed, items_then = side.test, side.agreed, side.items
         items_other, self.items = self.items, side.outside
-        if side.makes_group and not (self.shared.has_group or side.leaves or test.spread & BY_RANK):
+        if side.makes_group and not (self.shared.has_group or side.leaves or test.differs_by & BY_RANK):
             self.restore(side.env)  # several ranks take this side, whatever it asks for
             self.shared.has_group = True
             self.items += items_then
@@ -154,7 +154,7 @@ class ConditionEvaluator(StatementEvaluator):
             self.items.append(Branch(test, side.site, items_then, [], unknown, side.text))
             return False
         unknown = side.calls_here > side.calls, self.unknown_calls > side.calls_here
-        if items_then or items_other or (any(unknown) and test.spread & BY_RANK):
+        if items_then or items_other or (any(unknown) and test.differs_by & BY_RANK):
             asked = test if test is agreed or waits(items_then) or waits(items_other) else agreed
             self.items.append(Branch(asked, side.site, items_then, items_other, unknown, side.text))
         if side.leaves and not leaves_other:
@@ -177,7 +177,7 @@ class ConditionEvaluator(StatementEvaluator):
 
     def _of_some(self, name: str, value: Value, test: Key, site: Site) -> Value:
         """Return the value of a name that only one side of a branch binds, kept as such if the rank decides."""
-        if not test.spread & BY_RANK or not name.isidentifier():
+        if not test.differs_by & BY_RANK or not name.isidentifier():
             return value
         return self.shared.of_some.bound(name, value, test, site)
 
@@ -293,7 +293,7 @@ def _code(node: ast.expr) -> str:
 
 def asks_for_several(test: Key) -> bool:
     """Return whether a condition compares a number that is the same on every rank with one: the number of ranks."""
-    if test.op != "compare" or test.spread & (BY_RANK | LOCAL):
+    if test.op != "compare" or test.differs_by & (BY_RANK | LOCAL):
         return False
     name, left, right = test.args
     return left.op != "constant" and right.is_constant and (name, right.value) in (("Gt", 1), ("NotEq", 1), ("GtE", 2))

@@ -69,8 +69,8 @@ class ContainerEvaluator(OrderEvaluator):
             made = self.unknown(node, *values)
             return replace(made, facts=facts_of_all(values) & POOLED)
         if len(values) > MOST_ELEMENTS:
-            spread = self.unknown(node, *values).key.spread
-            return Value(self.keys.make("elements", len(values), *self.place(node), spread=spread))
+            differs_by = self.unknown(node, *values).key.differs_by
+            return Value(self.keys.make("elements", len(values), *self.place(node), differs_by=differs_by))
         facts = facts_of_all(values) & CARRIED - UNORDERED_FACT
         key = self.keys.make("sequence", *(value.key for value in values))
         return Value(key, facts, tuple(values))

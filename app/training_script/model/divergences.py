@@ -50,6 +50,6 @@ def _pairs(root: Node, keys: Keys) -> Iterator[tuple[int, int]]:
     compared: set[tuple[tuple[Key, ...], tuple[Key, ...]]] = set()
     for first, second in PAIRS:
         pair = seen[first], seen[second]
-        if pair not in compared and (seen[first] != seen[second] or root.spread & LOCAL):
+        if pair not in compared and (seen[first] != seen[second] or root.differs_by & LOCAL):
             compared.add(pair)
             yield first, second

@@ -32,7 +32,7 @@ class EnteredCalls:
                         self._followed(node.other, following, via, budget),
                     )
                     behind = self._followed(node.behind, following, via, budget)
-                    made = Choice(node.test, node.site, then, other, behind, node.arms)
+                    made = Choice(node.test, node.site, then, other, behind, node.sides)
                 case Loop():
                     rest = self._followed(node.next, following, via, budget)
                     led = (*via, *node.via)

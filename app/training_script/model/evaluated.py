@@ -110,7 +110,7 @@ class Evaluated:
         """True if objects hold a sequence that the rank empties: what it holds elsewhere may be given by a script."""
         held = (value.key for cls in self._whole.defined for value in cls.attributes.values())
         return any(
-            key.op == "if" and key.args[0].spread & BY_RANK and any(_is_empty(each) for each in key.args[1:])
+            key.op == "if" and key.args[0].differs_by & BY_RANK and any(_is_empty(each) for each in key.args[1:])
             for key in held
         )
 

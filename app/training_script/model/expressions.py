@@ -133,7 +133,7 @@ class ExpressionEvaluator(ComparisonEvaluator):
         if owner.key.op == "if" and isinstance(node.ctx, ast.Load):
             self.note_none(node, node.value, owner)
         if isinstance(owner.obj, Either):
-            return self.chosen(owner.obj, node, lambda arm: self.attribute(arm, node.attr, node))
+            return self.chosen(owner.obj, node, lambda side: self.attribute(side, node.attr, node))
         wrapped = "ddp" in owner.facts and "fsdp" not in owner.facts
         if (wrapped or self._is_of_prepared(owner, node)) and self._is_of_model(owner, node):
             self.items.append(Read(node.attr, self.site(node), node, owner))
@@ -174,7 +174,7 @@ class ExpressionEvaluator(ComparisonEvaluator):
             return stored
         if owner.facts >= MAKES_NAMES and isinstance(node.ctx, ast.Load):
             self.keep_under(node.value, owner, index.key)
-        if owner.facts >= OF_TEXTS and index.key.spread & BY_RANK and "unordered" in owner.facts:
+        if owner.facts >= OF_TEXTS and index.key.differs_by & BY_RANK and "unordered" in owner.facts:
             self.note_order(node, owner)
         if is_mask(node.slice) or is_mask_of_data(index.key) or _is_named_mask(node.slice, index.key):
             return self.selected(owner, node)
@@ -193,7 +193,7 @@ class ExpressionEvaluator(ComparisonEvaluator):
             if items:
                 self.items.append(Branch(taken, self.site(node), items, []))
             facts = result.facts | value.facts
-            if op == "or" and not (result.key.spread | value.key.spread) & DIFFERS and value.obj is not None:
+            if op == "or" and not (result.key.differs_by | value.key.differs_by) & DIFFERS and value.obj is not None:
                 result = Value(value.key, facts, value.obj)  # x or default
             else:
                 obj = result.obj if op == "or" else None
@@ -212,7 +212,7 @@ class ExpressionEvaluator(ComparisonEvaluator):
         left, right = self.evaluate(node.left), self.evaluate(node.right)
         op = type(node.op).__name__
         if op == "Add" and isinstance(right.obj, Either) and is_elements(left.obj):
-            return self.chosen(right.obj, node, lambda arm: self._concatenated(left, arm))
+            return self.chosen(right.obj, node, lambda side: self._concatenated(left, side))
         if op == "Add" and is_elements(left.obj) and is_elements(right.obj):
             return self._concatenated(left, right)
         if rank := self.rank_of_node(op, left.key, right.key, node):

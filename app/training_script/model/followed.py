@@ -37,8 +37,8 @@ def _numbered(held: "Either | tuple[Value, ...]") -> "Either | tuple[Value, ...]
     """Return functions or objects, each with a number."""
     if isinstance(held, Either):
         then, other = (
-            replace(arm, obj=_numbered(arm.obj)) if isinstance(arm.obj, Either) or is_elements(arm.obj) else arm
-            for arm in (held.then, held.other)
+            replace(side, obj=_numbered(side.obj)) if isinstance(side.obj, Either) or is_elements(side.obj) else side
+            for side in (held.then, held.other)
         )
         return held._replace(then=then, other=other)
     return tuple([replace(each, obj=(Value(each.key), each)) for each in held])
@@ -71,10 +71,10 @@ def collects(node: ast.AST) -> bool:
 def with_more(held: object, values: "list[Value]", *, extends: bool) -> object:
     """Return a sequence of functions or objects to which ``append`` or ``extend`` adds more; None for others."""
     if isinstance(held, Either):
-        arms = [with_more(arm.obj, values, extends=extends) for arm in (held.then, held.other)]
-        both = all(arm is not None for arm in arms)
+        sides = [with_more(side.obj, values, extends=extends) for side in (held.then, held.other)]
+        both = all(side is not None for side in sides)
         return (
-            held._replace(then=replace(held.then, obj=arms[0]), other=replace(held.other, obj=arms[1]))
+            held._replace(then=replace(held.then, obj=sides[0]), other=replace(held.other, obj=sides[1]))
             if both
             else None
         )

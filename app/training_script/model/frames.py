@@ -57,9 +57,9 @@ class FrameValues:
 
     def depends_on_rank(self, expr: ast.expr) -> bool:
         """Return whether a rank goes into a value; what an unknown function makes of something else does not count."""
-        spread = self.value(expr).key.spread
-        if spread & BY_RANK or not spread & TOUCHED:
-            return bool(spread & BY_RANK)
+        differs_by = self.value(expr).key.differs_by
+        if differs_by & BY_RANK or not differs_by & TOUCHED:
+            return bool(differs_by & BY_RANK)
         calls = (node for node in ast.walk(expr) if isinstance(node, ast.Call))
         return any(self.value(part).key.op == "rank" for call in calls for part in call.args)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .caught_errors import may_take
 from .keys import DIFFERS, Key
-from .sequences import Arm, Call, Choice, End, Event, Loop, Node, Site, Step
+from .sequences import BranchSide, Call, Choice, End, Event, Loop, Node, Site, Step
 from .values import ClassRef, Value
 
 MOST_INLINED = 3  # depth of calls whose errors are followed to a handler
@@ -133,7 +133,7 @@ class Summary:
         if not self.complete or self.makes_group:
             return False
         held = ((cls.attributes.get(name), before) for (cls, name), before in self.reads.items())
-        return any(value is not None and value.key.spread & DIFFERS & ~before for value, before in held)
+        return any(value is not None and value.key.differs_by & DIFFERS & ~before for value, before in held)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -227,8 +227,8 @@ def _choice(item: Branch, following: Node, raised: Handler | None, returned: Nod
         other = sequence(before, node, raised, returned, depth)
         own, others = kinds(each.then), others | kinds(before)
         early = is_last and _left_early(each.other)
-        arms = Arm(own, each.unknown[0], _left_early(each.then)), Arm(others, each.unknown[1], early)
-        node = then if then is other else Choice(each.test, each.site, then, other, following, arms)
+        sides = BranchSide(own, each.unknown[0], _left_early(each.then)), BranchSide(others, each.unknown[1], early)
+        node = then if then is other else Choice(each.test, each.site, then, other, following, sides)
         others |= own
     return node
 

@@ -75,7 +75,7 @@ class FunctionEvaluator(ObjectEvaluator):
         counts = dict.fromkeys(each for counts, _ in self.yielded for each in counts)
         if len(self.yielded) == 1:
             counts.pop(self.keys.true, None)
-        elif any(each.op in BY_CONDITION and each.spread & BY_RANK for each in counts):
+        elif any(each.op in BY_CONDITION and each.differs_by & BY_RANK for each in counts):
             counts = {self.unknown(self.function.node).key: None} if self.function else {}  # a leader and its workers
         values = [value for _, value in self.yielded]
         key = self.keys.make("built", len(counts), *counts, *(value.key for value in values))
@@ -156,7 +156,7 @@ class FunctionEvaluator(ObjectEvaluator):
             values = self._filled_up(function, values)
         every_argument = "**" not in named and ast.Starred not in map(type, arguments)
         path = self.path[-1]
-        of_ranks = path.spread & BY_RANK and not path.spread & LOCAL and function.owner and collects(node)
+        of_ranks = path.differs_by & BY_RANK and not path.differs_by & LOCAL and function.owner and collects(node)
         within = self.no_sync, self.free, path if of_ranks else None
         summary = self.whole.summary(function, values, named, called=every_argument, within=within)
         self.take_attributes(summary, values[0] if values else None)
@@ -170,17 +170,22 @@ class FunctionEvaluator(ObjectEvaluator):
         if (
             isinstance(node, FUNCTIONS)
             and is_distributed_flag(node.name)
-            and not (result.key.is_constant or result.key.spread & DIFFERS)
+            and not (result.key.is_constant or result.key.differs_by & DIFFERS)
         ):
             return self.constant(True)  # what it asks of libraries and of the configuration is so in a run of several
-        if isinstance(node, FUNCTIONS) and not result.key.spread & DIFFERS and result.obj is None and not result.facts:
+        if (
+            isinstance(node, FUNCTIONS)
+            and not result.key.differs_by & DIFFERS
+            and result.obj is None
+            and not result.facts
+        ):
             suggested = (
                 self.by_name(node.name, called=True)
                 if not values and not named and len(node.body) > LONGEST_FLAG
                 else None
             )
             return suggested or result
-        if isinstance(node, FUNCTIONS) and result.key.spread & BY_RANK and is_size_of_group(node.name):
+        if isinstance(node, FUNCTIONS) and result.key.differs_by & BY_RANK and is_size_of_group(node.name):
             return Value(self.keys.make("at", *site[:3]))  # found by a rank among the groups, which are of one size
         return self._rank_by_name(node, result) if isinstance(node, FUNCTIONS) else result
 

@@ -49,15 +49,15 @@ class IterableEvaluator(EffectEvaluator):
         key = iterable.key
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
-        if (key.spread & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
+        if (key.differs_by & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
             return counted
-        if key.spread & LOCAL and (size := sized_by_data(key)):
+        if key.differs_by & LOCAL and (size := sized_by_data(key)):
             return self.keys.make("length", size)
         if path := self.file_of(key):
             return self.keys.make("elements of a file", path)
-        if key.spread & BY_RANK and may_differ(key, length):
+        if key.differs_by & BY_RANK and may_differ(key, length):
             return self.keys.make("length", lengthwise(self.keys, key))
-        if key.op == "loader" and key.spread & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
+        if key.op == "loader" and key.differs_by & LOCAL and len(key.args) > 3 and key.args[3].op == "built":
             key = key.args[3]  # of the samples that an iterable dataset yields
             if is_dealt_out(key):
                 return self.unknown(node).key
@@ -70,9 +70,9 @@ class IterableEvaluator(EffectEvaluator):
         dealt = is_dealt_stream(key) and length(key, PAIR[0]) is None
         if is_shared_out(key) or dealt or key.args[:1] == (ENDLESS,):
             return self.unknown(node).key
-        if key.op == "range" and not key.spread:
+        if key.op == "range" and not key.differs_by:
             return self.keys.make("length", key)
-        if "world" in iterable.facts or (key.spread & LOCAL and key.op not in COUNTED):
+        if "world" in iterable.facts or (key.differs_by & LOCAL and key.op not in COUNTED):
             return self.unknown(node).key  # shared out by the number of ranks, or not known to have a length of its own
         return self.keys.make("length", lengthwise(self.keys, key))
 
@@ -119,14 +119,14 @@ class IterableEvaluator(EffectEvaluator):
             parts = tuple(self.element(part, source) for part, source in zip(iterable.obj, sources, strict=True))
             return Value(self.keys.make("sequence", *(part.key for part in parts)), obj=parts)
         facts = iterable.facts & CARRIED
-        if key.spread & LOCAL and key.op not in COUNTED and is_call_of(node, "keys", "items"):
+        if key.differs_by & LOCAL and key.op not in COUNTED and is_call_of(node, "keys", "items"):
             name, held = self.unknown(node), Value(self.keys.make("element", key, *self.place(node)), facts)
             if is_call_of(node, "keys"):
                 return name  # data of one rank are held under the same names on every rank
             return Value(self.keys.make("sequence", name.key, held.key), obj=(name, held))
         if key.op == "range":
-            spread = key.spread if len(key.args) > 1 else key.spread & ~BY_RANK  # from 0 on all ranks
-            return Value(self.keys.make("number", *self.place(node), spread=spread))
+            differs_by = key.differs_by if len(key.args) > 1 else key.differs_by & ~BY_RANK  # from 0 on all ranks
+            return Value(self.keys.make("number", *self.place(node), differs_by=differs_by))
         return Value(self.keys.make("element", key, *self.place(node)), facts)
 
     def _length(self, key: Key, node: ast.AST) -> Value:
@@ -146,7 +146,7 @@ class IterableEvaluator(EffectEvaluator):
 
     def distinct(self, node: ast.AST) -> Key:
         """Return a set or a mapping whose members are data of this rank."""
-        return self.keys.make(DISTINCT, *self.place(node), spread=LOCAL)
+        return self.keys.make(DISTINCT, *self.place(node), differs_by=LOCAL)
 
     def keep_under(self, target: ast.expr, held: Value, name: Key) -> bool:
         """Note that something is kept in a mapping or a set; return whether data of this rank are its name there."""
@@ -167,17 +167,17 @@ class IterableEvaluator(EffectEvaluator):
 
     def pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
         """Return a tensor in so many pieces."""
-        spread = self.unknown(node, whole).key.spread
+        differs_by = self.unknown(node, whole).key.differs_by
         held = (whole.key,) if equal and length(whole.key, PAIR[0]) is not None else ()
-        made = self.keys.make("pieces", *self.place(node), *held, count.key, spread=spread)
+        made = self.keys.make("pieces", *self.place(node), *held, count.key, differs_by=differs_by)
         return Value(made, whole.facts & CARRIED)
 
     def pieces_of_size(self, whole: Value, size: Value, node: ast.AST) -> Value | None:
         """Return a tensor in pieces of so many rows, None if its length or the size is not known."""
         if length(whole.key, PAIR[0]) is None or number(size.key, PAIR[0]) is None:
             return None
-        spread = self.unknown(node, whole).key.spread
-        made = self.keys.make(PIECES_OF_SIZE, *self.place(node), whole.key, size.key, spread=spread)
+        differs_by = self.unknown(node, whole).key.differs_by
+        made = self.keys.make(PIECES_OF_SIZE, *self.place(node), whole.key, size.key, differs_by=differs_by)
         return Value(made, whole.facts & CARRIED)
 
     def mapping(self, fields: dict[str, Value]) -> Value:
@@ -201,8 +201,8 @@ class IterableEvaluator(EffectEvaluator):
 
     def note_none(self, node: ast.expr, held: ast.expr, value: Value) -> None:
         """Note a use of what a condition on the rank makes an object on some ranks and None on others."""
-        none = self.is_none(value.key) if value.key.spread & BY_RANK else self.keys.false
-        if name := dotted_name(held) if none.spread & BY_RANK else "":
+        none = self.is_none(value.key) if value.key.differs_by & BY_RANK else self.keys.false
+        if name := dotted_name(held) if none.differs_by & BY_RANK else "":
             some = OfSome(name, value, value, self.keys.make("not", none), self.site(node))
             if read := some.read_at(node, self.site(node), self.path[-1], self.keys):
                 self.items.append(read._replace(name=NONE_OF_SOME))
@@ -230,7 +230,7 @@ def limit_of(key: Key) -> Key | None:
     first, last, step = key.args[1].args
     counts = last.op not in ("constant", "unary") or (last.is_constant and type(last.value) is int and last.value >= 0)
     whole = first.is_constant and first.value in (None, 0) and step.is_constant and step.value in (None, 1)
-    return last if whole and counts and not last.spread & DIFFERS else None
+    return last if whole and counts and not last.differs_by & DIFFERS else None
 
 
 def is_of_batches(key: Key) -> bool:
@@ -238,7 +238,7 @@ def is_of_batches(key: Key) -> bool:
     pending, seen = [key], set[Key]()
     while pending:
         each = pending.pop()
-        if each in seen or not each.spread & DIFFERS or is_of_batch(each):
+        if each in seen or not each.differs_by & DIFFERS or is_of_batch(each):
             continue
         seen.add(each)
         inner = [arg for arg in each.args if isinstance(arg, Key)]

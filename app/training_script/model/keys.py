@@ -76,18 +76,19 @@ NEVER_NONE = {
 
 
 class Key(msgspec.Struct, eq=False):
-    """One expression. ``spread`` holds the flags of everything in it.
+    """One expression. ``differs_by`` holds the flags of everything in it.
 
-    ``is_constant``: of the operation "constant". ``grown``: how rounds of a loop have made it of what it was before.
+    ``is_constant``: of the operation "constant". ``accumulated``: how rounds of a loop have made it of what it was
+    before.
     ``rows_of``: a value of which it has one row for each, if that is known.
     """
 
     op: str
     args: tuple[Any, ...]
-    spread: int
+    differs_by: int
     depth: int
     is_constant: bool = False
-    grown: "Grown | None" = None
+    accumulated: "Accumulated | None" = None
     rows_of: "Key | None" = None
 
     @property
@@ -99,7 +100,7 @@ class Key(msgspec.Struct, eq=False):
         return f"{self.op}({', '.join(map(repr, self.args))})"
 
 
-class Grown(NamedTuple):
+class Accumulated(NamedTuple):
     """A value that each round of a loop changes: from ``over`` to ``after``. ``rounds`` decides their number."""
 
     first: Key
@@ -148,26 +149,26 @@ class Keys:
         self.sources_read: set[str] = set()  # the variables and functions that it reads them from
         self.true, self.false, self.none = self.constant(True), self.constant(False), self.constant(None)
 
-    def make(self, op: str, *args: Any, spread: int = 0) -> Key:
+    def make(self, op: str, *args: Any, differs_by: int = 0) -> Key:
         """Return the expression, simplified where its parts are constants."""
-        identity = op, spread, args
+        identity = op, differs_by, args
         made = self._made.get(identity)
         if made is None:
             simplify = SIMPLER.get(op)
             made = simplify(self, *args) if simplify else None
             if made is None:
-                made = self._new(op, args, spread)
+                made = self._new(op, args, differs_by)
             self._made[identity] = made
         return made
 
-    def _new(self, op: str, args: tuple[Any, ...], spread: int) -> Key:
+    def _new(self, op: str, args: tuple[Any, ...], differs_by: int) -> Key:
         depth = 1
         for arg in args:
             if type(arg) is Key:
-                spread |= arg.spread
+                differs_by |= arg.differs_by
                 if arg.depth >= depth:
                     depth = arg.depth + 1
-        return Key(op, args, spread, depth) if depth <= MOST_DEPTH else self.make("deep", op, spread=spread)
+        return Key(op, args, differs_by, depth) if depth <= MOST_DEPTH else self.make("deep", op, differs_by=differs_by)
 
     def constant(self, value: Any) -> Key:
         try:
@@ -180,7 +181,7 @@ class Keys:
 
     def local(self, why: str, *site: Any) -> Key:
         """Return a value that each rank has of its own: ``why`` says what it is."""
-        return self.make("local", why, *site, spread=LOCAL)
+        return self.make("local", why, *site, differs_by=LOCAL)
 
     def rank(self, kind: str, source: str = "") -> Key:
         """Return the rank of this process: global, local, node or spawned (the number that ``mp.spawn`` gives).
@@ -191,18 +192,18 @@ class Keys:
         if source not in ("", UNTIL_KNOWN):
             self.kinds_read.add(kind)
             self.sources_read.add(source)
-        return self.make("rank", kind, source, spread=BY_RANK)
+        return self.make("rank", kind, source, differs_by=BY_RANK)
 
-    def grow(self, key: Key, grown: Grown) -> None:
+    def note_accumulated(self, key: Key, accumulated: Accumulated) -> None:
         """Say how rounds of a loop have made a value."""
-        key.grown = grown
+        key.accumulated = accumulated
         self._grown.append(key)
 
     def forget(self) -> None:
         """Empty what refers to itself: the views, and the values that a round makes of those before it."""
         self._views.clear()
         for key in self._grown:
-            key.grown = None
+            key.accumulated = None
 
     def is_first(self, kind: str) -> Key:
         return self.make("compare", "Eq", self.rank(kind), self.constant(0))
@@ -215,7 +216,7 @@ class Keys:
 
     def specialise(self, key: Key, rank: Rank) -> Key:
         """Return ``key`` as ``rank`` sees it."""
-        if not key.spread & BY_RANK and key.op not in WITH_SIZES:
+        if not key.differs_by & BY_RANK and key.op not in WITH_SIZES:
             return key
         return self.view(rank).key(key)
 
@@ -313,7 +314,7 @@ class Keys:
                     return self.constant(OF_SEVERAL[name, right.value])
             elif left.op in OF_BRANCHES:
                 return self._compared(name, left, right)
-        same = left is right and name in ("Eq", "Is") and not left.spread & LOCAL
+        same = left is right and name in ("Eq", "Is") and not left.differs_by & LOCAL
         return self.true if same else None
 
     def _binary(self, name: str, left: Key, right: Key) -> Key | None:
@@ -326,7 +327,9 @@ class Keys:
         chosen = [arg for arg in left.args if isinstance(arg, Key)]
         first = 1 if left.op == "if" else 0
         compared = [self.make("compare", name, part, right) for part in chosen[first:]]
-        if name not in ("Is", "IsNot") and not (left.spread & BY_RANK and any(each.is_constant for each in compared)):
+        if name not in ("Is", "IsNot") and not (
+            left.differs_by & BY_RANK and any(each.is_constant for each in compared)
+        ):
             return None
         if left.op == "if":
             return self.make("if", chosen[0], *compared)
@@ -380,7 +383,7 @@ class View:
 
     def key(self, key: Key) -> Key:
         """Return ``key`` as the rank sees it: a constant where the rank decides it."""
-        if not key.spread & BY_RANK and key.op not in WITH_SIZES:
+        if not key.differs_by & BY_RANK and key.op not in WITH_SIZES:
             return key
         seen = self._known.get(key)
         if seen is None:
@@ -396,7 +399,7 @@ class View:
             size = rank.local_world_size if key.args[0] == "local" else rank.world_size
             return key if size is None else self._keys.constant(size)
         args = tuple([self.key(arg) if type(arg) is Key else arg for arg in key.args])
-        return self._keys.make(key.op, *args, spread=key.spread & LOCAL) if args != key.args else key
+        return self._keys.make(key.op, *args, differs_by=key.differs_by & LOCAL) if args != key.args else key
 
 
 def is_text(key: Key) -> bool:
@@ -414,15 +417,15 @@ def is_read(key: Key) -> bool:
     return all(part.args[1] not in ("", UNTIL_KNOWN) for part in parts(key) if part.op == "rank")
 
 
-def is_chosen_by(key: Key, spread: int) -> bool:
-    """Return whether a condition of this spread decides which of several values a value is."""
+def is_chosen_by(key: Key, differs_by: int) -> bool:
+    """Return whether a condition that differs so decides which of several values a value is."""
     pending, seen = [key], set[int]()
     while pending:
         each = pending.pop()
         if id(each) in seen or each.op not in OF_BRANCHES:
             continue
         seen.add(id(each))
-        if each.op == "if" and each.args[0].spread & spread:
+        if each.op == "if" and each.args[0].differs_by & differs_by:
             return True
         pending += [arg for arg in each.args if isinstance(arg, Key)]
     return False

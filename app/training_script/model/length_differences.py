@@ -22,7 +22,7 @@ def is_even(count: Key) -> bool:
     """Return whether two ranks surely have the same number of rounds or elements."""
     if any(part.op == WORKER for part in parts_of(count)):
         return all(_is_even_for(count, workers) for workers in NUMBERS_OF_WORKERS)
-    if count.op == "length" and all(is_whole_share(each) or not each.spread & DIFFERS for each in count.args):
+    if count.op == "length" and all(is_whole_share(each) or not each.differs_by & DIFFERS for each in count.args):
         return True
     first, second = (number(count, rank) for rank in PAIR)
     if first is not None:
@@ -52,11 +52,11 @@ def may_differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
 
 
 def _tried(
-    key: Key, of: "Callable[[Key, Member], int | None]", spread: int = DIFFERS | TOUCHED
+    key: Key, of: "Callable[[Key, Member], int | None]", differs_by: int = DIFFERS | TOUCHED
 ) -> Iterator[tuple[int | None, int | None]]:
     """Yield what a number or a length is on two ranks, with other numbers assumed each time."""
     for trial in range(COUNT_TRIALS):
-        assumed = AssumedNumbers(trial, spread)
+        assumed = AssumedNumbers(trial, differs_by)
         first, second = (of(key, rank._replace(assumed=assumed)) for rank in PAIR)
         yield first, second
         if first is None or second is None:

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable
 
 from .amounts import PIECES_OF_SIZE, SPLIT, is_of_batch
-from .keys import COMPARE, DIFFERS, TOUCHED, Grown, Key
+from .keys import COMPARE, DIFFERS, TOUCHED, Accumulated, Key
 from .keys import parts as parts_of
 from .members import PAIR, Member
 from .piece_lengths import (
@@ -95,7 +95,7 @@ def _number(key: Key, rank: Member) -> int | None:
         case "item", (Key(op="mapping" | "sequence") as held, place):
             return _of_place(held, number(place, rank), rank)
         case _:
-            return _of_counter(key.grown, rank) if key.grown else None
+            return _of_counter(key.accumulated, rank) if key.accumulated else None
 
 
 def truth(key: Key, rank: Member) -> bool | None:
@@ -212,7 +212,7 @@ def _length(key: Key, rank: Member) -> int | None:
         case "item", (Key(op="pieces", args=(*_, Key() as whole, count)), place):
             return piece_length(length(whole, rank), number(count, rank), number(place, rank))
         case _:
-            return _of_list(key.grown, rank) if key.grown else None
+            return _of_list(key.accumulated, rank) if key.accumulated else None
 
 
 def _are_lists(left: Key, right: Key) -> bool:
@@ -247,7 +247,7 @@ def counts_rounds(key: Key, path: str, line: int) -> bool:
 def _of_sides(of: "Callable[[Key, Member], int | None]", test: Key, then: Key, other: Key, rank: Member) -> int | None:
     """Return the number or the length of what a condition chooses."""
     held = truth(test, rank)
-    side = rank.arm if held is None else held
+    side = rank.side if held is None else held
     if side is not None:
         return of(then if side else other, rank)
     first, second = of(then, rank), of(other, rank)
@@ -264,21 +264,21 @@ def _of_place(held: Key, place: int | None, rank: Member) -> int | None:
     return number(known[place], rank) if place in known else None
 
 
-def _of_counter(grown: Grown, rank: Member) -> int | None:
+def _of_counter(accumulated: Accumulated, rank: Member) -> int | None:
     """Return a number to which each round of a loop adds one."""
-    match grown.after.op, grown.after.args:
-        case "binary", ("Add", over, more) if over is grown.over:
-            added = compute(operator.mul, number(grown.rounds, rank), number(more, rank))
-            return compute(operator.add, number(grown.first, rank), added)
+    match accumulated.after.op, accumulated.after.args:
+        case "binary", ("Add", over, more) if over is accumulated.over:
+            added = compute(operator.mul, number(accumulated.rounds, rank), number(more, rank))
+            return compute(operator.add, number(accumulated.first, rank), added)
         case _:
             return None
 
 
-def _of_list(grown: Grown, rank: Member) -> int | None:
+def _of_list(accumulated: Accumulated, rank: Member) -> int | None:
     """Return the length of a list that each round of a loop makes longer by one."""
-    if grown.after.op != "appended" or grown.after.args[0] is not grown.over:
+    if accumulated.after.op != "appended" or accumulated.after.args[0] is not accumulated.over:
         return None
-    return compute(operator.add, length(grown.first, rank), number(grown.rounds, rank))
+    return compute(operator.add, length(accumulated.first, rank), number(accumulated.rounds, rank))
 
 
 def samples(count: Key, rank: Member) -> int | None:
@@ -325,10 +325,10 @@ def _of_joined(held: Key, rank: Member) -> int | None:
         found = [length(each, rank) for each in held.args]
         known = [each for each in found if each is not None]
         return sum(known) if len(known) == len(found) else None
-    grown = held.grown
-    if grown is None or not _has_rows_of_batch(_appended(grown.after)):
+    accumulated = held.accumulated
+    if accumulated is None or not _has_rows_of_batch(_appended(accumulated.after)):
         return None
-    return samples(grown.rounds, rank) if length(grown.first, rank) == 0 else None
+    return samples(accumulated.rounds, rank) if length(accumulated.first, rank) == 0 else None
 
 
 def _bound_of_tensor(key: Key, rank: Member) -> int | None:
@@ -421,7 +421,7 @@ def _of_reshaped(whole: Key, shape: list[Key], rank: Member) -> int | None:
 
 def is_same_data(held: Key) -> bool:
     """Return whether the samples of a data set are surely the same on all ranks, by what it is made of."""
-    if held.spread & (DIFFERS | TOUCHED):
+    if held.differs_by & (DIFFERS | TOUCHED):
         return False
     match held.op, held.args:
         case op, (*_, whole, _) if op == SPLIT:

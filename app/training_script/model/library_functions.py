@@ -123,14 +123,14 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             queue = Value(self.keys.make("at", *self.place(node)), frozenset({"queue"}))
             self.shared.queued.pop(queue.key, None)
             return queue
-        if name in LISTINGS and values and values[0].key.spread & BY_RANK:
+        if name in LISTINGS and values and values[0].key.differs_by & BY_RANK:
             return Value(self.keys.local(LISTED, *self.place(node)))
         if name == "pathlib.Path" and values:
             return self._computed(name, values)
         if name == "hash":
             return self.unknown(node, *values)
         if name in TIMES:
-            return Value(self.keys.make(CLOCK, *self.place(node), spread=TOUCHED))
+            return Value(self.keys.make(CLOCK, *self.place(node), differs_by=TOUCHED))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))
         if name in ("os.path.exists", "os.path.isfile", "os.path.isdir") and values:
@@ -169,10 +169,10 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             if name != "len" or not values:
                 return Value(self.keys.make(name, *(value.key for value in values)), facts)
             counted = lengthwise(self.keys, values[0].key)
-            if counted.spread & LOCAL:
+            if counted.differs_by & LOCAL:
                 return self._length(counted, node)
             size = self.keys.make("length", counted)
-            if counted.spread & BY_RANK and number(size, PAIR[0]) is None and is_even(size):
+            if counted.differs_by & BY_RANK and number(size, PAIR[0]) is None and is_even(size):
                 return self.unknown(node)
             return Value(size, facts)
         if (
@@ -253,7 +253,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             given = [*values, *(each for word, each in named.items() if not made or word not in OF_STORAGE)]
             if name in ("torch.matmul", "torch.mm") and len(given) == 2:
                 return across(given[0], given[1], self._computed(name, given))
-            if name == "torch.roll" and any(each.key.spread & BY_RANK for each in given[1:]):
+            if name == "torch.roll" and any(each.key.differs_by & BY_RANK for each in given[1:]):
                 given[0] = replace(given[0], facts=given[0].facts - POOLED)
             if given or (name.startswith("torch.nn.") and (last.endswith("Loss") or last in SAME_SHAPE)):
                 return self._computed(name, given)
@@ -264,7 +264,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         """Return every n-th sample of a data set of the library datasets, n and the first given by these words."""
         given = [*values[: len(words)], *(named[word] for word in words if word in named)]
         numbers = [each.key for each in given]
-        first = next((each for each in numbers if each.spread & BY_RANK), None)
+        first = next((each for each in numbers if each.differs_by & BY_RANK), None)
         step = next((each for each in numbers if each.op == "world"), None)
         if first is None or step is None:
             return None
@@ -297,7 +297,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if result.facts:
             result = replace(result, facts=result.facts - UNORDERED_FACT)  # what it makes of a set is not known
         own = isinstance(node.func, ast.Attribute) or callee.key.op == "call"
-        foreign = result.key.spread & LOCAL and not own
+        foreign = result.key.differs_by & LOCAL and not own
         return replace(result, facts=result.facts | {"foreign"}) if foreign else result
 
     def _sized(self, result: Value, module: Value, given: Value, node: ast.Call) -> Value:
@@ -309,7 +309,7 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         of_first = self.keys.is_first("global")
         pairs = zip(map(self.keys.constant, first), map(self.keys.constant, second), strict=True)
         sizes = self.keys.make("sequence", *(self.keys.either(of_first, *pair) for pair in pairs))
-        return replace(result, key=self.keys.make(SIZED, *self.place(node), sizes, spread=result.key.spread))
+        return replace(result, key=self.keys.make(SIZED, *self.place(node), sizes, differs_by=result.key.differs_by))
 
     def is_harmless_call(self, node: ast.Call) -> bool:
         """Return whether a call that is written out surely makes no collective."""

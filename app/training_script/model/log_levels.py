@@ -43,5 +43,5 @@ class LogLevels:
             return self._keys.constant(known)
         if level.op != "if":
             return level
-        test, *arms = level.args
-        return self._keys.either(test, *map(self._number, arms))
+        test, *sides = level.args
+        return self._keys.either(test, *map(self._number, sides))

@@ -6,7 +6,7 @@ from .assumed_numbers import AssumedNumbers
 
 
 class Member(NamedTuple):
-    """A rank of a small job. ``arm``: the side that conditions take which are not known, None for neither.
+    """A rank of a small job. ``side``: the side that conditions take which are not known, None for neither.
 
     ``counter``: the number of the round, in the loops that count. ``counters``: those of several loops, by the file
     and the line of each. ``worker``: which of the ``workers`` of a loader reads. ``assumed``: numbers for what is not
@@ -15,7 +15,7 @@ class Member(NamedTuple):
 
     rank: int
     world_size: int = 2
-    arm: bool | None = None
+    side: bool | None = None
     counter: int | None = None
     counters: "tuple[tuple[str, int, int], ...] | None" = None
     worker: int = 0

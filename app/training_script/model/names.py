@@ -68,16 +68,16 @@ class NameEvaluator(EvaluatorState):
 
     def unknown(self, node: ast.AST, *parts: Value, facts: frozenset[str] = NO_FACTS) -> Value:
         """Return a value of which only the dependence on data of one rank is known."""
-        spread = 0
+        differs_by = 0
         for part in parts:
             key = part.key
-            if key.spread:
-                spread |= key.spread & LOCAL
-                if key.spread & (BY_RANK | TOUCHED):
-                    spread |= LOCAL if is_of_data(key) else TOUCHED
+            if key.differs_by:
+                differs_by |= key.differs_by & LOCAL
+                if key.differs_by & (BY_RANK | TOUCHED):
+                    differs_by |= LOCAL if is_of_data(key) else TOUCHED
             if part.facts:
                 facts |= part.facts & CARRIED
-        return Value(self.keys.make("at", *self.place(node), spread=spread), facts)
+        return Value(self.keys.make("at", *self.place(node), differs_by=differs_by), facts)
 
     def by_name(self, name: str, called: bool = False) -> Value | None:
         """Return what a name suggests: a rank, a first process, a size, a flag of distributed runs."""
@@ -105,7 +105,7 @@ class NameEvaluator(EvaluatorState):
     def named(self, name: str, value: Value) -> Value:
         """Return a value that gets a name: what it is, or what the name says if that is not known."""
         key = value.key
-        if key.op not in ("at", "constant") or value.obj is not None or value.facts or key.spread & DIFFERS:
+        if key.op not in ("at", "constant") or value.obj is not None or value.facts or key.differs_by & DIFFERS:
             return value
         if key.op == "constant" and not (key.value in (0, -1, None) and rank_names.rank_kind(name)):
             return value
@@ -216,7 +216,7 @@ class NameEvaluator(EvaluatorState):
     def extent(self, owner: Value, node: ast.AST) -> Value:
         """Return the size of a tensor: the same on every rank, except of elements selected by their values."""
         rows = rows_of(owner.key)
-        if owner.key.op == "selected" or (rows is not None and rows.spread & LOCAL):
+        if owner.key.op == "selected" or (rows is not None and rows.differs_by & LOCAL):
             return Value(self.keys.local(SELECTED, *self.place(node)))
         return Value(self.keys.make("at", *self.place(node)))
 
@@ -228,13 +228,13 @@ class NameEvaluator(EvaluatorState):
 
     def without_rank(self, key: Key, node: ast.AST) -> Key:
         """Return a value for something inside of what ``key`` is: it may differ between ranks only as their data do."""
-        return self.unknown(node, Value(key)).key if key.spread & BY_RANK else key
+        return self.unknown(node, Value(key)).key if key.differs_by & BY_RANK else key
 
     def item(self, owner: Value, index: Key, node: ast.AST) -> Value:
         """Return an element of a sequence or a mapping."""
         place = index.value if index.is_constant else None
         if place is None and self.qualified(owner) == "os.environ":
-            return Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # which may be that of a rank
+            return Value(self.keys.make("at", *self.place(node), differs_by=TOUCHED))  # which may be that of a rank
         if is_elements(owner.obj) and isinstance(place, int) and -len(owner.obj) <= place < len(owner.obj):
             return owner.obj[place]
         if isinstance(owner.obj, (Mapped, Generated)) and index.op != "slice":
@@ -245,15 +245,15 @@ class NameEvaluator(EvaluatorState):
                 return found
         if "sampler" in owner.facts:
             return Value(self.keys.local(INDEX, *self.place(node)))
-        if type(place) is int and owner.key.op == "if" and all(arm.op == "sequence" for arm in owner.key.args[1:]):
-            test, *arms = owner.key.args
-            if all(-len(arm.args) <= place < len(arm.args) for arm in arms):
-                return Value(self.keys.either(test, *(arm.args[place] for arm in arms)), owner.facts & CARRIED)
+        if type(place) is int and owner.key.op == "if" and all(side.op == "sequence" for side in owner.key.args[1:]):
+            test, *sides = owner.key.args
+            if all(-len(side.args) <= place < len(side.args) for side in sides):
+                return Value(self.keys.either(test, *(side.args[place] for side in sides)), owner.facts & CARRIED)
         if owner.key.op == "mapping" and (entry := self.keys.make("item", owner.key, index)).op != "item":
             return Value(entry, owner.facts & CARRIED)
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
-        own = OWN_GROUP if "members" in owner.facts and index.spread & BY_RANK else NO_FACTS
-        moved = POOLED if index.spread & BY_RANK else NO_FACTS  # what begins at the part of this rank
+        own = OWN_GROUP if "members" in owner.facts and index.differs_by & BY_RANK else NO_FACTS
+        moved = POOLED if index.differs_by & BY_RANK else NO_FACTS  # what begins at the part of this rank
         value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED - moved) | own)
         fields = owner.obj.fields.items() if isinstance(owner.obj, Record) else ()
         if 1 < len(fields) <= MOST_NESTED and is_followed(tuple([each for _, each in fields])):

@@ -75,7 +75,7 @@ class NamesOfRanks:
         if not stored or len(stored) < self._under_conditions(cls)[name]:
             return None
         test = reduce(lambda either, other: keys.make("or", either, other), stored.values())
-        return OfSome(name, value, value, test, next(iter(stored))) if test.spread & BY_RANK else None
+        return OfSome(name, value, value, test, next(iter(stored))) if test.differs_by & BY_RANK else None
 
     def _under_conditions(self, cls: ClassRef) -> dict[str, int]:
         if cls.node not in self._attributes:

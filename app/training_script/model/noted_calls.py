@@ -212,8 +212,8 @@ def _is_first_gpu(device: Key) -> bool:
     if device.op == "call" and device.args[0] == "torch.device":
         return len(device.args) == 2 and _is_first_gpu(device.args[1])
     if device.op == "if":
-        arms = [part.value if part.is_constant else None for part in device.args[1:]]
-        return "cuda:0" in arms and set(arms) <= {"cuda:0", "cpu"}
+        sides = [part.value if part.is_constant else None for part in device.args[1:]]
+        return "cuda:0" in sides and set(sides) <= {"cuda:0", "cpu"}
     return device.is_constant and device.value == "cuda:0"
 
 

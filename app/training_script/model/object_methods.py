@@ -61,7 +61,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             mesh = owner.key if owner.key.op == "mesh" else owner.key.args[0]
             of_part = mesh.op == "mesh" and mesh.args[0] > 1
             return self.unknown(node, facts=OF_SUBGROUP if of_part else NO_FACTS)
-        if name == "reverse" and not values and self.path[-1].spread & DIFFERS and isinstance(node.func, ast.Attribute):
+        if (
+            name == "reverse"
+            and not values
+            and self.path[-1].differs_by & DIFFERS
+            and isinstance(node.func, ast.Attribute)
+        ):
             order = self.keys.make("at", *self.place(node))
             self.bind(node.func.value, replace(owner, key=self.keys.make(SHUFFLED, owner.key, order), obj=None))
             return self.constant(None)
@@ -76,7 +81,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return self.unknown(node, owner, facts=SHARD)
         if name == "full_tensor":
             return self.effect(FULL_TENSOR, node, values, named, owner)
-        if name == "manual_seed" and values and values[0].key.spread & BY_RANK:
+        if name == "manual_seed" and values and values[0].key.differs_by & BY_RANK:
             own = Value(self.keys.local(RANDOM, *self.site(node)[:3]))
             self.rebind(node.func.value if isinstance(node.func, ast.Attribute) else None, owner, [own], "changed")
             return own
@@ -89,9 +94,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name in ("put", "put_nowait") and "queue" in owner.facts and values:
             self._put(owner.key, values[0])
         if name in ("get", "get_nowait") and "queue" in owner.facts:
-            unseen = Value(self.keys.make("at", *self.place(node), spread=TOUCHED))  # what a thread has put there
+            unseen = Value(self.keys.make("at", *self.place(node), differs_by=TOUCHED))  # what a thread has put there
             return self.shared.queued.get(owner.key) or unseen
-        if name in LISTING_METHODS and owner.key.spread & BY_RANK:
+        if name in LISTING_METHODS and owner.key.differs_by & BY_RANK:
             return Value(self.keys.local(LISTED, *self.place(node)))
         if name in ("keys", "items", "values") and owner.key.op == DISTINCT:
             return Value(owner.key)
@@ -108,21 +113,21 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if name == "sample" and len(values) == 2 and values[1].key.is_constant:
             drawn = self._opaque(owner, node, values, named)
             return replace(drawn, key=self._drawn(drawn.key, values[1].key, node))
-        if name == "permutation" and values and ("alike" in owner.facts or owner.key.spread & LOCAL):
+        if name == "permutation" and values and ("alike" in owner.facts or owner.key.differs_by & LOCAL):
             return self.permuted(owner, node, values)
         if name == "shard" and (part := self.part_of_rank(owner, values, named, ("num_shards", "index"))):
             return part
-        if name == "select" and values and values[0].key.op == "range" and values[0].key.spread & BY_RANK:
+        if name == "select" and values and values[0].key.op == "range" and values[0].key.differs_by & BY_RANK:
             return Value(self.keys.make("item", owner.key, values[0].key), owner.facts & CARRIED)
-        if name in ("itertuples", "iterrows") and owner.key.spread & BY_RANK:
+        if name in ("itertuples", "iterrows") and owner.key.differs_by & BY_RANK:
             return Value(self.keys.make("rows", owner.key, name), owner.facts & CARRIED)
         if name in ("chunk", "tensor_split") and values:
             return self.pieces(owner, values[0], node, equal=name == "chunk")
         if name == "split" and values and (pieces := self.pieces_of_size(owner, values[0], node)):
             return pieces
         if name == "split" and values and is_dealt_out(owner.key) and length(owner.key, PAIR[0]) is None:
-            spread = self.unknown(node, owner).key.spread
-            return Value(self.keys.make(UNCOUNTED, *self.place(node), spread=spread), owner.facts & CARRIED)
+            differs_by = self.unknown(node, owner).key.differs_by
+            return Value(self.keys.make(UNCOUNTED, *self.place(node), differs_by=differs_by), owner.facts & CARRIED)
         if name in ("numel", "nelement", "size", "dim"):
             return self.extent(owner, node)
         if name in ("clamp", "clamp_min"):
@@ -176,9 +181,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
         given = [each.key for each in (*values, *named.values())]
-        if not owner.key.spread and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
+        if not owner.key.differs_by and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
-        if name in ("view", "reshape") and values and not owner.key.spread:
+        if name in ("view", "reshape") and values and not owner.key.differs_by:
             made = self.keys.make("call", RESHAPE, owner.key, *given)
             if length(made, PAIR[0]) is not None:
                 return Value(made, owner.facts & CARRIED)
@@ -202,7 +207,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
     def _put(self, queue: Key, value: Value) -> None:
         """Keep what a queue gives: one of what was put there, unless a rank's own data go through it."""
         known = self.shared.queued.get(queue, value)
-        if known is None or value.key.spread & LOCAL:
+        if known is None or value.key.differs_by & LOCAL:
             self.shared.queued[queue] = None
         elif known.key is value.key:
             self.shared.queued[queue] = value
@@ -217,7 +222,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if to is None or not names_type(to):
             return None
         key = owner.key
-        if to.spread & BY_RANK:
+        if to.differs_by & BY_RANK:
             return replace(owner, key=self.keys.make(CAST, key, to))
         is_typed = key.op == "call" and str(key.args[0]).removeprefix("torch.") in MADE | PLACES
         return replace(owner, key=self.keys.make("call", *key.args, to)) if is_typed else None
@@ -235,7 +240,9 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
     def _drawn(self, drawn: Key, count: Key, node: ast.AST) -> Key:
         """Return so many members of a population: a sequence of that length if the number is written out."""
         known = type(count.value) is int and drawn.op != "local"
-        return self.keys.make("elements", count.value, *self.place(node), spread=drawn.spread) if known else drawn
+        return (
+            self.keys.make("elements", count.value, *self.place(node), differs_by=drawn.differs_by) if known else drawn
+        )
 
     def collect(self, target: ast.expr, before: Value, after: Value) -> None:
         """Bind a sequence with a further element; of an attribute under the conditions around, as nothing joins it."""

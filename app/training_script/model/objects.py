@@ -107,7 +107,7 @@ class ObjectEvaluator(BranchEvaluator):
             given = own
         of_file = given.key.op == "length" and given.key.args[0] in self.shared.contents
         known = number(given.key, PAIR[0]) is not None or of_file
-        return given if known or given.key.spread & DIFFERS else plain
+        return given if known or given.key.differs_by & DIFFERS else plain
 
     def _own_length(self, held: Value, function: FunctionRef) -> Value | None:
         """Return the length of an object by the attributes that it was made with; other objects may have others."""
@@ -139,8 +139,8 @@ class ObjectEvaluator(BranchEvaluator):
         for each in cls.ancestry():
             if name in each.attributes:
                 value = each.attributes[name]
-                self.reads.setdefault((each, name), value.key.spread)
-                of_some = bool(value.key.spread & LOCAL) and cls.is_made_often  # another object may have got it
+                self.reads.setdefault((each, name), value.key.differs_by)
+                of_some = bool(value.key.differs_by & LOCAL) and cls.is_made_often  # another object may have got it
                 is_open = value.key.is_constant or of_some
                 if not is_open or not any(base.is_set_later(name) for base in cls.ancestry()):
                     return value

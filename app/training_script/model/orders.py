@@ -25,7 +25,7 @@ class OrderEvaluator(CallEvaluator):
         if key is None or not node.args:
             return held
         if key.key.op == "name" and key.key.args[-1] == "id":  # places in the memory of this process
-            order = self.keys.make(ORDER, *self.place(node), spread=LOCAL)
+            order = self.keys.make(ORDER, *self.place(node), differs_by=LOCAL)
             return replace(held, key=self.keys.make(SHUFFLED, held.key, order), obj=None)
         outside, self.items = self.items, []  # a key that communicates is called as often on all ranks
         each = ast.copy_location(ast.Call(func=node.func, args=node.args[:1], keywords=[]), node)
@@ -35,8 +35,8 @@ class OrderEvaluator(CallEvaluator):
             ordered = self._in_places(held, node, known, found, named.get("reverse"))
         else:
             made = self._invoked(key, each, [self.element(held, node.args[0])], {}).key
-            order = self.keys.make(ORDER, *self.place(node), spread=made.spread)
-            differs = made.spread & DIFFERS
+            order = self.keys.make(ORDER, *self.place(node), differs_by=made.differs_by)
+            differs = made.differs_by & DIFFERS
             ordered = replace(held, key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
         self.items = outside
         return ordered
@@ -46,7 +46,7 @@ class OrderEvaluator(CallEvaluator):
     ) -> Value:
         """Return the elements of a sequence in the places that the keys of a rank give them."""
         falls = reverse is not None and reverse.key is self.keys.true
-        if not any(each.spread & DIFFERS for each in by) or (reverse and not reverse.key.is_constant):
+        if not any(each.differs_by & DIFFERS for each in by) or (reverse and not reverse.key.is_constant):
             return held
         at = [self.keys.make("place", number, falls, *by) for number in range(len(elements))]
 

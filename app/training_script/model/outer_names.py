@@ -27,7 +27,7 @@ class OuterNameEvaluator(ExpressionEvaluator):
         """Bind a name of the module: whether it is still None elsewhere is not known, but the same on all ranks."""
         before = self.module.env.get(name)
         kept = before is not None and (before.key is self.keys.none or before.key.op == "name")
-        if kept and not value.key.spread & DIFFERS and value.key.op not in ("constant", "world"):
+        if kept and not value.key.differs_by & DIFFERS and value.key.op not in ("constant", "world"):
             value = replace(value, key=self.keys.make("name", self.module.path, name))
         self.shared.count_stores += before is None or before.key is not value.key
         self.module.env[name] = value

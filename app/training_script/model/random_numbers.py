@@ -20,17 +20,17 @@ class RandomEvaluator(IterableEvaluator):
         """Return what a call draws, or the generator that it makes or seeds; None if it is another call or no key."""
         if LOCAL_RESULTS.get(name) == RANDOM:
             return self.unknown(node) if self._is_drawn_alike(name) else self._own(node)
-        if name in GENERATORS and (not values or values[0].key.spread & DIFFERS):
+        if name in GENERATORS and (not values or values[0].key.differs_by & DIFFERS):
             return self._own(node)
         if name in GENERATORS and values[0].key is not self.keys.none:
             return self.unknown(node, *values, facts=ALIKE)
         if name in SEEDS and values:
-            by_rank = values[0].key.spread & BY_RANK
+            by_rank = values[0].key.differs_by & BY_RANK
             change = set.add if by_rank else set.discard
             change(self.shared.seeded_by_rank, SEEDS[name])
             self.shared.seeded_alike |= set() if by_rank else {SEEDS[name]}
         if name in SHUFFLES and node.args and not self._is_drawn_alike(name):
-            order = self.keys.make("at", *self.place(node), spread=TOUCHED)  # a seed may be set elsewhere
+            order = self.keys.make("at", *self.place(node), differs_by=TOUCHED)  # a seed may be set elsewhere
             self.rebind(node.args[0], values[0], [Value(order)], SHUFFLED)
             return self.constant(None)
         if name in SPLITS and len(values) > 1:
@@ -41,7 +41,7 @@ class RandomEvaluator(IterableEvaluator):
 
     def permuted(self, generator: Value, node: ast.Call, values: Values) -> Value:
         """Return a sequence in the order that a generator draws: the same on all ranks if the generator is."""
-        place = self.keys.make("at", *self.place(node), spread=generator.key.spread & LOCAL)
+        place = self.keys.make("at", *self.place(node), differs_by=generator.key.differs_by & LOCAL)
         return Value(self.keys.make("call", "numpy.random.permutation", values[0].key, place), generator.facts & ALIKE)
 
     def _own(self, node: ast.AST, *shape: Key) -> Value:
@@ -52,7 +52,7 @@ class RandomEvaluator(IterableEvaluator):
         if not self._is_own(name, named.get("generator")):
             return None
         if name in ORDERS and values:
-            return Value(self.keys.make("call", name, *(each.key for each in values), spread=LOCAL))
+            return Value(self.keys.make("call", name, *(each.key for each in values), differs_by=LOCAL))
         place = 2 if name == "torch.randint" and len(values) > 2 else 0
         shape = (values[place].key,) if values else ()
         return self._own(node, *map(_first, shape))
@@ -60,7 +60,7 @@ class RandomEvaluator(IterableEvaluator):
     def _is_own(self, name: str, generator: Value | None) -> bool:
         """Return whether each rank draws other numbers: of an order also where nothing seeds it."""
         if generator is not None and generator.key is not self.keys.none:
-            return bool(generator.key.spread & LOCAL)
+            return bool(generator.key.differs_by & LOCAL)
         if name.partition(".")[0] in self.shared.seeded_by_rank:
             return True
         return (name in ORDERS or name in SPLITS) and not self._is_drawn_alike(name)
@@ -74,7 +74,7 @@ class RandomEvaluator(IterableEvaluator):
         own = LOCAL if self._is_own(SPLITS[0], generator) else 0
         made = [
             Value(
-                self.keys.make(SPLIT, *self.place(node), number, values[0].key, length, spread=own),
+                self.keys.make(SPLIT, *self.place(node), number, values[0].key, length, differs_by=own),
                 values[0].facts & CARRIED,
             )
             for number, length in enumerate(lengths.args)

@@ -68,7 +68,7 @@ class RankEvaluator(AttributeEvaluator):
         if not target or not isinstance(target.obj, (FunctionRef, Bound)):
             return None
         given = _elements(named.get("args") or (values[1] if name in STARTS and len(values) > 1 else None))
-        given = [replace(self.unknown(node), obj=each.obj) if each.key.spread & LOCAL else each for each in given]
+        given = [replace(self.unknown(node), obj=each.obj) if each.key.differs_by & LOCAL else each for each in given]
         rank = Value(self.keys.rank("spawned", name))
         if name == "Process":
             given = [rank if value.key.op == "number" else value for value in given]  # the counter of a loop

@@ -132,7 +132,7 @@ class Run(NamedTuple):
 
 def _asks_for_rank(reach: Reach) -> bool:
     given = reach.fact.values if isinstance(reach.fact, Noted) else []
-    return any(key.spread & BY_RANK for key in (*(each.test for each in reach.conditions), *(v.key for v in given)))
+    return any(key.differs_by & BY_RANK for key in (*(each.test for each in reach.conditions), *(v.key for v in given)))
 
 
 def noted_places(reached: list[Reach]) -> dict[str, list[int]]:
@@ -154,7 +154,7 @@ def argument(fact: Noted, place: int, *names: str) -> Value | None:
 
 def same_on_ranks(key: Key) -> bool:
     """Return whether nothing that differs between ranks has gone into a value, as far as that is known."""
-    return not key.spread & (DIFFERS | TOUCHED)
+    return not key.differs_by & (DIFFERS | TOUCHED)
 
 
 def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator[Key]:
@@ -169,7 +169,7 @@ def alternatives(key: Key, conditions: "tuple[Condition, ...]" = ()) -> Iterator
         yield each
         if each.op == "if":
             truth = _truth(each.args[0], known) if known else None
-            pending += [each.args[1 if arm else 2] for arm in ((True, False) if truth is None else (truth,))]
+            pending += [each.args[1 if side else 2] for side in ((True, False) if truth is None else (truth,))]
         elif each.op in ("one of", "changing"):
             pending += [arg for arg in each.args if isinstance(arg, Key)]
 

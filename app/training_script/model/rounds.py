@@ -7,7 +7,7 @@ from .amounts import DISTINCT, is_of_data
 from .conditions import ConditionEvaluator
 from .function_steps import Rounds
 from .iterables import is_of_batches
-from .keys import BY_RANK, LOCAL, NEVER_NONE, TOUCHED, Grown, Key
+from .keys import BY_RANK, LOCAL, NEVER_NONE, TOUCHED, Accumulated, Key
 from .sequences import Site
 from .values import Value
 
@@ -36,7 +36,9 @@ class RoundsEvaluator(ConditionEvaluator):
         changed = self._changed(before, site, amount)
         if amount is not None and not self.left_rounds:
             for name, value in changed.items():
-                self.keys.grow(value.key, Grown(first[name].key, before[name].key, self.env[name].key, amount))
+                self.keys.note_accumulated(
+                    value.key, Accumulated(first[name].key, before[name].key, self.env[name].key, amount)
+                )
         self.again = self.again or bool(changed)  # where this loop is in another one
         self.env.update(changed)
         self.left_rounds = left
@@ -82,12 +84,12 @@ class RoundsEvaluator(ConditionEvaluator):
         """Return a value that rounds of a loop change: the same where both are, and of what changes it."""
         if after.key.op == DISTINCT:
             return after
-        spread = value.key.spread | after.key.spread
+        differs_by = value.key.differs_by | after.key.differs_by
         op = "changing" if may_become_none(after.key, value.key) else "altered"
-        key = self.keys.make(op, name, *loop, spread=spread & (LOCAL | TOUCHED))
-        if spread & BY_RANK and is_of_data(after.key) and counts_up(value.key, after.key):
-            key = self.keys.make(op, name, *loop, spread=LOCAL)  # a total of data that the rank chooses
-        elif spread & BY_RANK:
+        key = self.keys.make(op, name, *loop, differs_by=differs_by & (LOCAL | TOUCHED))
+        if differs_by & BY_RANK and is_of_data(after.key) and counts_up(value.key, after.key):
+            key = self.keys.make(op, name, *loop, differs_by=LOCAL)  # a total of data that the rank chooses
+        elif differs_by & BY_RANK:
             op = "counted" if counts_on(value.key, after.key) else "changing"
             key = self.keys.make(op, name, *loop, value.key, after.key)
         facts = after.facts if self.is_inner(after, value) else value.facts | after.facts
@@ -98,7 +100,7 @@ def counts_on(before: Key, after: Key) -> bool:
     """Return whether a round adds one number, the same on all ranks, to a value."""
     if after.op != "binary" or after.args[0] not in ("Add", "Sub") or after.args[1] is not before:
         return False
-    return not after.args[2].spread & (BY_RANK | LOCAL)
+    return not after.args[2].differs_by & (BY_RANK | LOCAL)
 
 
 def counts_up(before: Key, after: Key) -> bool:

@@ -94,7 +94,7 @@ class _Reader:
         if self._left < 0:
             raise OverBudget
 
-    def arms(self, test: Key) -> tuple[int, int]:
+    def sides(self, test: Key) -> tuple[int, int]:
         """Return the ranks for which a test may be true, and those for which it may be false."""
         known = self._tests.get(test)
         if known is None:
@@ -116,14 +116,14 @@ class _Reader:
     def is_open(self, branch: Branch) -> bool:
         """Return whether a condition may be about ranks although it is not known which ranks fulfil it."""
         test = branch.test
-        true, false = self.arms(test)
+        true, false = self.sides(test)
         seen = [self.keys.specialise(test, rank) for bit, rank in enumerate(RANKS) if true & false & (1 << bit)]
         if not seen:
             return False
         some_surely = true & ~false  # "not several, or rank 0"
         if some_surely or any(each is not seen[0] for each in seen) or _is_of_ranks(seen[0]):
             return True
-        if branch.text is None or test.spread & BY_RANK:
+        if branch.text is None or test.differs_by & BY_RANK:
             return False
         return may_ask_for_ranks(branch.text)
 
@@ -185,7 +185,7 @@ class _Way:
         """Follow a branch, and the one that its other side ends with: a chain of ``elif`` may be long."""
         chain: list[tuple[Branch, int, int, int, bool, bool, int]] = []
         while True:
-            true, false = self.reader.arms(item.test)
+            true, false = self.reader.sides(item.test)
             unsure, outside = self._unsure, len(self._conditions)
             is_open = not unsure and self.reader.is_open(item)
             self._unsure = unsure or is_open
@@ -278,13 +278,13 @@ class _Way:
 def _fails_alike(branch: Branch) -> bool:
     """Return whether a branch ends with an error, for no reason of one rank: where a program goes on, none has it."""
     last = branch.then[-1] if branch.then else None
-    return isinstance(last, Leave) and last.kind == "raise" and not branch.test.spread & BY_RANK
+    return isinstance(last, Leave) and last.kind == "raise" and not branch.test.differs_by & BY_RANK
 
 
 def _is_of_ranks(test: Key) -> bool:
     """Return whether an undecided test asks for something made from a rank, comparisons of amounts left out."""
     if test.op == "compare" and test.args[0] in ORDERED:
-        return bool(test.spread & BY_RANK)
+        return bool(test.differs_by & BY_RANK)
     if test.op in ("and", "or", "not"):
         return any(_is_of_ranks(arg) for arg in test.args)
-    return bool(test.spread & (BY_RANK | TOUCHED))
+    return bool(test.differs_by & (BY_RANK | TOUCHED))

@@ -44,12 +44,15 @@ class Reached(NamedTuple):
 
 
 class Node:
-    """One step of a sequence; equal ones are one object. ``spread``: what its conditions depend on, here or later."""
+    """One step of a sequence; equal ones are one object.
 
-    __slots__ = ("kinds", "spread")
+    ``differs_by``: what its conditions depend on, here or later.
+    """
 
-    def __init__(self, spread: int, kinds: frozenset[str]) -> None:
-        self.spread, self.kinds = spread, kinds
+    __slots__ = ("differs_by", "kinds")
+
+    def __init__(self, differs_by: int, kinds: frozenset[str]) -> None:
+        self.differs_by, self.kinds = differs_by, kinds
 
 
 class End(Node):
@@ -68,11 +71,11 @@ class Step(Node):
     __slots__ = ("event", "next", "via")
 
     def __init__(self, event: Event, following: Node, via: tuple[Site, ...] = ()) -> None:
-        super().__init__(following.spread, following.kinds | {event.kind})
+        super().__init__(following.differs_by, following.kinds | {event.kind})
         self.event, self.next, self.via = event, following, via
 
 
-class Arm(NamedTuple):
+class BranchSide(NamedTuple):
     """One side of a branch before both go on: kinds of events; calls of unknown functions; leaves early."""
 
     kinds: frozenset[str] = frozenset()
@@ -83,21 +86,23 @@ class Arm(NamedTuple):
 class Choice(Node):
     """A branch. ``behind``: what follows both sides."""
 
-    __slots__ = ("arms", "behind", "other", "site", "test", "then")
+    __slots__ = ("behind", "other", "sides", "site", "test", "then")
 
-    def __init__(self, test: Key, site: Site, then: Node, other: Node, behind: Node, arms: tuple[Arm, Arm]) -> None:
-        super().__init__(test.spread | then.spread | other.spread, then.kinds | other.kinds)
+    def __init__(
+        self, test: Key, site: Site, then: Node, other: Node, behind: Node, sides: tuple[BranchSide, BranchSide]
+    ) -> None:
+        super().__init__(test.differs_by | then.differs_by | other.differs_by, then.kinds | other.kinds)
         self.test, self.site, self.then, self.other = test, site, then, other
-        self.behind, self.arms = behind, arms
+        self.behind, self.sides = behind, sides
 
     def may_answer(self, event: Event) -> bool:
         """Return whether the ranks without ``event`` may make it after all, on their own side of the branch."""
-        having = [event.kind in arm.kinds for arm in self.arms]
+        having = [event.kind in side.kinds for side in self.sides]
         if all(having):
             return True
         if any(having):
-            return any(arm.unknown for arm, has in zip(self.arms, having, strict=True) if not has)
-        return any(arm.unknown for arm in self.arms if arm.leaves)
+            return any(side.unknown for side, has in zip(self.sides, having, strict=True) if not has)
+        return any(side.unknown for side in self.sides if side.leaves)
 
 
 class Loop(Node):
@@ -119,7 +124,7 @@ class Loop(Node):
         test_led: bool,
         via: tuple[Site, ...] = (),
     ) -> None:
-        super().__init__(count.spread | body.spread | following.spread, body.kinds | following.kinds)
+        super().__init__(count.differs_by | body.differs_by | following.differs_by, body.kinds | following.kinds)
         self.count, self.site, self.body, self.next = count, site, body, following
         self.free, self.test_led, self.via = free, test_led, via
 
@@ -130,7 +135,7 @@ class Call(Node):
     __slots__ = ("body", "next", "site", "via")
 
     def __init__(self, body: Node, site: Site, following: Node, via: tuple[Site, ...] = ()) -> None:
-        super().__init__(body.spread | following.spread, body.kinds | following.kinds)
+        super().__init__(body.differs_by | following.differs_by, body.kinds | following.kinds)
         self.body, self.site, self.next, self.via = body, site, following, via
 
 
@@ -139,7 +144,7 @@ def first_event(
 ) -> Reached | None:
     """Return the first event that a sequence may reach, in the order of the text, and the calls that lead to it.
 
-    ``taken`` gives the arms of a branch that may be taken. ``sure``: leave out calls that perhaps need no other rank.
+    ``taken`` gives the sides of a branch that may be taken. ``sure``: leave out calls that perhaps need no other rank.
     """
     pending: list[tuple[Node, tuple[Site, ...], bool]] = [(node, (), True)]
     seen: set[int] = set()
@@ -154,9 +159,9 @@ def first_event(
             case Step():
                 return Reached(node.event, (*via, *node.via), always)
             case Choice():
-                arms = taken(node) if taken else (node.then, node.other)
-                always = always and all(arm.kinds for arm in arms)
-                pending += [(arm, via, always) for arm in reversed(arms)]
+                sides = taken(node) if taken else (node.then, node.other)
+                always = always and all(side.kinds for side in sides)
+                pending += [(side, via, always) for side in reversed(sides)]
             case Loop():
                 pending += [(node.next, via, always), (node.body, (*via, *node.via), always)]
             case Call():
@@ -183,23 +188,25 @@ def leaving(body: Node, pair: tuple[str, str]) -> tuple[Site | None, int]:
     """Return the condition at which ranks leave a round in different ways, and what it depends on."""
     first: Choice | None = None
     for node in nodes(body):
-        if isinstance(node, Choice) and node.test.spread & (BY_RANK | LOCAL):
-            then, other = ({end.kind for end in nodes(arm) if isinstance(end, End)} for arm in (node.then, node.other))
+        if isinstance(node, Choice) and node.test.differs_by & (BY_RANK | LOCAL):
+            then, other = (
+                {end.kind for end in nodes(side) if isinstance(end, End)} for side in (node.then, node.other)
+            )
             if (then | other).issuperset(pair):
                 if then != other:
-                    return node.site, node.test.spread
+                    return node.site, node.test.differs_by
                 first = first or node
-    return (first.site, first.test.spread) if first else (None, 0)
+    return (first.site, first.test.differs_by) if first else (None, 0)
 
 
 def is_left_together(loop: Loop) -> bool:
     """Return whether all ranks leave a loop in the round of a number on which they have agreed."""
     for node in nodes(loop.body):
-        if isinstance(node, Choice) and not node.test.spread & (BY_RANK | LOCAL):
+        if isinstance(node, Choice) and not node.test.differs_by & (BY_RANK | LOCAL):
             inside = list(parts(node.test))
             counts = any(each.op == "number" and each.args[:2] == loop.site[:2] for each in inside)
             agreed = any(each.op in ("filled", "shared", "world") for each in inside)
-            ends = (end for arm in (node.then, node.other) for end in nodes(arm) if isinstance(end, End))
+            ends = (end for side in (node.then, node.other) for end in nodes(side) if isinstance(end, End))
             if counts and agreed and any(end.kind == "break" for end in ends):
                 return True
     return False
@@ -229,7 +236,7 @@ def tests_of_ranks(root: Node) -> list[Key]:
     pending, seen = [root], set[int]()
     while pending:
         node = pending.pop()
-        if id(node) in seen or not node.spread & BY_RANK:
+        if id(node) in seen or not node.differs_by & BY_RANK:
             continue
         seen.add(id(node))
         match node:
@@ -243,7 +250,7 @@ def tests_of_ranks(root: Node) -> list[Key]:
             case Loop():
                 found[node.count] = None
                 pending += [node.next, node.body]
-    return [test for test in found if test.spread & BY_RANK]
+    return [test for test in found if test.differs_by & BY_RANK]
 
 
 def path_of(node: Node) -> str:

@@ -140,7 +140,7 @@ def with_guards(run: Run) -> Run:
 
 def _is_for_first_rank(reach: Reach) -> bool:
     """Return whether a condition in its own file lets rank 0, or the first of each node, do something."""
-    tests = [each.test for each in reach.own_conditions if each.test.spread & BY_RANK]
+    tests = [each.test for each in reach.own_conditions if each.test.differs_by & BY_RANK]
     owner = reach.fact.owner if isinstance(reach.fact, Noted) else None
     if owner and not owner.facts.isdisjoint(REPORTERS):
         return False  # which libraries do for one process as well
@@ -156,4 +156,4 @@ def _asks_for_shards(condition: Condition) -> bool:
 def _is_option(condition: Condition) -> bool:
     """Return whether a condition allows something, and neither follows from the ranks nor is about them."""
     test, truth = without_not(condition.test, condition.truth)
-    return truth and not test.is_constant and not test.spread & BY_RANK
+    return truth and not test.is_constant and not test.differs_by & BY_RANK

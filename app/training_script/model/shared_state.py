@@ -39,7 +39,7 @@ class Shared:
         self.libraries: dict[str, Value] = {}
         self.seeded_by_rank: set[str] = set()  # modules of which each rank has random numbers of its own
         self.seeded_alike: set[str] = set()  # modules of which all ranks have the same random numbers
-        self.arms: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
+        self.sides: dict[Key, tuple[Value, Value]] = {}  # what a branch has chosen between, of different facts
         self.agreed: dict[Key, Key] = {}  # conditions as all ranks see them
         self.classes: dict[Key, ClassRef] = {}  # by the keys of their objects
         self.defined: list[ClassRef] = []

@@ -54,7 +54,7 @@ class StatementEvaluator(OuterNameEvaluator):
         scope = {} if at_module else self.live_scope()
         key = self.keys.make("function", self.module.path, stmt.lineno)
         function = FunctionRef(self.module, stmt, scope)
-        if not at_module and not self.path[-1].spread & DIFFERS:
+        if not at_module and not self.path[-1].differs_by & DIFFERS:
             self.shared.inner_functions.append(function)
         self.env[stmt.name] = Value(key, obj=self.with_decorators(function) if decorated else function)
 
@@ -93,7 +93,7 @@ class StatementEvaluator(OuterNameEvaluator):
                 case _:
                     pass
         self.shared.defined.append(cls)
-        if self.env is not self.module.env and not self.path[-1].spread & DIFFERS:
+        if self.env is not self.module.env and not self.path[-1].differs_by & DIFFERS:
             self.shared.inner_functions += [
                 FunctionRef(self.module, method, cls.env, cls) for method in cls.methods.values()
             ]
@@ -196,7 +196,7 @@ class StatementEvaluator(OuterNameEvaluator):
         self.bind(stmt.target, self._BinOp(load))
 
     def bind(self, target: ast.expr, value: Value) -> None:
-        if "members" in value.facts and self.loops and self.path[-1].spread & BY_RANK:
+        if "members" in value.facts and self.loops and self.path[-1].differs_by & BY_RANK:
             value = as_own(value)
         match target:
             case ast.Name(id=name):
@@ -216,7 +216,7 @@ class StatementEvaluator(OuterNameEvaluator):
                     self._note_store(target, "requires_grad_", held, value)
                 if _is_module(value) and self._is_in_wrapper(owner):
                     self._note_store(target, NEW_PART, held, value)
-                elif _is_module(value) and self.path[-1].spread & BY_RANK:
+                elif _is_module(value) and self.path[-1].differs_by & BY_RANK:
                     self._note_store(target, PART_OF_SOME, held, value, name)
                 elif name in FLAG_NAMES and is_flag(held, owner, name):
                     self._note_store(target, FLAG_OF_SOME, held, value, name)
@@ -242,17 +242,19 @@ class StatementEvaluator(OuterNameEvaluator):
                     held = self.env[owner.id] = replace(held, facts=held.facts - POOLED)
                 if self.keep_under(owner, held, at):
                     return
-                by_some = self.path[-1].spread & BY_RANK and not value.key.is_constant
+                by_some = self.path[-1].differs_by & BY_RANK and not value.key.is_constant
                 if isinstance(owner, ast.Name) and by_some and (replaced := _with_element(held, at, value.key)):
                     self.env[owner.id] = Value(
                         self.keys.make("sequence", *replaced), held.facts | value.facts & CARRIED
                     )
-                elif isinstance(owner, ast.Name) and owner.id in self.env and (value.key.spread & DIFFERS or by_some):
+                elif (
+                    isinstance(owner, ast.Name) and owner.id in self.env and (value.key.differs_by & DIFFERS or by_some)
+                ):
                     held = Value(self.keys.make("changed", held.key, value.key), held.facts)
                     self.env[owner.id] = held
-                elif is_place(at) and held.key.spread & DIFFERS and not value.key.spread & DIFFERS:
+                elif is_place(at) and held.key.differs_by & DIFFERS and not value.key.differs_by & DIFFERS:
                     self.env[f"{id(held.key)}.{at.value}"] = value  # alike on all ranks, unlike the other elements
-                moved = POOLED if at.spread & BY_RANK else NO_FACTS
+                moved = POOLED if at.differs_by & BY_RANK else NO_FACTS
                 if isinstance(owner, ast.Name) and owner.id in self.env and value.facts & CARRIED - held.facts - moved:
                     self.env[owner.id] = replace(held, facts=held.facts | (value.facts & CARRIED - moved))
             case _:
@@ -294,10 +296,10 @@ class StatementEvaluator(OuterNameEvaluator):
             if self.is_made_here(owner):
                 self.stored |= {name: value} if len(self.path) == 1 else {}
             known, path = cls.attributes.get(name), self._path_behind_returns()
-            if known is not None and path.spread & LOCAL and value.obj is None and not value.facts:
+            if known is not None and path.differs_by & LOCAL and value.obj is None and not value.facts:
                 value = Value(self.keys.either(path, value.key, known.key))
             first = known is not None and (known.key is self.keys.none or _is_number_before(known.key, value.key))
-            if known is not None and first and path.spread & BY_RANK and not path.spread & LOCAL:
+            if known is not None and first and path.differs_by & BY_RANK and not path.differs_by & LOCAL:
                 value = replace(value, key=self.keys.either(path, value.key, known.key))  # as before on the other ranks
             if known is not None and known.key is not value.key:
                 if known.key.is_constant and not value.key.is_constant:
@@ -318,14 +320,14 @@ class StatementEvaluator(OuterNameEvaluator):
             self.env[f"{id(owner.key)}.{name}"] = value
             if value.key.op == "rank":
                 self.shared.ranks[f"{id(owner.key)}.{name}"] = value
-            elif value.key.op in OF_FIRST and value.key.spread & BY_RANK and value.obj is None:
+            elif value.key.op in OF_FIRST and value.key.differs_by & BY_RANK and value.obj is None:
                 self.shared.of_first[f"{id(owner.key)}.{name}"] = value
 
     def _path_behind_returns(self) -> Key:
         """Return the condition under which a statement is reached: also that no rank has returned before it."""
         path = self.path[-1]
         for condition, _ in self.returned:
-            if condition.spread & BY_RANK:
+            if condition.differs_by & BY_RANK:
                 path = self.keys.make("and", path, self.keys.make("not", condition))
         return path
 
@@ -336,7 +338,7 @@ class StatementEvaluator(OuterNameEvaluator):
 
     def _Return_statement(self, stmt: ast.Return) -> bool:
         value = self.evaluate(stmt.value)
-        if self.loops and self.path[-1].spread & BY_RANK:
+        if self.loops and self.path[-1].differs_by & BY_RANK:
             value = as_own(value)
         self.returned.append((self.path[-1], value))
         self.leave_names()
@@ -374,7 +376,7 @@ def _with_element(held: Value, at: Key, value: Key) -> list[Key] | None:
 def _begins_with_own(at: Key, value: Key) -> bool:
     """Return whether the first element of a sequence becomes that at the place of this rank."""
     first = at.is_constant and at.value == 0 and type(at.value) is int
-    return first and value.op == "item" and bool(value.args[1].spread & BY_RANK)
+    return first and value.op == "item" and bool(value.args[1].differs_by & BY_RANK)
 
 
 def _is_number_before(known: Key, value: Key) -> bool:

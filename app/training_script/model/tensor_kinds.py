@@ -63,7 +63,7 @@ def _keeps_type(left: Key, right: Key, types: set[str | None]) -> bool:
 
 def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
     """Return the shape of a tensor on a rank, None for a dimension that does not follow, or for all."""
-    if key.op not in WITH_SHAPE and not key.spread & BY_RANK and key.op not in WITH_SIZES:
+    if key.op not in WITH_SHAPE and not key.differs_by & BY_RANK and key.op not in WITH_SIZES:
         return None
     key = keys.specialise(key, rank)
     match key.op, key.args:

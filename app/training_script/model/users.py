@@ -122,11 +122,11 @@ def _may_part_ranks(items: list[Item], calls: int) -> bool:
                 case Noted(name=".backward") if may_leave:
                     return True  # the script that uses it may pass a model in DDP
                 case Branch(test=test, then=first, other=second):
-                    if test.spread & BY_RANK:
+                    if test.differs_by & BY_RANK:
                         return True
                     pending += [(first, calls, True, may_leave), (second, calls, True, may_leave)]
                 case Rounds(amount=amount, body=body):
-                    if amount.spread & BY_RANK:
+                    if amount.differs_by & BY_RANK:
                         return True
                     pending.append((body, calls, True, may_leave or leaves(body)))
                 case Called(summary=summary) if calls:

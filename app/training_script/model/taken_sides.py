@@ -4,7 +4,7 @@ from .assumptions import Assumptions, AssumptionSets
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
 from .sequences import Choice, End, Loop, Node
 
-Arm = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
+BranchSide = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
 
 
 class TakenArms:
@@ -15,7 +15,7 @@ class TakenArms:
         self._assumptions = AssumptionSets(keys)
         self.nothing = self._assumptions.nothing
 
-    def pairs(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, assumed: Assumptions) -> list[Arm]:
+    def pairs(self, a: Node, b: Node, decided: Choice | Loop | None, by: int, assumed: Assumptions) -> list[BranchSide]:
         """Return the pairs of branches that two ranks may take."""
         first, second = self.views
         if isinstance(a, Choice) and isinstance(b, Choice) and a.test is b.test:
@@ -24,26 +24,26 @@ class TakenArms:
                 self._assumptions.seen(b.test, second, assumed),
             )
             if not (seen_a.is_constant or seen_b.is_constant) and seen_a is seen_b:
-                arms: list[Arm] = [
+                sides: list[BranchSide] = [
                     (a.then, b.then, decided, by, self._assumptions.assume(assumed, seen_a, True)),
                     (a.other, b.other, decided, by, self._assumptions.assume(assumed, seen_a, False)),
                 ]
-                if seen_a.spread & LOCAL:
-                    arms.append((a.then, b.other, a, LOCAL, assumed))
-                return arms
-            reached: list[Arm] = []
-            for truth_a, arm_a, then_a in self._taken(a, seen_a, assumed):
-                for truth_b, arm_b, then_b in self._taken(b, self._assumptions.seen(b.test, second, then_a), then_a):
+                if seen_a.differs_by & LOCAL:
+                    sides.append((a.then, b.other, a, LOCAL, assumed))
+                return sides
+            reached: list[BranchSide] = []
+            for truth_a, side_a, then_a in self._taken(a, seen_a, assumed):
+                for truth_b, side_b, then_b in self._taken(b, self._assumptions.seen(b.test, second, then_a), then_a):
                     same = truth_a == truth_b
-                    spread = by if same else by | BY_RANK | (a.test.spread & LOCAL)
-                    reached.append((arm_a, arm_b, decided if same else a, spread, then_b))
-            return sorted(reached, key=lambda arm: arm[3] != by)
+                    differs_by = by if same else by | BY_RANK | (a.test.differs_by & LOCAL)
+                    reached.append((side_a, side_b, decided if same else a, differs_by, then_b))
+            return sorted(reached, key=lambda side: side[3] != by)
         if isinstance(a, Choice):
             taken = self._taken(a, self._assumptions.seen(a.test, first, assumed), assumed)
-            return [(arm, b, decided or a, by or a.test.spread, then) for _, arm, then in taken]
+            return [(side, b, decided or a, by or a.test.differs_by, then) for _, side, then in taken]
         assert isinstance(b, Choice)
         taken = self._taken(b, self._assumptions.seen(b.test, second, assumed), assumed)
-        return [(a, arm, decided or b, by or b.test.spread, then) for _, arm, then in taken]
+        return [(a, side, decided or b, by or b.test.differs_by, then) for _, side, then in taken]
 
     def is_taken_alike(self, choice: Choice, assumed: Assumptions) -> bool:
         """Return whether both ranks take the same side of a branch, whichever it is."""
@@ -52,7 +52,7 @@ class TakenArms:
 
     def by_rank(self, choice: Choice, view: View, assumed: Assumptions) -> list[Node]:
         """Return the branches that one rank may take."""
-        return [arm for _, arm, _ in self._taken(choice, self._assumptions.seen(choice.test, view, assumed), assumed)]
+        return [side for _, side, _ in self._taken(choice, self._assumptions.seen(choice.test, view, assumed), assumed)]
 
     def _taken(self, choice: Choice, seen: Key, assumed: Assumptions) -> list[tuple[bool, Node, Assumptions]]:
         if seen.op == "constant":
@@ -67,8 +67,8 @@ def _exits(node: Node) -> bool:
     return type(node) is End and node.kind == "exit"
 
 
-def refuses(arm: Arm, choices: tuple[Node, Node]) -> bool:
+def refuses(side: BranchSide, choices: tuple[Node, Node]) -> bool:
     """Return whether a rank ends the program on one side of a branch that all ranks take alike once they get there."""
-    if not (_exits(arm[0]) or _exits(arm[1])):
+    if not (_exits(side[0]) or _exits(side[1])):
         return False
-    return all(not each.test.spread & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))
+    return all(not each.test.differs_by & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))
