@@ -13,8 +13,8 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, scaling_curve, spec, summary
-from ..plan.job_directory import SCRIPT, start_lines, unwritable_error
-from ..plan.job_files.write import write_job_files
+from ..plan.job_files.write import start_lines, unwritable_error, write_job_files
+from ..plan.model_source import SCRIPT
 from ..plan.request import PlanRequest
 from ..plan.strategies.table import render_table, rows_of_strategy
 from ..plan.types import PlanRow
@@ -143,7 +143,7 @@ def _request(given: str | None, values: Mapping[str, Any], options: Options) -> 
         return request.request_from_spec(_read(given), values)
 
     def detect() -> "Machine":
-        from ..plan.machine.detected import detect_machine
+        from ..plan.machine import detect_machine
 
         return detect_machine(target_python(options))
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from ..errors import UserError
 from ..plan import spec
-from ..plan.types import CHOICES, LORA_TARGETS
+from ..plan.tables import read_table, words_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DTYPES = ("fp32", "bf16", "fp16", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure")
 VALUE_NAMES = {"--spec": "given", "--batch": "batch_from"}  # in the code, where they differ from the option's
 
 GROUPS = ("Model", "Training", "Machine", "Output", "General")
@@ -67,123 +67,42 @@ def _number(
     return parse_option
 
 
-COUNT, TOKENS = _number(spec.parse_count, "7B, 350M or 7e9"), _number(spec.parse_whole_number, "4096 or 4k")
-
-
 def _rank(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
     if value is not None and not 0 < value < 100_000:
         raise UserError(f"--lora is {value}", "give the rank of the adapters, such as 16")
     return value
 
 
-# Options by group: their name, what they take (words to choose from, a type, a callback, or FLAG), metavar and help.
-FLAG = bool
-OPTIONS: dict[str, dict[str, tuple[Any, str, str]]] = {
-    "Model": {
-        "--model": (str, "NAME", "Name such as Llama-3.1-8B, a path, or PKG.MOD:FN that builds it."),
-        "--config": (str, "PATH", "Hugging Face config.json, or a directory with one."),
-        "--checkpoint": (str, "PATH", ".safetensors file, an index, or a directory with one."),
-        "--params": (COUNT, "N", "Number of parameters, such as 7B or 7e9."),
-        "--layers": (int, "N", "Number of layers."),
-        "--hidden": (int, "N", "Hidden size."),
-        "--heads": (int, "N", "Number of attention heads."),
-        "--kv-heads": (int, "N", "Number of key and value heads [default: heads]."),
-        "--intermediate": (int, "N", "Width of the feed-forward part."),
-        "--vocab": (int, "N", "Size of the vocabulary."),
-        "--spec": (str, "FILE", "Specification of the whole setting as JSON; - is stdin."),
-        "--script": (
-            str,
-            "FILE",
-            "Training script that the written files start; also read for the model if none is given "
-            "[default: train.py].",
-        ),
-    },
-    "Training": {
-        "--dtype": (
-            DTYPES,
-            "",
-            "mixed: fp32 weights with 16-bit autocast; pure: 16-bit weights; bf16, fp16: mixed precision as each "
-            "framework implements it [default: bf16, fp16 on GPUs without it].",
-        ),
-        "--optimizer": (CHOICES["optimizer"], "", "Optimizer [default: adamw]."),
-        "--optimizer-impl": (("foreach", "fused"), "", "Implementation of AdamW [default: fused]."),
-        "--micro-batch": (int, "N", "Sequences per GPU and micro-batch [default: 1]."),
-        "--seq-len": (
-            TOKENS,
-            "N",
-            "Tokens of a sequence, such as 4096 or 4k [default: 2048, at most the positions of the model].",
-        ),
-        "--target-len": (TOKENS, "N", "Target length for encoder-decoder models [default: seq-len / 4]."),
-        "--images": (int, "N", "Pictures per sequence, for models that take them [default: 1]."),
-        "--grad-accum": (int, "N", "Micro-batches per optimizer step [default: 1]."),
-        "--global-batch": (int, "N", "Sequences per optimizer step over all GPUs."),
-        "--act-ckpt": (CHOICES["act_ckpt"], "", "Activation checkpointing. If omitted, several kinds are compared."),
-        "--attention": (CHOICES["attention"], "", "Attention implementation."),
-        "--packed": (FLAG, "", "With --lora: the sequences are packed, or all have --seq-len tokens."),
-        "--compile": (FLAG, "", "Use torch.compile."),
-        "--fp8": (FLAG, "", "Compute the products of blocks in fp8 (torchao), with --compile."),
-        "--optimizer-in-bwd": (FLAG, "", "Step each weight in the backward pass and free its gradient."),
-        "--act-offload": (FLAG, "", "Keep saved activations in host memory."),
-        "--reference-model": (FLAG, "", "A frozen copy of the model computes too, as for DPO or RL."),
-        "--loss": (CHOICES["loss"], "", "Implementation of the cross-entropy [default: eager]."),
-        "--lora": (_rank, "R", "Train LoRA adapters of this rank only."),
-        "--lora-target": (LORA_TARGETS, "", "Layers that get adapters."),
-        "--quant": (CHOICES["quant"], "", "Quantization of the frozen weights under LoRA."),
-        "--frozen": (str, "SHARE", "Share or number of the weights that are not trained, such as 0.9, 90% or 6B."),
-        "--alloc": (("expandable_segments",), "", "Setting of PYTORCH_ALLOC_CONF to plan with."),
-        "--reference-gpus": (
-            int,
-            "N",
-            "Number of GPUs of an earlier run; shows how batch size and learning rate change.",
-        ),
-        "--lr": (float, "RATE", "Learning rate of the earlier run."),
-        "--keep-global-batch": (
-            FLAG,
-            "",
-            "Choose the gradient accumulation that keeps the global batch of the earlier run.",
-        ),
-    },
-    "Machine": {
-        "--gpus": (int, "N", "Total number of GPUs [default: those of this machine]."),
-        "--nodes": (int, "N", "Number of nodes [default: one per 8 GPUs]."),
-        "--gpu": (str, "NAME", "GPU, such as H100 or A100-80G."),
-        "--gpu-memory": (str, "GB", "Memory of one GPU, such as 80GB or 24GiB [default: that of --gpu]."),
-        "--host-memory": (str, "GB", "Memory of one host, for offloading."),
-        "--intra-gbps": (float, "GB/s", "Bus bandwidth within a node."),
-        "--inter-gbps": (float, "GB/s", "Bus bandwidth between nodes."),
-        "--machine": (str, "NAME", "Machine such as p5.48xlarge, a3-highgpu-8g or dgx-h100."),
-        "--machine-snapshot": (str, "FILE", "Snapshot of a machine, written by ddpwizard doctor --bench --save."),
-    },
-    "Output": {
-        "--curve": (FLAG, "", "Plot tokens per second over 1 to 64 GPUs."),
-        "--strategy": (str, "NAME", "Show only this strategy, such as FSDP2 or ZeRO-3."),
-        "--write": (str, "DIR", "Write the job files of the best strategy: launch script, configs, code."),
-        "--exact": (FLAG, "", "Also train the module on fake tensors and track its peak memory."),
-        "--batch": (
-            str,
-            "PKG.MOD:FN",
-            "With --exact: function that returns the inputs of a micro-batch [default: token ids].",
-        ),
-    },
+TAKES = {
+    "text": {"type": str},
+    "whole": {"type": int},
+    "number": {"type": float},
+    "flag": {"is_flag": True},
+    "count": {"type": str, "callback": _number(spec.parse_count, "7B, 350M or 7e9")},
+    "tokens": {"type": str, "callback": _number(spec.parse_whole_number, "4096 or 4k")},
+    "rank": {"type": int, "callback": _rank},
 }
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One option: its help, and what it takes, or the words to choose from."""
+
+    help: str
+    takes: str = "text"
+    words: list[str] = []
+    metavar: str | None = None
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """Return the settings of click."""
+        words = words_of(name.removeprefix("--").replace("-", "_"), self.words)
+        takes = {"type": click.Choice(words)} if words else TAKES[self.takes]
+        return {"help": self.help, "metavar": self.metavar, **takes}
 
 
 def plan_options(command: F) -> F:
     """Add all options of the command but those of every command."""
-    for group, options in reversed(OPTIONS.items()):
-        for name, (takes, metavar, text) in reversed(options.items()):
+    for group, options in reversed(read_table("options.yaml", dict[str, dict[str, Option]]).items()):
+        for name, option in reversed(options.items()):
             names = (name, VALUE_NAMES[name]) if name in VALUE_NAMES else (name,)
-            add = click.option(*names, cls=GroupedOption, group=group, help=text, **_taking(takes, metavar or None))
-            command = add(command)
+            command = click.option(*names, cls=GroupedOption, group=group, **option.settings(name))(command)
     return command
-
-
-def _taking(takes: Any, metavar: str | None) -> dict[str, Any]:
-    """Return the settings of click for what an option takes."""
-    if takes is FLAG:
-        return {"is_flag": True}
-    if isinstance(takes, tuple):
-        return {"type": click.Choice(takes)}
-    if isinstance(takes, type):
-        return {"type": takes, "metavar": metavar}
-    return {"type": int if takes is _rank else str, "callback": takes, "metavar": metavar}

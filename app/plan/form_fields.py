@@ -9,81 +9,48 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
 from ..hardware.machine import Machine, machine_from_snapshot
 from ..snapshot import Snapshot
 from ..text.units import GIB, gbps_text, gib_text
+from . import machine as machines
 from . import model_source, request, spec
-from .machine import detected, resolve
 from .model import catalog, from_code, hf_config
 from .model.from_code import Arguments
 from .model_source import ModelSource
 from .request import PlanRequest
-from .types import CHOICES, LORA_TARGETS
+from .tables import read_table, words_of
 
 CONFIG = "config.json"
-MODEL, GPU, GPUS = "Llama-3.1-8B", "H100", "8"
 ANY, NO, SIXTEEN_BIT = "any", "no", "16 bit"
 NO_LORA = ("none", NO, "0")  # mean the same as an empty field
 MOST_LETTERS = 30  # of a value in a message
 
 
-class FormField(NamedTuple):
-    """One field of the form.
-
-    ``value`` is its first text; ``choices`` are the only words that it takes, ``names`` are suggestions. ``hint``
-    describes what can be entered, ``meaning`` what the choices decide.
-    """
+class FormField(msgspec.Struct, frozen=True):
+    """One field of the form: its first text, the only words that it takes, and words for its hint."""
 
     label: str
     value: str = ""
     choices: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
     hint: str = ""
     meaning: str = ""
 
 
-GPU_NAMES = (*(key.upper() for key in gpu_catalog.GPUS), *server_catalog.SERVERS)
-MODEL_NAMES = tuple(model.name for model in catalog.MODELS.values())
-FIELDS = {
-    "model": FormField("model", MODEL, names=MODEL_NAMES, hint="a name, a path, pkg.mod:build, or 7b 32 4096 32000"),
-    "seq_len": FormField("sequence", hint="tokens of a sequence; 8k is 8,192"),
-    "gpus": FormField("total GPUs", GPUS, hint="over all nodes"),
-    "dtype": FormField(
-        "precision",
-        choices=("bf16-mixed", "bf16-pure", "fp16-mixed", "fp32"),
-        meaning="data type of weights and arithmetic; mixed: float32 weights",
-    ),
-    "micro_batch": FormField("micro-batch", hint="sequences per GPU in one micro-batch"),
-    "nodes": FormField("nodes", hint="empty: as many as the GPUs need"),
-    "optimizer": FormField("optimizer", choices=("adamw", "adamw-8bit", "adafactor", "muon", "lion", "sgd")),
-    "grad_accum": FormField("accumulate", hint="micro-batches of one optimizer step"),
-    "gpu": FormField("GPU", GPU, names=GPU_NAMES, hint="a GPU such as A100-80G, or a machine: p5.48xlarge"),
+PAGES = {
+    page: {
+        name: msgspec.structs.replace(field, choices=words_of(name, field.choices)) for name, field in fields.items()
+    }
+    for page, fields in read_table("form.yaml", dict[str, dict[str, FormField]]).items()
 }
-MORE_FIELDS = {
-    "act_ckpt": FormField("recompute", choices=(ANY, *CHOICES["act_ckpt"]), meaning="any: several kinds are compared"),
-    "lora": FormField("LoRA rank", hint="empty: all weights are trained; else such as 16"),
-    "gpu_memory": FormField("GPU memory", hint="free memory of one GPU, such as 80GB or 24GiB"),
-    "attention": FormField(
-        "attention", choices=CHOICES["attention"], meaning="flash keeps no attention scores; eager keeps them all"
-    ),
-    "lora_target": FormField("LoRA on", choices=LORA_TARGETS, meaning="layers that get adapters"),
-    "host_memory": FormField("host memory", hint="memory of one host for offloading, such as 512GB"),
-    "loss": FormField("loss", choices=CHOICES["loss"], meaning="implementation of the cross-entropy"),
-    "quant": FormField(
-        "base weights", choices=(SIXTEEN_BIT, *CHOICES["quant"]), meaning="quantization of the frozen base under LoRA"
-    ),
-    "inter_gbps": FormField("between nodes", hint="GB/s of bus bandwidth between nodes"),
-    "compile": FormField("torch.compile", choices=(NO, "yes"), meaning="fused operations keep fewer activations"),
-    "optimizer_impl": FormField(
-        "optim. step",
-        choices=CHOICES["optimizer_impl"],
-        meaning="foreach: by lists of tensors, with copies; fused: none",
-    ),
-    "more_gpus": FormField("more GPUs", hint="how many GPUs to add; empty: twice as many in total"),
+ALL = PAGES["usual"] | PAGES["more-fields"]
+NAMES = {  # suggested in a field
+    "model": tuple(model.name for model in catalog.MODELS.values()),
+    "gpu": (*gpu_catalog.GPU_NAMES, *server_catalog.SERVERS),
 }
-ALL = FIELDS | MORE_FIELDS
 
 
 class FormMachine(NamedTuple):
@@ -106,10 +73,10 @@ def form_machine(snapshot: Snapshot | None) -> FormMachine:
     found = machine_from_snapshot(snapshot)
     if not found.listed_gpus:
         return FormMachine(snapshot)
-    gpu = gpu_catalog.find_gpu(found.gpu_name, detected.free_gpu_memory_gib(found))
+    gpu = gpu_catalog.find_gpu(found.gpu_name, machines.free_gpu_memory_gib(found))
     keys = [key for key in gpu_catalog.matching_gpus(found.gpu_name) if gpu_catalog.GPUS[key] == gpu]
     name = keys[0].upper() if keys else found.gpu_name
-    return FormMachine(snapshot, found.listed_gpus, name, found.nodes, nvme_bytes=detected.free_nvme()[0])
+    return FormMachine(snapshot, found.listed_gpus, name, found.nodes, nvme_bytes=machines.free_nvme()[0])
 
 
 def initial_values(machine: FormMachine, directory: Path) -> dict[str, str]:
@@ -132,9 +99,10 @@ def _is_config(path: Path) -> bool:
 
 def assumption_note(values: Mapping[str, str], machine: FormMachine) -> str:
     """Return a note if the GPUs of the form are a default because none was found, else ""."""
-    if machine.gpus or (values["gpus"], values["gpu"]) != (GPUS, GPU):
+    gpus, gpu = ALL["gpus"].value, ALL["gpu"].value
+    if machine.gpus or (values["gpus"], values["gpu"]) != (gpus, gpu):
         return ""
-    return f"No GPU found on this machine: {GPUS} × {GPU} assumed."
+    return f"No GPU found on this machine: {gpus} × {gpu} assumed."
 
 
 def placeholders(found: PlanRequest) -> dict[str, str]:
@@ -160,11 +128,7 @@ def placeholders(found: PlanRequest) -> dict[str, str]:
 def request_from_form(
     values: Mapping[str, str], machine: FormMachine, built: Mapping[str, ModelSource | UserError] | None = None
 ) -> PlanRequest:
-    """Read a request from the form. ``built`` has the models that the user's code built, or why it did not.
-
-    Raises:
-        UserError: A field cannot be read; the message names it.
-    """
+    """Read a request from the form. ``built`` has the models that the user's code built, or why it did not."""
 
     def build(factory: str, directory: Path, arguments: Arguments, where: str) -> ModelSource:
         return _built_model(factory, built or {})
@@ -177,11 +141,7 @@ def request_from_form(
 
 
 def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, Any]:
-    """Return the values that the fields give, by the names of ``plan.request``.
-
-    Raises:
-        UserError: A field cannot be read; the message names it.
-    """
+    """Return the values that the fields give, by the names of ``plan.request``."""
     for name, field in ALL.items():
         if field.choices and values[name] not in ("", *field.choices):
             shown = f"{field.label} is {values[name][:MOST_LETTERS]}: not known"
@@ -208,11 +168,7 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
 
 
 def check_model(value: str) -> None:
-    """Check that the text of the field ``model`` names a model.
-
-    Raises:
-        UserError: It does not.
-    """
+    """Check that the text of the field ``model`` names a model."""
     model_source.resolve_model(_model(value), lambda factory, *_: _built_model(factory, {}))
 
 
@@ -250,11 +206,7 @@ def _is_this_machine(gpu: str, machine: FormMachine) -> bool:
 
 
 def gpu_values(value: str, machine: FormMachine) -> dict[str, Any]:
-    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU.
-
-    Raises:
-        UserError: It is none of them.
-    """
+    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU."""
     if _is_this_machine(value, machine):
         return {"snapshot": machine.snapshot}
     if server_catalog.find_server(value):
@@ -270,11 +222,7 @@ def gpu_values(value: str, machine: FormMachine) -> dict[str, Any]:
 
 
 def parse_field_number(name: str, value: str) -> int:
-    """Parse a whole number of a field: ``4096``, ``4,096`` or ``4k``.
-
-    Raises:
-        UserError: It is none, or too small or too large.
-    """
+    """Parse a whole number of a field: ``4096``, ``4,096`` or ``4k``."""
     most = spec.MOST if name in ("gpus", "nodes", "more_gpus") else spec.MOST_COUNTED
     way, problem = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
     try:
@@ -289,7 +237,7 @@ def parse_field_number(name: str, value: str) -> int:
 def _size(name: str, value: str) -> str:
     """Check a memory size of a field, and return its text."""
     try:
-        resolve.parse_gib(value, ALL[name].label)
+        machines.parse_gib(value, ALL[name].label)
     except UserError as error:
         raise UserError(f"{ALL[name].label} is {value[:MOST_LETTERS]}: no size", error.next_step) from error
     return value
@@ -315,5 +263,5 @@ def field_hint(name: str, width: int) -> str:
         ways = (f"{words}{meaning} (space)", f"{words} (space)", f"{field.label}: space takes the next word")
     else:
         hint = f"{field.label}: {field.hint}"
-        ways = (f"{hint} (page down: names)", hint) if field.names else (hint,)
+        ways = (f"{hint} (page down: names)", hint) if name in NAMES else (hint,)
     return next((way for way in ways if len(way) <= width), ways[-1][:width])

@@ -55,11 +55,7 @@ class Choice(NamedTuple):
 
 
 def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> dict[str, str]:
-    """Return the fields for an answer such as ``8 H100``, ``8``, ``4090`` or ``p5.48xlarge``.
-
-    Raises:
-        UserError: It names no GPU that is known.
-    """
+    """Return the fields for an answer such as ``8 H100``, ``8``, ``4090`` or ``p5.48xlarge``."""
     plain = text.strip()
     if plain.isdecimal() and len(plain) <= 3:
         return {"gpus": str(form_fields.parse_field_number("gpus", plain)), "nodes": ""}

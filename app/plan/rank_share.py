@@ -69,11 +69,7 @@ def sequences_per_step(setting: TrainingSetup) -> int:
 
 
 def check_split(setting: TrainingSetup) -> None:
-    """Check that the ranks of a strategy divide what they split.
-
-    Raises:
-        UserError: They do not.
-    """
+    """Check that the ranks of a strategy divide what they split."""
     strategy, model = setting.layout, setting.model
     if not strategy.splits_model:
         return

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
 from ..hardware.machine import Machine
 from . import model_source, spec
-from .machine import resolve
+from .machine import resolve_machine
 from .model.parameter_counts import is_encoder_decoder
 from .model_source import BuildModel, ModelSource
 from .rank_share import check_split
@@ -56,11 +56,7 @@ def option_name(name: str) -> str:
 
 
 def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
-    """Read a request from a specification file; only links and host memory may be given as options in addition.
-
-    Raises:
-        UserError: The text is no specification, or an option sets what belongs in it.
-    """
+    """Read a request from a specification file; only links and host memory may be given as options in addition."""
     repeated = [option_name(name) for name in options if name not in NEXT_TO_SPEC and was_given(options, name)]
     if repeated:
         raise UserError(f"{', '.join(repeated)} cannot be combined with --spec", "set it in the specification")
@@ -92,13 +88,9 @@ def resolve_request(
         build: called to build a model with the user's own code.
         detect: called to inspect this machine if nothing is given about GPUs.
         name_of: what the reader calls a value in its input, for messages.
-
-    Raises:
-        UserError: A value makes no sense, or contradicts another.
-        InspectionError: The child that builds the user's own model gave no answer.
     """
     source = model_source.resolve_model(given, build)
-    machine = resolve.resolve_machine(given, detect)
+    machine = resolve_machine(given, detect)
     train, batch_notes = train_from_values(given, source.model, machine.gpus, source.frozen)
     train = train if source.keeps_logits else msgspec.structs.replace(train, keeps_logits=False)
     stated = train

@@ -1,43 +1,21 @@
-"""Changes that a strategy needs in a script and in its launch command."""
+"""Changes that a strategy needs in a script and in its launch command; the words are ``strategies.yaml``."""
+
+import msgspec
 
 from .rank_share import data_parallel_ranks
-from .types import Strategy, TrainingSetup
-
-WRAPPING = {
-    "single": "Nothing to wrap: one process, no process group.",
-    "ddp": "Wrap the model in DistributedDataParallel, give the loader a DistributedSampler; start with torchrun.",
-    "zero-optimizer": "As for DDP, with torch.distributed.optim.ZeroRedundancyOptimizer. Call "
-    "consolidate_state_dict before a checkpoint is saved, to gather its states.",
-    "fsdp2": "Call fully_shard on each block, then on the model, before the optimizer is created; save with "
-    "torch.distributed.checkpoint; start with torchrun.",
-    "hsdp": "As for FSDP2, on a two-dimensional mesh: copies across nodes, shards within a node.",
-    "deepspeed": "Pass model and optimizer to deepspeed.initialize (or ds_config.json to the Trainer or Accelerate); "
-    "call backward and step of the engine; start with deepspeed.",
-}
+from .tables import read_table
+from .types import TrainingSetup
 
 
-# The dimension of a mesh, and the calls of torch 2.13 that use it.
-SPLITS = {
-    "pipeline": (
-        "pp",
-        "Cut the model into stages: PipelineStage for each, run by Schedule1F1B.",
-    ),
-    "context": (
-        "cp",
-        "Run forward and backward pass in context_parallel(mesh['cp'], buffers=[…], buffer_seq_dims=[…]) with inputs, "
-        "labels and positions; attention must be scaled_dot_product_attention.",
-    ),
-    "tensor": (
-        "tp",
-        "parallelize_module(block, mesh['tp'], …): ColwiseParallel for queries, keys, values, gate and up, "
-        "RowwiseParallel for the two outputs, SequenceParallel for norms; loss_parallel() around the loss.",
-    ),
-    "expert": (
-        "ep",
-        "Give each rank of mesh['ep'] its experts, send tokens with all_to_all_single before and after them, and wrap "
-        "experts in fully_shard apart from the rest of a block, over the ranks that hold the same ones.",
-    ),
-}
+class StrategyWords(msgspec.Struct, frozen=True):
+    """Words on a strategy, or on what ranks split: the title of a program, the change to a script, the mesh."""
+
+    title: str = ""
+    change: str = ""
+    mesh: str = ""
+
+
+WORDS = read_table("strategies.yaml", dict[str, StrategyWords])
 
 
 def mesh_line(setting: TrainingSetup) -> str:
@@ -50,7 +28,7 @@ def mesh_line(setting: TrainingSetup) -> str:
     sizes = {
         "pp": strategy.pipeline,
         "dp_shard": shards if shards > 1 else None,
-        **{SPLITS[name][0]: getattr(strategy, name) for name in ("context", "expert", "tensor")},
+        **{WORDS[name].mesh: getattr(strategy, name) for name in ("context", "expert", "tensor")},
     }
     used = {name: size for name, size in sizes.items() if size}
     shape, names = ", ".join(map(str, used.values())), ", ".join(f'"{name}"' for name in used)
@@ -63,22 +41,18 @@ def split_changes(setting: TrainingSetup) -> list[str]:
     strategy = setting.layout
     if not strategy.splits_model:
         return []
-    calls = [call for name, (_, call) in SPLITS.items() if strategy.splits[name] > 1]
-    return [f"{mesh_line(setting)}.", *calls, *_flattened(strategy)]
-
-
-def _flattened(strategy: Strategy) -> list[str]:
-    inner = [SPLITS[name][0] for name in ("context", "expert") if getattr(strategy, name)]
-    if not inner:
-        return []
-    dimensions = ", ".join(f'"{name}"' for name in ("dp_shard", *inner))
-    return [f"fully_shard over the flattened dimensions: mesh[{dimensions}]._flatten()."]
+    used = [name for name in WORDS if strategy.splits.get(name, 1) > 1]
+    changes = [f"{mesh_line(setting)}.", *(WORDS[name].change for name in used)]
+    if inner := [f'"{WORDS[name].mesh}"' for name in used if name in ("context", "expert")]:
+        names = ", ".join(['"dp_shard"', *inner])
+        changes.append(f"fully_shard over the flattened dimensions: mesh[{names}]._flatten().")
+    return changes
 
 
 def required_changes(setting: TrainingSetup) -> list[str]:
     """Return the changes, a sentence or two each, the largest first."""
     strategy, train = setting.layout, setting.train
-    changes = [WRAPPING.get(strategy.kind, f"Wrap the model as {strategy.kind} requires."), *split_changes(setting)]
+    changes = [WORDS[strategy.kind].change, *split_changes(setting)]
     if strategy.is_fully_shard and strategy.reshard_after_forward is False:
         changes.append("reshard_after_forward=False: weights stay unsharded between forward and backward pass.")
     elif strategy.kind == "fsdp2" and (strategy.reshard_after_forward or 0) > 1:

@@ -31,11 +31,7 @@ DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention b
 
 
 def parse_spec(text: bytes) -> TrainingSetup:
-    """Parse a specification.
-
-    Raises:
-        UserError: It is invalid; the message names the field.
-    """
+    """Parse a specification."""
     if len(text) > LIMIT_BYTES:
         raise UserError(f"the specification has {len(text)} bytes", "name a file with one JSON object of a few lines")
     try:
@@ -86,11 +82,7 @@ def _unknown(plain: dict[str, Any], kind: type[msgspec.Struct], where: str) -> l
 
 
 def parse_count(text: str) -> float:
-    """Parse a count such as ``7e9``, ``7B`` or ``350m``.
-
-    Raises:
-        ValueError: It is no number.
-    """
+    """Parse a count such as ``7e9``, ``7B`` or ``350m``."""
     plain = text.strip().lower()
     value = float(plain[:-1]) * UNITS[plain[-1]] if plain[-1:] in UNITS else float(plain)
     if not math.isfinite(value):
@@ -99,11 +91,7 @@ def parse_count(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a whole number with an optional sign: ``4096``, ``4,096`` or ``4k`` (of 1,024).
-
-    Raises:
-        ValueError: It is none, or has thousands of digits.
-    """
+    """Parse a whole number with an optional sign: ``4096``, ``4,096`` or ``4k`` (of 1,024)."""
     found = WHOLE.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError(text)
@@ -118,11 +106,7 @@ def nodes_for(gpus: int, per_node: int = PER_NODE) -> int:
 
 
 def check_setting(setting: TrainingSetup) -> None:
-    """Check the numbers of a setting.
-
-    Raises:
-        UserError: A number is not positive, or the heads do not divide the hidden size.
-    """
+    """Check the numbers of a setting."""
     for name, value in _numbers(setting):
         if not 0 < value < 1e16:
             raise UserError(f"{name} is {value:g}", "give a positive number of a sensible size")

@@ -123,7 +123,6 @@ CHOICES = {
     name: tuple(word for each in get_args(hint) for word in get_args(each))
     for name, hint in get_type_hints(TrainingOptions).items()
 }
-LORA_TARGETS = ("q,v", "all-linear")
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):

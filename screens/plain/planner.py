@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import form_fields, interview, job_directory, plan_answer, summary
+from ...app.plan import form_fields, interview, plan_answer, summary
+from ...app.plan.job_files import write
 from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
-from ...app.plan.job_files.write import write_job_files
+from ...app.plan.model_source import SCRIPT
 from ...app.plan.request import PlanRequest
 from ...app.plan.strategies.table import render_table
 from ...app.plan.timing.communication import Links
@@ -136,10 +137,10 @@ def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], li
     )
     given = _asked(prompt, "Number", "1", lambda value: _place(value, len(answers)))
     row = rows[answers[_place(given, len(answers))][0]]
-    if problem := job_directory.unwritable_error(row):
+    if problem := write.unwritable_error(row):
         _refuse(prompt, problem)
         return
-    _write_into(state, prompt, row, job_directory.SCRIPT, Path(job_directory.free_directory(Path.cwd())), links)
+    _write_into(state, prompt, row, SCRIPT, Path(write.free_directory(Path.cwd())), links)
 
 
 def _choice(prompt: Prompt, count: int) -> str:
@@ -164,11 +165,11 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
-    if problem := job_directory.unwritable_error(row):
+    if problem := write.unwritable_error(row):
         _refuse(prompt, problem)
         return
-    script = _asked(prompt, "Script", job_directory.SCRIPT, str)
-    directory = _asked(prompt, "Into", job_directory.free_directory(Path.cwd()), str)
+    script = _asked(prompt, "Script", SCRIPT, str)
+    directory = _asked(prompt, "Into", write.free_directory(Path.cwd()), str)
     _write_into(state, prompt, row, script, Path(directory), links)
 
 
@@ -179,11 +180,11 @@ def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, w
         made, notes = plan_job_files(row.setting, where, script, None, versions, links)
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
         if prompt.confirm(f"Write these into {where}?"):
-            write_job_files(where, made)
+            write.write_job_files(where, made)
             prompt.write(
                 f"Wrote {len(made)} files into {where}.",
                 *notes,
-                f"  Start: {job_directory.start_command(row, str(where))}",
+                f"  Start: {write.start_command(row, str(where))}",
                 f"  The same plan again: {interview.plan_command(state.plan_form, row, str(where))}",
             )
     except UserError as error:

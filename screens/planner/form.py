@@ -13,7 +13,7 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ...app.plan.form_fields import ALL, FIELDS, MORE_FIELDS
+from ...app.plan.form_fields import ALL, NAMES, PAGES
 from ..widgets.base import BaseWidget
 from ..widgets.choices import Choices
 from ..widgets.formatting import safe_content
@@ -145,7 +145,7 @@ class PlanForm(Container):
         self._first = dict(values)
 
     def compose(self) -> Iterable[Widget]:
-        for id_, fields in (("usual", FIELDS), ("more-fields", MORE_FIELDS)):
+        for id_, fields in PAGES.items():
             with Grid(id=id_, classes="page"):
                 for name in fields:
                     yield Static(safe_content(ALL[name].label, "$muted"))
@@ -158,8 +158,8 @@ class PlanForm(Container):
         field, value = ALL[name], self._first[name]
         if field.choices:
             return ChoiceField(field.choices, value, name)
-        if field.names:
-            return SuggestInput(field.names, value, name)
+        if name in NAMES:
+            return SuggestInput(NAMES[name], value, name)
         return FieldInput(value=value, id=name, moves=LIST)
 
     def values(self) -> dict[str, str]:
@@ -185,7 +185,7 @@ class PlanForm(Container):
         pages = [self.query_one("#usual"), self.query_one("#more-fields")]
         shown, hidden = pages if pages[0].display else reversed(pages)
         shown.display, hidden.display = False, True
-        self._field_of(next(iter(FIELDS if hidden.id == "usual" else MORE_FIELDS))).focus()
+        self._field_of(next(iter(PAGES[hidden.id or ""]))).focus()
 
     def _field_of(self, name: str) -> Input | ChoiceField:
         field = self.query_one(f"#{name}")

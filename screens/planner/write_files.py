@@ -16,10 +16,10 @@ from textual.widgets import Input, Static
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import job_directory
+from ...app.plan.job_files import write
 from ...app.plan.job_files.manifest import read_package_versions
 from ...app.plan.job_files.own_script import plan_job_files
-from ...app.plan.job_files.write import write_job_files
+from ...app.plan.model_source import SCRIPT
 from ...app.plan.timing.communication import Links
 from ...app.plan.types import PlanRow
 from ...app.system.files import expand_user
@@ -70,9 +70,9 @@ class PlanWriteScreen(WizardScreen):
     def body(self) -> Iterable[Widget]:
         with Grid():
             yield Static(safe_content("into", "$muted"))
-            yield LineInput(value=job_directory.free_directory(Path.cwd()), id="directory", moves="#files")
+            yield LineInput(value=write.free_directory(Path.cwd()), id="directory", moves="#files")
             yield Static(safe_content("script", "$muted"))
-            yield LineInput(value=job_directory.SCRIPT, id="script", moves="#files")
+            yield LineInput(value=SCRIPT, id="script", moves="#files")
         yield Choices(numbered=False, verb="show", id="files")
         yield Static(id="preview")
 
@@ -104,7 +104,7 @@ class PlanWriteScreen(WizardScreen):
     @property
     def start_command(self) -> str:
         """The command that starts the files in the directory that is entered."""
-        return job_directory.start_command(self._row, relative_to_cwd(str(self._directory.absolute())))
+        return write.start_command(self._row, relative_to_cwd(str(self._directory.absolute())))
 
     @on(Input.Changed)
     def _make(self) -> None:
@@ -127,7 +127,7 @@ class PlanWriteScreen(WizardScreen):
         choices = [Choice(name, _listed(name, longest, content, width)) for name, content in self._made.items()]
         self.query_one("#files", Choices).set_items(choices)
         self._preview()
-        problem = self._problem or job_directory.unwritable_error(self._row)
+        problem = self._problem or write.unwritable_error(self._row)
         if problem:
             self.wizard.show_error(problem)
         elif self._row.candidate.fits == "tight":
@@ -158,7 +158,7 @@ class PlanWriteScreen(WizardScreen):
         self.app.push_screen(TextDialog(event.id, safe_content(self._made[event.id]), "not written yet"))
 
     def action_write(self) -> None:
-        if problem := self._problem or job_directory.unwritable_error(self._row):
+        if problem := self._problem or write.unwritable_error(self._row):
             self.wizard.show_error(problem)
             return
         if self._versions is None:
@@ -168,7 +168,7 @@ class PlanWriteScreen(WizardScreen):
         self._writes_then = False
         try:
             where = self._directory
-            write_job_files(where, self._made)
+            write.write_job_files(where, self._made)
         except UserError as error:
             self.wizard.show_error(error)
             return

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import form_fields, interview, job_directory, plan_answer, summary
+from ddpwizard.app.plan import form_fields, interview, plan_answer, summary
+from ddpwizard.app.plan.job_files.write import start_command
 from ddpwizard.app.plan.strategies import table
 from ddpwizard.app.plan.types import PlanRow
 
@@ -87,4 +88,4 @@ class TestCommands:
         assert words.items() <= options.items()
         assert options["--strategy"] == best.candidate.strategy
         assert options["--write"] == "job dir"
-        assert job_directory.start_command(best, "job dir").startswith("sh 'job dir'/launch.sh")
+        assert start_command(best, "job dir").startswith("sh 'job dir'/launch.sh")

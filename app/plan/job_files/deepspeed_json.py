@@ -11,8 +11,7 @@ from ..batch_scaling import BatchScaling
 from ..memory.gathered_weights import DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_PREFETCH
 from ..memory.temporaries import DEEPSPEED_SUB_GROUP
 from ..types import TrainingSetup
-from .header import EXAMPLE_RATE
-from .manifest import learning_rate
+from .manifest import EXAMPLE_RATE, learning_rate
 from .optimizer_snippets import DEEPSPEED_TYPES
 
 NVME_PATH = "/local_nvme"  # a placeholder for a directory on the NVMe drive of each node

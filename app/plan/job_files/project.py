@@ -25,7 +25,7 @@ from ..strategies.evaluate import gpu_of
 from ..timing.communication import Links
 from ..timing.step_time import step_time
 from ..types import Model, TrainingSetup
-from . import header, optimizer_snippets
+from . import manifest, optimizer_snippets
 
 LEAST_SHARE = 0.05  # of a step: an estimate is no better than that
 
@@ -160,16 +160,16 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
         "TINY_HEADS": str(max(TINY_HEADS, 2 * tensor)),
         "TINY_KV_HEADS": str(max(TINY_HEADS // 2, tensor)),
         "TINY_EXPERTS": str(expert * ceil(TINY_HEADS / expert) if expert > 1 else TINY_EXPERTS),
-        "TITLE": header.strategy_title(setting),
-        "MADE_FOR": f" for {header.run_summary(setting)}",
-        "NEEDS": header.requirements(setting, kind),
+        "TITLE": manifest.strategy_title(setting),
+        "MADE_FOR": f" for {manifest.run_summary(setting)}",
+        "NEEDS": manifest.requirements(setting, kind),
         "CONFIG": deepspeed.FILE,
         "IN_JSON": ", optimizer" if "named" in tags else "",
         "MICRO_BATCH": str(train.micro_batch or 1),
         "ACCUMULATION": str(train.grad_accum or 1),
         "SEQ_LEN": str(train.seq_len or 1),
         "WARM_UP": str(round(share * STEPS) or WARM_UP_STEPS),
-        "LEARNING_RATE": header.learning_rate_line(setting, options.batch),
+        "LEARNING_RATE": manifest.learning_rate_line(setting, options.batch),
         "SYNC_REASON": options.accumulation.reason,
         "SYNC_EACH": str(not options.accumulation.unreduced),
         "AROUND": _forward_contexts(tags),

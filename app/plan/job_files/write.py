@@ -12,8 +12,10 @@ from ...system.atomic_files import replace_file
 from ...text.units import GIB
 from ..batch_scaling import BatchScaling
 from ..model.parameter_counts import expert_width
+from ..script_changes import split_changes
+from ..strategies.ranking import shortage_text
 from ..timing.communication import Links
-from ..types import TrainingSetup
+from ..types import PlanRow, TrainingSetup
 from . import accelerate_yaml, deepspeed_json, project
 from .manifest import FILE as MANIFEST
 from .manifest import render_manifest
@@ -33,6 +35,10 @@ VARIABLES = {
     torchrun.OWN_STORE_VARIABLE: ("1", "A store of its own for each start: no addresses from before a restart."),
 }
 MAX_RESTARTS = 3
+DIRECTORY = "ddpwizard-plan"
+FILES_WITHOUT = (
+    "leave the option out to get files, and add it to the script: torchao's convert_to_float8_training, TRL's DPO"
+)
 POD_RESTARTS = schedulers.Restarts(MAX_RESTARTS, claim="checkpoints", path="/checkpoints")
 
 
@@ -47,9 +53,6 @@ def render_job_files(
 
     ``own_script``: started instead of a new program. ``batch``: of the reference run it continues; ``versions``: of the
     packages where it runs; ``links``: of the plan.
-
-    Raises:
-        UserError: The files of a new program could not do what was planned.
     """
     machine = _machine(setting)
     with_zero = setting.layout.kind == "deepspeed"
@@ -76,11 +79,7 @@ def render_job_files(
 
 
 def write_job_files(directory: Path, made: Mapping[str, str], next_step: str = "name another directory") -> None:
-    """Write the files into a directory, which is created; start scripts become executable.
-
-    Raises:
-        UserError: One of them exists already, or the directory cannot be written.
-    """
+    """Write the files into a directory, which is created; start scripts become executable."""
     if existing := next((directory / name for name in made if os.path.lexists(directory / name)), None):
         raise UserError(f"{existing} exists already", next_step)
     try:
@@ -89,6 +88,51 @@ def write_job_files(directory: Path, made: Mapping[str, str], next_step: str = "
             replace_file(directory / name, content.encode(), MODES.get(name, 0o644))
     except OSError as error:
         raise UserError(f"cannot write {directory}: {error.strerror}", next_step) from error
+
+
+def unwritable_error(row: PlanRow) -> UserError | None:
+    """Return why no files are written for a strategy: it does not fit, or has no template yet; None if there are."""
+    if row.setting.without_files:
+        why = f"no files can be written for {row.candidate.strategy} yet, with {row.setting.without_files}"
+        return UserError(why, " ".join(split_changes(row.setting)))
+    if row.setting.train.fp8 or row.setting.train.reference_model:
+        what = "fp8 products" if row.setting.train.fp8 else "a reference model"
+        return UserError(f"no files can be written with {what} yet: nothing is written", FILES_WITHOUT)
+    if row.candidate.fits is not False:
+        return None
+    why = f"{row.candidate.full_name} does not fit ({shortage_text(row)}): nothing is written"
+    return UserError(why, "take a strategy that fits; the table of strategies explains what would make this one fit")
+
+
+def free_directory(parent: Path) -> str:
+    """Return a name for a directory that does not exist yet."""
+    names = (DIRECTORY if number == 1 else f"{DIRECTORY}-{number}" for number in range(1, 1000))
+    return next((name for name in names if not os.path.lexists(parent / name)), DIRECTORY)
+
+
+def start_command(row: PlanRow, directory: str) -> str:
+    """Return what starts the written files, on each of the nodes."""
+    return f"sh {shlex.quote(directory)}/launch.sh{_on_each_node(row)}"
+
+
+def start_lines(row: PlanRow, directory: str, made: Mapping[str, str]) -> list[str]:
+    """Return the command that starts the written files, what comes before it, and those of other launchers."""
+    inside, start = f"cd {shlex.quote(directory)} && ", start_command(row, directory)
+    others = {"Slurm": f"{inside}sbatch {schedulers.SLURM_FILE}"}
+    if accelerate.FILE in made:
+        line = made[accelerate.FILE].partition("\n")[0].removeprefix("# ")
+        others["Accelerate"] = f"{inside}{line}{_on_each_node(row)}"
+    others["Kubernetes"] = f"{inside}kubectl apply -f {schedulers.PYTORCHJOB_FILE}"
+    files = " and ".join(name for name in ("launch.sh", accelerate.FILE) if name in made)
+    first = f"replace {HEAD} in {files} with the address of the first node" if row.setting.nodes > 1 else ""
+    tiny = f"TINY=1 {start.partition('   #')[0]}   # a small model, on any machine" if project.SCRIPT in made else ""
+    lines = {"first": first, "try": "" if first else tiny, "start": start}
+    lines |= {f"with {launcher}": line for launcher, line in others.items()}
+    return [f"{name}: {line}" for name, line in lines.items() if line]
+
+
+def _on_each_node(row: PlanRow) -> str:
+    return f"   # on each of the {row.setting.nodes} nodes" if row.setting.nodes > 1 else ""
 
 
 def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[str, str]:
@@ -103,11 +147,7 @@ def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[st
 
 
 def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
-    """Refuse a setting whose files would need more memory than planned. ``kind``: of the templates.
-
-    Raises:
-        UserError: It names the parts that the files cannot do, and what to leave out.
-    """
+    """Refuse a setting whose files would need more memory than planned. ``kind``: of the templates."""
     train, strategy, with_zero = setting.train, setting.layout, kind == "deepspeed"
     loss = train.loss == "fused-linear" or (with_zero and train.loss not in (None, "eager"))
     optimizer = kind == "fsdp2" and train.optimizer == "adafactor"  # it cannot step on sharded tensors (torch 2.13)

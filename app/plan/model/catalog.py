@@ -4,17 +4,16 @@
 their parameters; a test compares them with the counts published with the weights.
 """
 
-import json
 import re
 from functools import lru_cache
 from typing import Any
 
 from ...text.suggestions import closest as nearest
+from ..tables import read_table
 from ..types import Model
-from .families import TABLES
 from .hf_config import model_from_config
 
-_LISTED: dict[str, dict[str, Any] | str] = json.loads((TABLES / "models.json").read_text(encoding="utf-8"))
+_LISTED: dict[str, dict[str, Any] | str] = read_table("models.json", dict[str, Any])
 CONFIGS: dict[str, dict[str, Any]] = {
     name: config if isinstance(config, dict) else _LISTED[config]  # type: ignore[misc]
     for name, config in _LISTED.items()

@@ -4,12 +4,12 @@
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from ...errors import UserError
+from ..tables import read_table
 from ..types import BlockLayout
 
 Config = Mapping[str, Any]
@@ -17,11 +17,7 @@ MOST = 10_000_000  # largest value of a field
 
 
 def first_present(config: Config, *names: str, default: int | None = None) -> int:
-    """Return the first of these fields that is present.
-
-    Raises:
-        UserError: It is no positive whole number, or none is present and there is no default.
-    """
+    """Return the first of these fields that is present."""
     for name in names:
         value = config.get(name)
         if value is not None:
@@ -34,11 +30,7 @@ def first_present(config: Config, *names: str, default: int | None = None) -> in
 
 
 def first_nonzero(config: Config, *names: str) -> int:
-    """Return the first of these fields that is present and not 0, else 0.
-
-    Raises:
-        UserError: It is no positive whole number.
-    """
+    """Return the first of these fields that is present and not 0, else 0."""
     return next((first_present(config, name) for name in names if config.get(name)), 0)
 
 
@@ -52,7 +44,6 @@ def ungated_block(hidden: int, inner: int, bias: bool = True) -> int:
     return 4 * hidden * hidden + (4 * hidden if bias else 0) + ungated_mlp(hidden, inner, bias) + 4 * hidden
 
 
-TABLES = Path(__file__).parents[3] / "assets" / "plan"
 Switch = dict[str, bool]  # a field of the config and its default; "": always
 
 
@@ -91,7 +82,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     outer_norms: int = 1  # before and after the blocks
 
 
-FAMILIES = msgspec.json.decode((TABLES / "families.json").read_bytes(), type=dict[str, Family])
+FAMILIES = read_table("families.json", dict[str, Family])
 # By the name that transformers' classes begin with, in lower case: ``qwen3moe`` for ``Qwen3MoeConfig``.
 OF_CLASS_NAME = {name.replace("_", ""): name for name, family in FAMILIES.items() if not family.is_part}
 LLAMA_LIKE = Family()

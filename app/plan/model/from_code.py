@@ -61,11 +61,7 @@ def names_function(spec: str) -> bool:
 
 
 def check_factory(factory: str) -> None:
-    """Check the form of a factory.
-
-    Raises:
-        UserError: It is not of the form ``package.module:function``.
-    """
+    """Check the form of a factory."""
     if not names_function(factory):
         raise UserError(f"{factory} names no function", "give it as package.module:build_model")
 
@@ -75,10 +71,6 @@ async def inspect_factory(
 ) -> ModelShape:
     """Build ``package.module:factory`` in ``directory`` with that interpreter and these arguments; downloads are
     refused.
-
-    Raises:
-        UserError: It is not of that form, or building the model failed.
-        InspectionError: The child did not answer in time, or died.
     """
     check_factory(factory)
     command = [python, str(AGENT), factory, json.dumps(arguments)]

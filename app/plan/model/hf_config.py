@@ -59,11 +59,7 @@ class TrackedConfig(Mapping[str, Any]):
 
 
 def read_config(path: Path) -> tuple[Model, list[str]]:
-    """Read the model of a ``config.json`` (or of a directory with one). Return it with the assumptions made.
-
-    Raises:
-        UserError: It cannot be read, is no config, or a field is no sensible number.
-    """
+    """Read the model of a ``config.json`` (or of a directory with one). Return it with the assumptions made."""
     file = path / "config.json" if _is_directory(path) else path
     content = read_regular_file(file, LIMIT_BYTES, NEXT_STEP)
     try:
@@ -83,11 +79,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]:
-    """Return the model of a parsed config and the assumptions made; both parts of a vision-language model.
-
-    Raises:
-        UserError: A field is missing or no sensible number.
-    """
+    """Return the model of a parsed config and the assumptions made; both parts of a vision-language model."""
     for inner in TEXT:
         part = config.get(inner)
         if isinstance(part, dict) and part:

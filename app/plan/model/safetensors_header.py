@@ -42,11 +42,7 @@ class ShardIndex(msgspec.Struct, frozen=True):
 
 
 def read_tensors(path: Path) -> dict[str, TensorInfo]:
-    """Read all tensors of a checkpoint: a file, an index, or a directory with one of them.
-
-    Raises:
-        UserError: There is none, a file is missing or damaged, or a header is invalid.
-    """
+    """Read all tensors of a checkpoint: a file, an index, or a directory with one of them."""
     files = _files(path)
     if len(files) > MOST_FILES:
         raise UserError(f"{path} has {len(files)} files, too many", NEXT_STEP)
@@ -91,11 +87,7 @@ def _of_index(path: Path) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """Read the tensors of one file.
-
-    Raises:
-        UserError: It cannot be read, or is no safetensors file.
-    """
+    """Read the tensors of one file."""
     size, content = _read_header(path)
     try:
         raw = msgspec.json.decode(content, type=dict[str, msgspec.Raw])

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 from ddpwizard.app.hardware.machine import Machine, machine_from_snapshot
-from ddpwizard.app.plan.machine.detected import detect_machine, free_gpu_memory_gib, machine_notes
+from ddpwizard.app.plan.machine import detect_machine, free_gpu_memory_gib, machine_notes
 from ddpwizard.app.snapshot import GpuSection, LimitsSection, Snapshot
 from ddpwizard.app.text.units import GIB
 from helpers.command import ddpwizard

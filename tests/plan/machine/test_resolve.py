@@ -8,8 +8,7 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog, server_catalog
 from ddpwizard.app.hardware.machine import Machine
-from ddpwizard.app.plan.machine.detected import free_nvme
-from ddpwizard.app.plan.machine.resolve import links_from_bench, resolve_machine
+from ddpwizard.app.plan.machine import free_nvme, links_from_bench, resolve_machine
 from ddpwizard.app.plan.timing.communication import PCIE_HOP_S, Links
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow, GpuSection, Snapshot
 from ddpwizard.app.text.units import GIB

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from ddpwizard.app.hardware import gpu_catalog
 from ddpwizard.app.plan import spec
-from ddpwizard.app.plan.machine.resolve import default_links
+from ddpwizard.app.plan.machine import default_links
 from ddpwizard.app.plan.model import hf_config
 from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate
 from ddpwizard.app.plan.types import Candidate, Strategy, TrainingOptions, TrainingSetup

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from ddpwizard.app.hardware import gpu_catalog, server_catalog
 from ddpwizard.app.plan import spec
-from ddpwizard.app.plan.machine.resolve import default_links
+from ddpwizard.app.plan.machine import default_links
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.strategies.evaluate import PlanContext, evaluate
 from ddpwizard.app.plan.types import Candidate, TrainingSetup

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog
-from ddpwizard.app.plan import job_directory, script_changes, spec
+from ddpwizard.app.plan import script_changes, spec
+from ddpwizard.app.plan.job_files.write import unwritable_error
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, phase_terms
 from ddpwizard.app.plan.model import catalog
@@ -150,7 +151,7 @@ class TestCandidates:
         ]
         for row in rows:
             (split,) = (each for each, size in row.setting.layout.splits.items() if size > 1)
-            problem = job_directory.unwritable_error(row)
+            problem = unwritable_error(row)
             lacking = row.candidate.without_files
             assert bool(lacking) == (split not in written)
             assert ("no files yet for" in row.candidate.why_not) == bool(lacking) or not row.candidate.works

@@ -1,24 +1,32 @@
 """The machine of a plan: by name, by numbers, detected now, or from a snapshot; with a note on each derived figure."""
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ... import snapshot as snapshots
-from ...errors import UserError
-from ...hardware import gpu_catalog, server_catalog
-from ...hardware.machine import Machine, machine_from_snapshot
-from ...snapshot import AllreduceSection, BenchRow, Snapshot
-from ...system.files import read_regular_file
-from ...text.units import GIB, gbps_text, seconds_text
-from .. import spec
-from ..timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
-from . import detected
+import msgspec
+
+from .. import snapshot as snapshots
+from ..errors import InspectionError, UserError
+from ..hardware import gpu_catalog, server_catalog
+from ..hardware.machine import Machine, machine_from_snapshot
+from ..probes import gpus as gpus_probe
+from ..probes import limits as limits_probe
+from ..probes.context import ProbeContext
+from ..snapshot import AllreduceSection, GpuSection, LimitsSection, Snapshot
+from ..system.files import read_regular_file
+from ..text.units import GIB, gbps_text, gib_text, seconds_text
+from . import spec
+from .timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
 
 PCIE_MOST_GBPS = 30.0  # highest bus bandwidth that GPUs reach over PCIe
 GPU_BACKENDS = ("nccl", "rccl")
+LIMIT_S = 10.0  # of each probe
+LEAST_FREE_GIB = 0.1  # of a GPU whose memory is all in use
 
 
 class ClusterShape(NamedTuple):
@@ -39,11 +47,7 @@ class ClusterShape(NamedTuple):
 
 
 def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> ClusterShape:
-    """Return the machine of the options. ``detect`` is called if the options do not describe GPUs.
-
-    Raises:
-        UserError: An option is invalid, or two options exclude each other.
-    """
+    """Return the machine of the options. ``detect`` is called if the options do not describe GPUs."""
     if given.get("machine") and given.get("machine_snapshot"):
         raise UserError("--machine and --machine-snapshot exclude each other", "leave one out")
     gpus, nodes, gpu = given.get("gpus"), given.get("nodes"), given.get("gpu")
@@ -107,7 +111,7 @@ def _by_numbers(
         count, notes = _nodes(gpus, nodes)
         return ClusterShape(gpus or count, count, gpu, None, default_links(gpu, memory_gib), None, None, notes)
     machine = machine_from_snapshot(snapshot) if snapshot else detect()
-    notes = detected.machine_notes(machine)
+    notes = machine_notes(machine)
     if snapshot:
         source = f"in the snapshot of {snapshot.host[:60]}, {_when(snapshot)}"
         notes = [line.replace("on this machine", source) for line in notes]
@@ -120,7 +124,7 @@ def _by_numbers(
     else:
         nodes, more = _nodes(gpus, nodes, machine.listed_gpus or spec.PER_NODE)
         notes += more
-    detected_gpu, free_gib = machine.gpu_name or None, detected.free_gpu_memory_gib(machine)
+    detected_gpu, free_gib = machine.gpu_name or None, free_gpu_memory_gib(machine)
     same = gpu is None or gpu == detected_gpu
     links = default_links(gpu or detected_gpu, memory_gib or free_gib, machine.nvlinks if same else None)
     if same and machine.nvlinks == 0 and gpus > nodes:
@@ -163,22 +167,14 @@ def links_from_bench(section: AllreduceSection, links: Links) -> Links | None:
     rows = [row for row in section.rows if row.correct and row.busbw_gbps > 0 and row.ranks > 1 and row.seconds > 0]
     if not rows:
         return None
-    best = max(rows, key=lambda row: row.bytes).busbw_gbps
-    hop_s = _hop_s(min(rows, key=lambda row: row.bytes))
-    return links._replace(intra_gbps=best, intra_latency_s=hop_s, measured=True)
-
-
-def _hop_s(smallest: BenchRow) -> float:
-    """Return the latency of one hop in a ring with small messages, which take two passes."""
-    return max((smallest.seconds - START_S) / (2 * (smallest.ranks - 1)), 1e-7)
+    by_size = sorted(rows, key=lambda row: row.bytes)
+    smallest, largest = by_size[0], by_size[-1]
+    hop_s = (smallest.seconds - START_S) / (2 * (smallest.ranks - 1))  # small messages take two passes
+    return links._replace(intra_gbps=largest.busbw_gbps, intra_latency_s=max(hop_s, 1e-7), measured=True)
 
 
 def load_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot written by ``doctor --save``.
-
-    Raises:
-        UserError: It cannot be read, or is no snapshot.
-    """
+    """Read a snapshot written by ``doctor --save``."""
     next_step = "give a file written by ddpwizard doctor --bench --save"
     return snapshots.read_snapshot(read_regular_file(path, snapshots.LIMIT_BYTES, next_step), str(path))
 
@@ -229,11 +225,7 @@ def _nodes(gpus: int | None, nodes: int | None, per_node: int = spec.PER_NODE) -
 
 
 def resolve_gpu_name(gpu: str) -> gpu_catalog.GpuSpec:
-    """Return the GPU of a name.
-
-    Raises:
-        UserError: It is unknown or ambiguous.
-    """
+    """Return the GPU of a name."""
     try:
         return gpu_catalog.get_gpu(gpu)
     except UserError as error:
@@ -242,11 +234,7 @@ def resolve_gpu_name(gpu: str) -> gpu_catalog.GpuSpec:
 
 
 def parse_gib(text: str | None, option: str) -> float | None:
-    """Parse ``80GB`` or ``24GiB`` as GiB; a number without unit is GB, as on data sheets.
-
-    Raises:
-        UserError: It is neither.
-    """
+    """Parse ``80GB`` or ``24GiB`` as GiB; a number without unit is GB, as on data sheets."""
     if text is None:
         return None
     plain = text.strip().lower()
@@ -260,3 +248,61 @@ def parse_gib(text: str | None, option: str) -> float | None:
     if not 0 < size < 1e6:
         raise UserError(f"{option} is {text[:40]}", "give it as 80GB or 24GiB")
     return size * unit / GIB
+
+
+def detect_machine(python: str) -> Machine:
+    """Detect this machine with the probes of ``ddpwizard doctor``."""
+    found = asyncio.run(_detect(ProbeContext(python=python)))
+    free_bytes, mount = free_nvme()
+    return msgspec.structs.replace(found, nvme_free_bytes=free_bytes, nvme_mount=mount)
+
+
+def free_nvme() -> tuple[float, str]:
+    """Return the most free bytes on a mounted NVMe drive and its mount point, or 0 and "" without one."""
+    import psutil
+
+    found = (0.0, "")
+    for each in psutil.disk_partitions(all=False):
+        if Path(each.device).name.startswith("nvme"):
+            with suppress(OSError):
+                found = max(found, (float(psutil.disk_usage(each.mountpoint).free), each.mountpoint))
+    return found
+
+
+async def _detect(context: ProbeContext) -> Machine:
+    found = await asyncio.gather(
+        gpus_probe.collect(context, LIMIT_S), limits_probe.collect(context, LIMIT_S), return_exceptions=True
+    )
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, InspectionError):
+            raise each
+    gpus, limits = found
+    return machine_from_snapshot(
+        Snapshot(
+            taken_at=0,
+            host="",
+            ddpwizard_version="",
+            gpus=gpus if isinstance(gpus, GpuSection) else None,
+            limits=limits if isinstance(limits, LimitsSection) else None,
+        )
+    )
+
+
+def free_gpu_memory_gib(machine: Machine) -> float | None:
+    """Return the free memory of the fullest GPU, or None if the machine has no known GPU."""
+    return max(machine.gpu_free_bytes / GIB, LEAST_FREE_GIB) if machine.listed_gpus else None
+
+
+def machine_notes(machine: Machine) -> list[str]:
+    """Return what was detected, one line each."""
+    notes = ["gpus: 1, no GPU found on this machine; give --gpus 8 --gpu H100"]
+    if machine.listed_gpus:
+        free, names = gib_text(machine.gpu_free_bytes), ", ".join(machine.gpu_names)
+        notes = [f"gpus: {machine.listed_gpus}, found on this machine ({names}), {free} free on each"]
+    if machine.memory_free_bytes:
+        notes.append(f"host memory: {gib_text(machine.memory_free_bytes, 0)} free on this machine")
+    if machine.nvme_free_bytes is None:
+        return notes
+    if not machine.nvme_mount:
+        return [*notes, "NVMe: no drive found on this machine"]
+    return [*notes, f"NVMe: {gib_text(machine.nvme_free_bytes, 0)} free on {machine.nvme_mount}"]

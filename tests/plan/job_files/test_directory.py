@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan.job_directory import free_directory
-from ddpwizard.app.plan.job_files.write import write_job_files
+from ddpwizard.app.plan.job_files.write import free_directory, write_job_files
 
 
 def test_free_directory_does_not_exist(tmp_path: Path) -> None:
