@@ -3,7 +3,7 @@
 import msgspec
 from ddpwizard.app.plan.batch_scaling import BatchScaling
 from ddpwizard.app.plan.exact_memory import TrackedStrategy
-from ddpwizard.app.plan.scaling_curve import ScalePoint
+from ddpwizard.app.plan.plan_answer import ScalePoint
 from ddpwizard.app.plan.types import Candidate, TrainingSetup
 from ddpwizard.app.review.public_findings import Finding, ListedRule, Skipped
 from msgspec import UNSET, UnsetType

@@ -12,7 +12,7 @@ import msgspec
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
-from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, scaling_curve, spec, summary
+from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
 from ..plan.job_files.write import start_lines, unwritable_error, write_job_files
 from ..plan.model_source import SCRIPT
 from ..plan.request import PlanRequest
@@ -96,7 +96,7 @@ def command(
     more_gpus = ""
     if strategy is None and plan_answer.wants_more(rows[0]):
         more_gpus = str(summary.summary_lines(plan_answer.add_scaling(found))[-1])
-    points = scaling_curve.scaling_points(resolved) if curve else []
+    points = plan_answer.scaling_points(resolved) if curve else []
     if values["inter_gbps"] is None and whole.nodes == 1 and any(point.nodes > 1 for point in points):
         between = gbps_text(resolved.links.inter_gbps)
         assumed.append(f"link between nodes: {between}, where the curve has several: --inter-gbps")
@@ -127,7 +127,7 @@ def command(
     else:
         more = [
             *(batch_scaling.describe_scaling(batch) if batch else []),
-            *(scaling_curve.draw_curve(points, options.ascii) if curve else []),
+            *(plan_answer.draw_curve(points, options.ascii) if curve else []),
         ]
         more += exact_memory.render_comparison(list(compared.values())) if compared else []
         for line in [*render_table(whole, candidates, assumed, options.ascii, more_gpus), *more]:

@@ -16,8 +16,8 @@ from ..system.files import read_regular_file
 from ..system.subprocesses import run_process
 from ..text.terminal import align_columns
 from ..text.units import GIB, MIB
+from .memory.activations import logits_terms
 from .memory.formula import Factor, Term, term, total_bytes
-from .memory.logits import logits_terms
 from .memory.peak import Phase, strategy_name
 from .model.from_code import OFFLINE, names_function
 from .model_source import ModelSource

@@ -22,7 +22,7 @@ from ...app.plan.types import PlanRow
 from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
-from . import memory_bars
+from . import table
 from .build_model import ChildProcessMixin
 
 PART_WIDTH, SIZE_WIDTH = 13, 10
@@ -124,7 +124,7 @@ def strategy_details(
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [
-        Content.assemble(*memory_bars.memory_bar(found.breakdown, memory_bytes or 1, min(width, 60), ascii_only)),
+        Content.assemble(*table.memory_bar(found.breakdown, memory_bytes or 1, min(width, 60), ascii_only)),
         *wrap_lines(_used(row), width),
         *(line.stylize("$warning") for line in wrap_lines(summary.missing_memory(setting.model), width)),
         Content(""),
@@ -161,12 +161,12 @@ def _parts(row: PlanRow, width: int, ascii_only: bool) -> list[Content]:
     found, setting = row
     made = peak_terms(setting, found)
     shown: list[Content] = []
-    for part in memory_bars.PARTS:
+    for part in table.PARTS:
         sign = part.letter if ascii_only else part.sign
         of_part = [term for term in made if term.part in part.fields]
         if not of_part:
             continue
-        whole = safe_content(f"{gib_number(memory_bars.segment_bytes(found.breakdown, part), 2):>{SIZE_WIDTH - 4}} GiB")
+        whole = safe_content(f"{gib_number(table.segment_bytes(found.breakdown, part), 2):>{SIZE_WIDTH - 4}} GiB")
         name = safe_content(f" {part.name:<{PART_WIDTH - 2}}", "bold")
         shown.append(Content.assemble((sign, part.style), name, whole))
         for term in of_part:

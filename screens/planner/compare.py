@@ -11,7 +11,7 @@ from ...app.plan.types import Candidate, PlanRow
 from ...app.text.units import GIB, gib_number, round_seconds, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
-from . import memory_bars
+from . import table
 from .breakdown import MOMENTS, indent_lines, wrap_lines
 
 LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
@@ -69,7 +69,7 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
     shown: list[Content] = []
     for letter, row in (("1", first), ("2", second)):
         memory = (row.setting.gpu_memory_gib or 1) * GIB
-        bar = memory_bars.memory_bar(row.candidate.breakdown, memory, PAIR_BAR_WIDTH, ascii_only)
+        bar = table.memory_bar(row.candidate.breakdown, memory, PAIR_BAR_WIDTH, ascii_only)
         name = f"{letter}  {row.candidate.full_name}"
         room = width - PAIR_BAR_WIDTH - 1
         if len(name) <= room:
@@ -98,8 +98,8 @@ def comparison_rows(first: PlanRow, second: PlanRow) -> list[ComparisonRow]:
         return ComparisonRow(label, of(first.candidate), of(second.candidate), *number_format)
 
     parts = [
-        both(part.name, lambda found, part=part: memory_bars.segment_bytes(found.breakdown, part), GIBS)
-        for part in memory_bars.PARTS
+        both(part.name, lambda found, part=part: table.segment_bytes(found.breakdown, part), GIBS)
+        for part in table.PARTS
     ]
     return [
         *(figure for figure in parts if figure.first or figure.second),

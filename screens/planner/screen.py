@@ -21,10 +21,9 @@ from ...app.text.units import GIB
 from ..shell import gc_freeze
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content, truncate_middle
-from . import memory_bars
 from .build_model import BuildModelMixin
 from .form import NEXT_WORD, ChoiceField, PlanForm
-from .table import StrategyTable, TextRows, as_sentence, row_ids
+from .table import StrategyTable, TextRows, as_sentence, legend, row_ids, wrap_pieces
 
 if TYPE_CHECKING:
     from ...app.plan.exact_memory import TrackedStrategy
@@ -271,7 +270,7 @@ class PlanScreen(BuildModelMixin):
         width = self.size.width - MARGIN
         room = [safe_content(f"max. micro-batch {most}")] if most else []
         room += [safe_content("! only just fits", "$warning")] if found.fits == "tight" else []
-        parts = memory_bars.wrap_pieces([*memory_bars.legend(found, self.ascii_only), *room], width)
+        parts = wrap_pieces([*legend(found, self.ascii_only), *room], width)
         why = Content.assemble(f"{as_sentence(found.why)}. ", (f"{as_sentence(found.lever)}.", "$muted")).wrap(width)
         rows, height = [*parts, *why], shown.size.height
         if 0 < height < len(rows) and len(parts) < height:

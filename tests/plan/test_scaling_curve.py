@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 from ddpwizard.app.plan.model_source import ModelSource
+from ddpwizard.app.plan.plan_answer import WIDTH, ScalePoint, draw_curve, gpu_counts, scaling_points
 from ddpwizard.app.plan.request import PlanRequest
-from ddpwizard.app.plan.scaling_curve import WIDTH, ScalePoint, draw_curve, gpu_counts, scaling_points
 from ddpwizard.app.plan.spec import fill_defaults
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import Model, TrainingOptions, TrainingSetup

@@ -16,14 +16,14 @@ from ..script_changes import split_changes
 from ..strategies.ranking import shortage_text
 from ..timing.communication import Links
 from ..types import PlanRow, TrainingSetup
-from . import accelerate_yaml, deepspeed_json, project
+from . import configurations, project
 from .manifest import FILE as MANIFEST
 from .manifest import render_manifest
 from .optimizer_snippets import steps_in_backward
 from .project import weigh_accumulation
 
 ENV_FILE = "env.sh"
-HEAD = accelerate_yaml.HEAD
+HEAD = configurations.HEAD
 MODES = {"launch.sh": 0o755, schedulers.SLURM_FILE: 0o755}
 # The environment of every rank, with the reasons.
 VARIABLES = {
@@ -64,12 +64,12 @@ def render_job_files(
         MANIFEST: render_manifest(setting, batch, versions),
     }
     if own_script:
-        made[accelerate.FILE] = accelerate_yaml.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS)
+        made[accelerate.FILE] = configurations.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS)
     else:
         stateful, accumulation = bool((versions or {}).get("torchdata")), weigh_accumulation(setting, links)
         made |= _program(setting, project.ProjectOptions(machine, accumulation, batch, stateful))
     if with_zero:
-        made |= deepspeed_json.render_configs(setting, machine, batch)
+        made |= configurations.render_configs(setting, machine, batch)
     made[schedulers.SLURM_FILE] = schedulers.render_sbatch(machine, target, ENV_FILE, MAX_RESTARTS)
     in_pod = {name: value for name, (value, _) in VARIABLES.items()} | {"CHECKPOINTS": POD_RESTARTS.path}
     made[schedulers.PYTORCHJOB_FILE] = schedulers.render_pytorchjob(machine, target, in_pod, POD_RESTARTS)
@@ -139,10 +139,10 @@ def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[st
     """Render a new program, and one for Accelerate if that can do the same."""
     _refuse_unwritable(setting, project.template_kind(setting))
     made = project.render_project(setting, options)
-    if accelerate_yaml.does_project(setting):
+    if configurations.does_project(setting):
         script = project.ACCELERATE_SCRIPT
         made[script] = project.render_accelerate_script(setting, options)
-        made[accelerate.FILE] = accelerate_yaml.render_project_yaml(setting, options.machine, script, MAX_RESTARTS)
+        made[accelerate.FILE] = configurations.render_project_yaml(setting, options.machine, script, MAX_RESTARTS)
     return made
 
 

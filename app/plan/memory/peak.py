@@ -8,7 +8,7 @@ import msgspec
 from ...text.units import GIB
 from ..rank_share import rank_share
 from ..types import Band, Breakdown, Candidate, Strategy, TrainingSetup
-from . import activations, block_tensors, computation, gathered_weights, logits, temporaries
+from . import activations, block_tensors, computation, gathered_weights, temporaries
 from .formula import Factor, Term, term, total_bytes
 from .model_states import loading_terms, model_states, without_batch
 
@@ -59,12 +59,12 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
         saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
     block = () if again else block_tensors.block_terms(kept)
     last_kept = activations.kept_input_terms(kept) or min(saved, block, key=total_bytes)
-    held = logits.held_logits_terms(kept)
+    held = activations.held_logits_terms(kept)
     in_block = (*held, *again, activations.activation_gradient_term(kept), *temporaries.dequantized_terms(alike))
     in_block += gathered_weights.exchange_terms(setting)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
-    loss = (*logits.head_input_terms(kept), *logits.logits_terms(kept, tensor > 1))
+    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept, tensor > 1))
     at_loss = (*gathered_weights.at_loss_terms(alike), *temporaries.autocast_at_loss_terms(setting))
     forward = (
         (*params, *(before or temporaries.head_grad_terms(setting)), *optimizer, *saved, *loss, *at_loss),

@@ -6,10 +6,10 @@ from ...text.units import GIB, MIB
 from ..model.parameter_counts import block_params, expert_params, largest_matrix, trained_params
 from ..model.parameters import bytes_per_parameter
 from ..types import TrainingSetup
+from .activations import COPIES, LOGITS_COPIES, logits_terms
 from .computation import casts_no_experts, recomputes_activations, uses_autocast
 from .formula import Factor, ranks, term, total_bytes
 from .gathered_weights import Terms, buffer
-from .logits import COPIES, LOGITS_COPIES, logits_terms
 from .model_states import shard_counts, splits_rows, units_of
 
 DEEPSPEED_SUB_GROUP = 1e9  # elements per optimizer step of stage 3

@@ -22,10 +22,19 @@ from ..model.parameter_counts import block_params, expert_params, trained_params
 from ..model.parameters import bytes_per_parameter, frozen_weight_bytes
 from ..rank_share import data_parallel_ranks, rank_share
 from ..types import TrainingOptions, TrainingSetup
-from .communication import CollectiveGroup, CommunicationCost, Links, all_reduce_s, broadcast_s, ring_pass_s, ring_share
+from .communication import (
+    CollectiveGroup,
+    CommunicationCost,
+    Links,
+    all_reduce_s,
+    broadcast_s,
+    bubble_share,
+    exchange_cost,
+    ring_pass_s,
+    ring_share,
+)
 from .compute import ComputeCost, compute_cost, forward_models
 from .optimizer_step import optimizer_step_bytes
-from .split_communication import bubble_share, exchange_cost
 
 DDP_BUCKET_BYTES = 25 * MIB  # bucket_cap_mb
 BLOCKS = 20  # if the number of layers is unknown

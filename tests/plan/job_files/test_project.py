@@ -16,7 +16,7 @@ import torch
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware.machine import Machine
 from ddpwizard.app.plan.batch_scaling import scale_batch
-from ddpwizard.app.plan.job_files import deepspeed_json, optimizer_snippets
+from ddpwizard.app.plan.job_files import configurations, optimizer_snippets
 from ddpwizard.app.plan.job_files.own_script import plan_job_files
 from ddpwizard.app.plan.job_files.project import weigh_accumulation
 from ddpwizard.app.plan.job_files.write import render_job_files, write_job_files
@@ -518,7 +518,7 @@ class TestOptimizers:
             TrainingSetup(model=MODEL, train=TrainingOptions(optimizer="muon"), gpus=4, strategy=layout)
         )[0]
         before = scale_batch(asked, reference_gpus=4, lr=3e-4)
-        (text, automatic) = deepspeed_json.render_configs(
+        (text, automatic) = configurations.render_configs(
             asked, Machine(gpu_count=4, gpu_memory_bytes=0), before
         ).values()
         assert json.loads(text)["optimizer"]["params"]["lr"] == 3e-4

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from ddpwizard.app.plan.memory.activations import logits_terms
 from ddpwizard.app.plan.memory.block_tensors import block_activation_bytes, block_terms
 from ddpwizard.app.plan.memory.computation import target_tokens
 from ddpwizard.app.plan.memory.formula import total_bytes
-from ddpwizard.app.plan.memory.logits import logits_terms
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
 from ddpwizard.app.plan.memory.temporaries import autocast_terms, non_torch_terms, optimizer_step_terms

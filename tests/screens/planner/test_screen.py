@@ -15,7 +15,7 @@ from ddpwizard.app.plan.types import Breakdown, TrainingSetup
 from ddpwizard.app.snapshot import AllreduceSection, BenchRow
 from ddpwizard.app.text.units import GIB, gib_text
 from ddpwizard.screens.app import WizardApp
-from ddpwizard.screens.planner import memory_bars
+from ddpwizard.screens.planner import table as planner_table
 from ddpwizard.screens.planner.compare import GIBS, TIMES, ComparisonRow
 from ddpwizard.screens.planner.form import ChoiceField, PlanForm
 from ddpwizard.screens.planner.screen import PlanScreen
@@ -324,7 +324,7 @@ def test_row_fits_its_width(width: int, here: Path) -> None:
 
 def test_largest_part_has_most_cells_of_a_short_bar() -> None:
     small = dict.fromkeys(Breakdown.__struct_fields__, 4.0 * GIB)
-    shown = memory_bars.memory_bar(Breakdown(**(small | {"activations": 26.0 * GIB})), 80 * GIB, 10, True)
+    shown = planner_table.memory_bar(Breakdown(**(small | {"activations": 26.0 * GIB})), 80 * GIB, 10, True)
     assert "".join(signs for signs, _ in shown).count("A") >= 2
 
 
