@@ -97,10 +97,7 @@ def _with_batch(found: BatchScaling, now: int) -> BatchScaling:
 
 
 def keep_global_batch(setting: TrainingSetup, found: BatchScaling) -> tuple[TrainingSetup, BatchScaling, str]:
-    """Choose the micro-batch and the accumulation that keep the batch of the reference, or come closest to it.
-
-    Return the changed setting, its batch, and a line on the choice.
-    """
+    """Return the setting that keeps the batch of the reference or comes closest, its batch, and a line on it."""
     micro_batch, grad_accum = found.keep_micro_batch, found.keep_grad_accum
     kept = _with_batch(found, found.kept_batch)
     wanted = f"closest to the {found.reference_batch}" if kept.changes else "as"

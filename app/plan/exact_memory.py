@@ -34,8 +34,7 @@ WORDS = {"activations": "activations and loss", "buffers": "buckets and gathered
 
 
 class ModuleSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Source of the module: ``factory``, or ``config`` (a path or its JSON); ``batch`` returns the inputs of a
-    micro-batch."""
+    """Source of the module: ``factory`` or ``config``; ``batch`` returns the inputs of a micro-batch."""
 
     python: str
     directory: Path
@@ -53,11 +52,7 @@ class ModuleSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeakParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The peak by part.
-
-    ``activations`` include the loss and temporary tensors of the backward pass; ``temporaries`` are those of the
-    optimizer step.
-    """
+    """The peak by part; ``activations`` include the loss and temporary tensors of the backward pass."""
 
     params: float
     grads: float

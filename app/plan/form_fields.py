@@ -54,10 +54,7 @@ NAMES = {  # suggested in a field
 
 
 class FormMachine(NamedTuple):
-    """This machine as the form offers it; ``gpus`` is 0 if no GPU was found.
-
-    ``gpu`` is the short name of its GPUs, ``nodes`` the nodes of the job that its variables describe.
-    """
+    """This machine as the form offers it; ``gpus`` is 0 if none was found, ``nodes`` are those of its job."""
 
     snapshot: Snapshot | None = None
     gpus: int = 0

@@ -7,38 +7,22 @@ planner's form, so the plan is the one that the form makes; the last is a choice
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UserError
 from ..hardware.server_catalog import find_server
 from ..text.units import GIB, gib_number, gib_text
 from . import form_fields, plan_answer, summary
+from .request import option_name
 from .strategies.ranking import shortage_text
 from .strategies.table import worth_choosing
+from .tables import read_table
 from .types import PlanRow
 
 Values = Mapping[str, str]
-QUESTIONS = {
-    "model": "1. Which model? A name, the path of a config.json, or numbers such as 7b 32 4096 32000",
-    "gpus": "2. On which GPUs? Such as 8 H100, or a machine such as p5.48xlarge",
-    "trained": "3. What should be trained?",
-    "length": "4. How long are the texts?",
-    "strategy": "5. Which strategy?",
-}
-ADAPTERS = {"lora": "16", "lora_target": "all-linear"}
-ANSWERS = {
-    "trained": {
-        "all weights": {"lora": "", "quant": form_fields.SIXTEEN_BIT},
-        "small adapters on fixed weights (LoRA)": ADAPTERS | {"quant": form_fields.SIXTEEN_BIT},
-        "small adapters on fixed weights in 4 bit (QLoRA)": ADAPTERS | {"quant": "nf4"},
-    },
-    "length": {
-        "a question and its answer, 512 tokens": {"seq_len": "512"},
-        "a page or two, 2,048 tokens": {"seq_len": "2048"},
-        "a report, 8,192 tokens": {"seq_len": "8192"},
-        "a book chapter, 32,768 tokens": {"seq_len": "32768"},
-    },
-}
+INTERVIEW = read_table("interview.yaml", dict[str, Any])
+QUESTIONS: dict[str, str] = INTERVIEW["questions"]
+ANSWERS: dict[str, dict[str, dict[str, str]]] = INTERVIEW["answers"]  # fields of the form by the text of an answer
 USUAL_LENGTH = 1  # the second of them
 GPUS = re.compile(r"(?:(\d{1,4})(?:\s*[x×*]\s*|\s+))?(\S.*)|(\d{1,3})")
 
@@ -88,25 +72,15 @@ def strategy_answers(rows: Sequence[PlanRow]) -> list[tuple[int, str]]:
 
 def plan_command(values: Values, row: PlanRow, directory: str) -> str:
     """Return the command that makes the same plan and writes the files of a row."""
-    sizes = values["model"].split()
-    is_sizes = len(sizes) > 1 and all(word[:1].isdigit() for word in sizes)
-    names = ("params", "layers", "hidden", "vocab")
-    model = dict(zip(names, sizes, strict=False)) if is_sizes else {"model": values["model"]}
-    given = model | {
-        "gpus": values["gpus"],
-        "nodes": values["nodes"],
-        "gpu": values["gpu"],
-        "seq-len": values["seq_len"],
-        "lora": values["lora"],
-        "lora-target": values["lora_target"] if values["lora"] else "",
-        "quant": values["quant"] if values["quant"] != form_fields.SIXTEEN_BIT else "",
-        "strategy": row.candidate.strategy,
-        "write": directory,
-    }
-    if find_server(given["gpu"]):
-        given["machine"] = given.pop("gpu")
-    words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
-    return shlex.join(["ddpwizard", "plan", *words])
+    gpu = values["gpu"]
+    given = form_fields.given_values(values, form_fields.FormMachine(gpus=1, gpu=gpu))  # which is not checked again
+    given |= {"machine" if find_server(gpu) else "gpu": gpu, "strategy": row.candidate.strategy, "write": directory}
+    words = ["ddpwizard", "plan"]
+    for name, value in given.items():
+        if value and name != "more_gpus":
+            text = f"{value:.12g}" if isinstance(value, float) else str(value)
+            words += [option_name(name)] if value is True else [option_name(name), text]
+    return shlex.join(words)
 
 
 def _answer(label: str, fields: Values, values: Values, machine: form_fields.FormMachine) -> Choice:

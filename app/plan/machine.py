@@ -30,10 +30,7 @@ LEAST_FREE_GIB = 0.1  # of a GPU whose memory is all in use
 
 
 class ClusterShape(NamedTuple):
-    """GPUs over nodes, the usable memory of a GPU, the links, and the host's resources for offloading.
-
-    ``notes``: a line for each figure that was not given.
-    """
+    """GPUs over nodes, their usable memory and links, the host's resources, and notes on what was not given."""
 
     gpus: int
     nodes: int
@@ -161,9 +158,7 @@ def _with_bench(found: ClusterShape, snapshot: Snapshot) -> ClusterShape:
 
 
 def links_from_bench(section: AllreduceSection, links: Links) -> Links | None:
-    """Return links with the bus bandwidth of the largest message and the latency of a hop, or None without a successful
-    all-reduce.
-    """
+    """Return the links as measured, or None without a successful all-reduce."""
     rows = [row for row in section.rows if row.correct and row.busbw_gbps > 0 and row.ranks > 1 and row.seconds > 0]
     if not rows:
         return None

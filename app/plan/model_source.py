@@ -54,7 +54,8 @@ def resolve_model(given: Mapping[str, Any], build: BuildModel) -> ModelSource:
         return ModelSource(given["model"], [])
     shape = {name: given[name] for name in SHAPE if given.get(name) is not None}
     if given.get("config") is not None:
-        found = _from_config(expand_user(given["config"]))
+        path = expand_user(given["config"])
+        found = ModelSource(*hf_config.read_config(path), config=str(path))
     elif given.get("checkpoint") is not None:
         found = _from_checkpoint(expand_user(given["checkpoint"]))
     elif given.get("model") is not None:
@@ -139,11 +140,7 @@ def _at_path(path: Path) -> ModelSource:
         raise UserError(
             f"{path} is Python", f"--script {path}, or what builds the model: --model {path.stem}:build_model"
         )
-    return _from_checkpoint(path) if weights else _from_config(path)
-
-
-def _from_config(path: Path) -> ModelSource:
-    return ModelSource(*hf_config.read_config(path), config=str(path))
+    return _from_checkpoint(path) if weights else ModelSource(*hf_config.read_config(path), config=str(path))
 
 
 def _from_checkpoint(path: Path) -> ModelSource:

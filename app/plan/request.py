@@ -70,7 +70,11 @@ def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
         "gpu": setting.gpu,
         "gpu_memory_gib": setting.gpu_memory_gib,
     }
-    found = resolve_request(given, _build_nothing, _detect_nothing, _spec_key)
+
+    def spec_key(name: str) -> str:
+        return f"train.{name}" if name in TrainingOptions.__struct_fields__ else option_name(name)
+
+    found = resolve_request(given, _asked_of_spec, _asked_of_spec, spec_key)
     unknown = [f"{name} has no effect: it is no key of a specification" for name in spec.unknown_keys(text)]
     return found._replace(assumed=[*unknown, *found.assumed])
 
@@ -83,11 +87,8 @@ def resolve_request(
 ) -> PlanRequest:
     """Resolve given values to a request.
 
-    Args:
-        given: the values by name, see above.
-        build: called to build a model with the user's own code.
-        detect: called to inspect this machine if nothing is given about GPUs.
-        name_of: what the reader calls a value in its input, for messages.
+    ``build`` is called to build a model with the user's own code, ``detect`` to inspect this machine if no GPUs are
+    given; ``name_of``: what the reader calls a value in its input, for messages.
     """
     source = model_source.resolve_model(given, build)
     machine = resolve_machine(given, detect)
@@ -109,6 +110,10 @@ def resolve_request(
     check_split(setting)
     whole, defaults = spec.fill_defaults(setting)
     whole, length_notes = _fit_to_positions(whole, train)
+    replaced = (
+        *(("act_ckpt:",) if compares and train.act_ckpt is None else ()),
+        *(("seq_len:",) if length_notes else ()),
+    )
     per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)
     return PlanRequest(
         setting=whole,
@@ -118,7 +123,7 @@ def resolve_request(
             *machine.notes,
             *batch_notes,
             *kind_notes,
-            *_listed(defaults, compares and train.act_ckpt is None, bool(length_notes)),
+            *(line for line in defaults if not line.startswith(tuple(replaced))),
             *length_notes,
             *_without_effect(given, stated, whole, name_of),
             *_rate(whole, machine.links),
@@ -134,11 +139,12 @@ def resolve_request(
     )
 
 
-def nearest_full_nodes(gpus: int, per_node: int, more: int, up: bool = True) -> int:
-    """Return the number of additional GPUs closest to ``more``, rounded up or down, that leaves no node partly used.
+def _asked_of_spec(*_: object) -> Any:
+    raise AssertionError("a specification has its model and its GPUs")
 
-    All GPUs are then on one node or fill their nodes. The result is at least 1.
-    """
+
+def nearest_full_nodes(gpus: int, per_node: int, more: int, up: bool = True) -> int:
+    """Return the additional GPUs closest to ``more``, at least 1, that leave no node partly used."""
     wanted = gpus + more
     if wanted > per_node:
         wanted = (-(-wanted // per_node) if up else wanted // per_node) * per_node
@@ -156,26 +162,10 @@ def limit_warning(setting: TrainingSetup) -> str:
     return ""
 
 
-def _spec_key(name: str) -> str:
-    return f"train.{name}" if name in TrainingOptions.__struct_fields__ else option_name(name)
-
-
-def _build_nothing(*_: object) -> ModelSource:
-    raise UserError("a specification builds no model", "give its sizes as model.params, model.layers …")
-
-
-def _detect_nothing() -> Machine:
-    raise UserError("a specification names its GPUs", "set gpus")
-
-
 def _fit_to_machine(
     train: TrainingOptions, model: Model, gpu: str | None, compares: bool
 ) -> tuple[TrainingOptions, list[str]]:
-    """Set the data type that the GPU computes in and, to compare strategies, the usual length of text pairs.
-
-    A specification that names its strategy keeps the length that ``spec.fill_defaults`` takes from published
-    measurements of text pairs.
-    """
+    """Set the data type that the GPU computes in and, to compare strategies, the usual length of text pairs."""
     notes: list[str] = []
     if train.dtype is None and not gpu_catalog.has_bf16(gpu):
         train = msgspec.structs.replace(train, dtype="fp16")
@@ -199,17 +189,12 @@ def _fit_to_positions(setting: TrainingSetup, given: TrainingOptions) -> tuple[T
     return setting.with_train(seq_len=most), [f"seq_len: {most}, all positions that the model has"]
 
 
-def _listed(defaults: list[str], tries_all_ckpt: bool, has_length_note: bool) -> list[str]:
-    """Drop the defaults that another line replaces."""
-    left_out = (("act_ckpt:",) if tries_all_ckpt else ()) + (("seq_len:",) if has_length_note else ())
-    return [line for line in defaults if not line.startswith(left_out)]
-
-
 def _without_effect(
     given: Mapping[str, Any], stated: TrainingOptions, setting: TrainingSetup, name_of: Callable[[str], str]
 ) -> list[str]:
     """Return a line for each given value that has no effect on this setting."""
     optimizer, model = setting.train.optimizer, setting.model
+    gpu = gpu_catalog.find_gpu(setting.gpu, setting.gpu_memory_gib)
     idle = {
         "images": (stated.images is not None and not model.tower, "the model takes no pictures"),
         "target_len": (
@@ -220,7 +205,7 @@ def _without_effect(
             given.get("intra_gbps") is not None and setting.gpus == setting.nodes,
             "each node has one GPU",
         ),
-        "fp8": (stated.fp8 and not _has_fp8(setting), f"{setting.gpu or 'the GPU'} has no units for it"),
+        "fp8": (stated.fp8 and not (gpu and gpu.fp8_tflops), f"{setting.gpu or 'the GPU'} has no units for it"),
         "optimizer_in_bwd": (
             stated.optimizer_in_bwd and (setting.train.grad_accum or 1) > 1 and not leaves_micro_batch_open(given),
             "gradients are accumulated",
@@ -232,11 +217,6 @@ def _without_effect(
         ),
     }
     return [f"{name_of(name)} has no effect: {why}" for name, (is_idle, why) in idle.items() if is_idle]
-
-
-def _has_fp8(setting: TrainingSetup) -> bool:
-    gpu = gpu_catalog.find_gpu(setting.gpu, setting.gpu_memory_gib)
-    return bool(gpu and gpu.fp8_tflops)
 
 
 def _links_of_full_nodes(given: Mapping[str, Any], setting: TrainingSetup, links: Links, per_node: int) -> Links:

@@ -89,11 +89,7 @@ def missing_memory(model: Model) -> str:
 
 
 def recommendation(rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    """Return the strategy to use, with its memory and time, in full and in shorter sentences.
-
-    Of strategies that are about as fast it is the one ranked first; the sentence names the one that is faster, but less
-    simple.
-    """
+    """Return the strategy to use, with its memory and time, in full and in shorter sentences."""
     if not has_known_shape(rows[0].setting.model):
         return ("not known without layers and hidden size.",)
     best = rows[0]

@@ -193,10 +193,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """Everything that a candidate is computed from.
-
-    ``gpus`` is the number over all ``nodes``; ``gpu_memory_gib`` is the usable memory of one.
-    """
+    """Everything that a candidate is computed from; ``gpus`` is the number over all ``nodes``."""
 
     model: Model
     train: TrainingOptions = TrainingOptions()

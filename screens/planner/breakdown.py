@@ -117,10 +117,7 @@ def strategy_details(
     tracked: exact_memory.TrackedStrategy | None = None,
     best: PlanRow | None = None,
 ) -> Content:
-    """Return all details of one strategy.
-
-    ``tracked`` is its result in exact mode, if any; ``best`` the first choice if this is another one.
-    """
+    """Return all details of one strategy; ``best`` is the first choice if this is another one."""
     found, setting = row
     memory_bytes = (setting.gpu_memory_gib or 0) * GIB
     shown = [

@@ -24,10 +24,7 @@ NEXT_WORD = Binding("space,right,pagedown", "take(1)", "next word", id="one-of.n
 
 
 class ChoiceField(BaseWidget, can_focus=True):
-    """A choice of words; space and the arrow keys take another.
-
-    An empty value means the default, which ``placeholder`` shows; backspace restores it.
-    """
+    """A choice of words; space takes another, backspace restores the default, which is empty."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         NEXT_WORD,

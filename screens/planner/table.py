@@ -56,11 +56,7 @@ def gpu_limit_cell(width: int) -> int:
 
 
 def memory_bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only: bool) -> list[tuple[str, str]]:
-    """Return a bar of ``width`` cells, as signs with their style.
-
-    It shows the parts in their order, free memory, and the line of the GPU; memory beyond it is red. A bar that is too
-    long ends with an arrow.
-    """
+    """Return a bar of ``width`` cells, as signs with their style; one that is too long ends with an arrow."""
     line = gpu_limit_cell(width)
     sizes = [max(0.0, segment_bytes(breakdown, part)) for part in PARTS]
     fits = sum(sizes) <= memory_bytes
@@ -79,10 +75,7 @@ def memory_bar(breakdown: Breakdown, memory_bytes: float, width: int, ascii_only
 
 
 def _cells(sizes: list[float], cell_bytes: float) -> list[int]:
-    """Return the cells of each part; a visible part has at least one.
-
-    To keep the sum right, cells are taken from the largest part, at most a quarter of its own, then from small ones.
-    """
+    """Return the cells of each part, at least one of a visible part, taken from the largest part."""
     shares = [min(size / cell_bytes, float(MOST_CELLS)) for size in sizes]
     counts = [max(round(share), int(share > LEAST_SEEN)) for share in shares]
     largest, parts = shares.index(max(shares)), range(len(shares))

@@ -77,7 +77,8 @@ class TestCommands:
             ({}, {"--model": "Llama-3.1-8B", "--gpus": "8", "--seq-len": "4096"}),
             ({"lora": "16", "lora_target": "all-linear", "quant": "nf4"}, {"--lora": "16", "--quant": "nf4"}),
             ({"gpu": "p5.48xlarge"}, {"--machine": "p5.48xlarge"}),
-            ({"model": "7b 32 4096 32000"}, {"--params": "7b", "--layers": "32", "--vocab": "32000"}),
+            ({"micro_batch": "2", "dtype": "fp32"}, {"--micro-batch": "2", "--dtype": "fp32"}),
+            ({"model": "7b 32 4096 32000"}, {"--params": "7000000000", "--layers": "32", "--vocab": "32000"}),
         ],
     )
     def test_the_command_has_what_was_answered(self, changed: dict[str, str], words: dict[str, str]) -> None:

@@ -38,11 +38,7 @@ print(json.dumps(found))
 def render_manifest(
     setting: TrainingSetup, batch: BatchScaling | None = None, versions: Mapping[str, str | None] | None = None
 ) -> str:
-    """Render sizes, batch, learning rate, precision and versions of a complete setting as JSON.
-
-    ``versions``: of python and PACKAGES in the interpreter of the run. Unknown values are null; so is the learning rate
-    without a reference run (``batch``).
-    """
+    """Render a complete setting as JSON, with the versions of its packages; unknown values are null."""
     train = setting.train
     effective_batch = sequences_per_step(setting)
     clips_nothing = setting.layout.is_fully_shard and steps_in_backward(train, "fsdp2")

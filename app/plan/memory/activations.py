@@ -155,10 +155,7 @@ def head_input_terms(setting: TrainingSetup) -> tuple[Term, ...]:
 
 @lru_cache(maxsize=256)
 def logits_terms(setting: TrainingSetup, loss_parallel: bool = False) -> tuple[Term, ...]:
-    """Return the logits and their copies at the peak of the loss: as computed, and in fp32.
-
-    ``loss_parallel``: ranks share the vocabulary.
-    """
+    """Return the logits and their copies at the peak of the loss; ``loss_parallel``: ranks share the vocabulary."""
     model, train = setting.model, setting.train
     if "no LM head" in model.note or not model.vocab:
         return ()

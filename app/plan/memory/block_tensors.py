@@ -89,9 +89,7 @@ def _token_parts(setting: TrainingSetup, group: LayerGroup) -> Iterator[TokenPar
 
 
 def _norms_bytes(setting: TrainingSetup, crosses: bool) -> float:
-    """Return the bytes per token saved for norms: those before each part of a block, those of its outputs where the
-    family has them, and tensors that are scaled or gated at the hidden size.
-    """
+    """Return the bytes per token saved for norms, and for tensors that are scaled or gated at the hidden size."""
     model, width = setting.model, compute_dtype_bytes(setting.train)
     written = block_layout(model)
     hidden = (model.hidden or 0) * (written.norms + crosses)

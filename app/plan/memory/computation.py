@@ -20,9 +20,7 @@ def compute_dtype_bytes(train: TrainingOptions) -> int:
 
 
 def uses_autocast(setting: TrainingSetup) -> bool:
-    """Return whether torch.autocast computes in 16 bit on fp32 weights (sharding strategies cast the weights
-    themselves).
-    """
+    """Return whether torch.autocast computes in 16 bit on fp32 weights; sharding strategies cast the weights."""
     strategy = setting.layout
     whole = strategy.kind == "single" or strategy.replicates or strategy.sharding == "NO_SHARD"
     return whole and (setting.train.dtype or "").endswith("-mixed")
@@ -39,10 +37,7 @@ def lengths_vary(train: TrainingOptions) -> bool:
 
 
 def pads_to_longest(train: TrainingOptions) -> bool:
-    """Return whether the length of each batch differs, as it is that of its longest sequence.
-
-    Scripts pad single sequences to the full length or not; those that do not have to say so.
-    """
+    """Return whether the length of each batch differs; scripts with single sequences have to say so."""
     return lengths_vary(train) and ((train.micro_batch or 1) > 1 or _varies_as_given(train))
 
 

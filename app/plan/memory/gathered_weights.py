@@ -171,10 +171,7 @@ def _fsdp(setting: TrainingSetup) -> Terms:
 
 
 def _kept_units(setting: TrainingSetup, gathered: Terms, freed: int = 0) -> Terms:
-    """Return ``gathered``, or all weights if they stay gathered until the backward pass, or with larger shards.
-
-    ``freed``: blocks that were freed when the first gradients are reduced.
-    """
+    """Return ``gathered``, or all weights but ``freed`` blocks if they stay gathered, or with larger shards."""
     strategy = setting.layout
     units = units_of(setting)
     if strategy.sharding == "SHARD_GRAD_OP" or strategy.reshard_after_forward is False:

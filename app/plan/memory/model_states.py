@@ -51,10 +51,7 @@ class ModelStates(NamedTuple):
 
 @lru_cache(maxsize=256)
 def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, int, int]:
-    """Return the number of ranks over which parameters, gradients and optimizer states are sharded.
-
-    Hybrid sharding shards within a node unless another size is given.
-    """
+    """Return the number of ranks over which parameters, gradients and optimizer states are sharded."""
     if strategy.kind == "deepspeed":
         stage = strategy.stage or 0
         return ranks if stage == 3 else 1, ranks if stage >= 2 else 1, ranks if stage >= 1 else 1
@@ -238,11 +235,7 @@ def _fetch_buffers(held_bytes: float) -> list[Term]:
 
 
 def loading_terms(setting: TrainingSetup) -> tuple[Term, ...]:
-    """Return the host memory of a rank while it builds and loads the model.
-
-    Unless it is built on the meta device, each rank builds the whole model before it gives it to its GPU: in fp32, or
-    in the 16 bit in which frozen or pure weights are loaded.
-    """
+    """Return the host memory of a rank that builds the whole model, in fp32 or as loaded, before it is sharded."""
     if setting.layout.meta_init or setting.train.quant:
         return ()
     width = 2 if (setting.train.dtype or "").endswith("-pure") or setting.train.lora else 4

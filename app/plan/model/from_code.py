@@ -69,9 +69,7 @@ def check_factory(factory: str) -> None:
 async def inspect_factory(
     factory: str, python: str, directory: Path, arguments: Arguments = NONE, limit_s: float = LIMIT_S
 ) -> ModelShape:
-    """Build ``package.module:factory`` in ``directory`` with that interpreter and these arguments; downloads are
-    refused.
-    """
+    """Build ``package.module:factory`` with that interpreter and these arguments; downloads are refused."""
     check_factory(factory)
     command = [python, str(AGENT), factory, json.dumps(arguments)]
     outcome = await run_process(command, limit_s=limit_s, cwd=directory, answers=True, env={**os.environ, **OFFLINE})

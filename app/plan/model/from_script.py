@@ -81,10 +81,7 @@ def find_models(path: Path) -> Sequence[Model]:
 
 
 def deletes_output(path: Path) -> bool:
-    """Return whether the loop of a script deletes the output of the model before its backward pass.
-
-    That is ``del`` of a name that the same loop assigns from a call of the model, before ``backward()``.
-    """
+    """Return whether the loop of a script deletes the output of the model before its backward pass."""
     content = read_regular_file(path, LIMIT_BYTES, NEXT_STEP)
     tree = ScriptSource(decode_source(content, path)[0], str(path)).tree
     return any(_deletes_before_backward(loop) for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While))

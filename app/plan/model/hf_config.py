@@ -135,9 +135,7 @@ def _resolve_family(config: Config, family: str) -> tuple[Config, str, list[str]
 
 
 def fill_part_defaults(part: Config, where: str) -> tuple[Config, list[str]]:
-    """Fill in the defaults of a part's config class, which transformers leaves out of parts. ``where``: the part's
-    name.
-    """
+    """Fill in the defaults of a part's config class, which transformers leaves out; ``where`` names the part."""
     usual = family_of(str(part.get("model_type") or "")).defaults
     missing = {field: value for field, value in usual.items() if part.get(field) is None}
     words = ", ".join(f"{field} {value}" for field, value in missing.items())
@@ -226,9 +224,7 @@ def _model(config: Config, name: str) -> Model:
 
 
 def _max_positions(config: Config, family: str) -> int | None:
-    """Return the tokens of the longest sequence. T5's positions are relative, and RoBERTa's table begins at the third
-    row.
-    """
+    """Return the tokens of the longest sequence; RoBERTa's table of positions begins at the third row."""
     if family_of(family).count == "t5":
         return None
     names = ("n_positions", "max_position_embeddings", "n_ctx")

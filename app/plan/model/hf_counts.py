@@ -117,10 +117,7 @@ def _mlp(config: Config, family: Family, hidden: int, inner: int) -> int:
 
 
 def _feed_forward(config: Config, sizes: TransformerSizes, family: Family) -> tuple[ParameterCount, int]:
-    """Count the experts of a layer with their router and what all tokens pass through, and the layers with experts.
-
-    The extra layer of DeepSeek that predicts one more token is not counted; transformers leaves it out.
-    """
+    """Count the experts of a layer with their router and what all tokens pass through, and the layers with experts."""
     experts, used = expert_counts(config, family)
     if not experts:
         return ParameterCount(0, 0), 0

@@ -40,10 +40,7 @@ def with_common_names(config: Config, family: str) -> Config:
 
 
 def tokens_per_image(config: Config, family: str) -> int:
-    """Return a tower's tokens per image: one per patch, and one for the whole image if the tower has one.
-
-    Llama's tower takes up to four tiles, each padded to a multiple of eight (``MllamaVisionModel``).
-    """
+    """Return a tower's tokens per image; Llama's takes four tiles, each padded to a multiple of eight."""
     seen = patch_count(config)
     if family == "mllama_vision_model":
         return first_present(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8

@@ -149,10 +149,7 @@ def adapter_widths(model: Model, lora: Lora) -> tuple[float, float]:
 
 
 def adapted_linears(model: Model, lora: Lora) -> list[LinearShape]:
-    """Return the linear layers of a block that have adapters, by the names that model families give them.
-
-    Without a known name they are queries and values, PEFT's choice for Llama.
-    """
+    """Return the linear layers of a block with adapters; without a known name PEFT's choice for Llama."""
     hidden, keys, inner, heads = (
         float(model.hidden or 0),
         kv_width(model),

@@ -166,10 +166,7 @@ def model_units(model: Model) -> tuple[Unit, ...]:
 
 @lru_cache(maxsize=256)
 def training_units(model: Model, train: TrainingOptions, is_flat: bool = False) -> tuple[Unit, ...]:
-    """Return the units of a model in training, with the bytes of each parameter and with adapters.
-
-    ``is_flat``: the optimizer gets flat partitions instead of parameters, as with DeepSpeed.
-    """
+    """Return the units of a model in training with adapters; ``is_flat``: the optimizer gets flat partitions."""
     return tuple(
         unit._replace(parameters=tuple(_trained(each, train, is_flat) for each in (*unit.parameters, *more)))
         for unit in model_units(model)

@@ -62,10 +62,7 @@ def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
 
 
 def choose_micro_batch(setting: TrainingSetup, context: PlanContext) -> TrainingSetup:
-    """Return the setting with as many sequences in a step and the smallest micro-batch that is about as fast as any.
-
-    Only those that surely fit are tried; without a known shape or memory the setting stays as it is.
-    """
+    """Return the setting with the smallest micro-batch that surely fits and is about as fast as any."""
     train = setting.train
     if not (has_known_shape(setting.model) and setting.gpu_memory_gib):
         return setting
@@ -79,10 +76,7 @@ def choose_micro_batch(setting: TrainingSetup, context: PlanContext) -> Training
 
 
 def choose_loading(setting: TrainingSetup, context: PlanContext) -> TrainingSetup:
-    """Return the setting with its model built on the meta device if the host cannot hold a whole model for each rank.
-
-    Only strategies that shard the weights can do without one, and only if the setting does not decide itself.
-    """
+    """Return the setting with a model on the meta device if the host cannot hold a whole one for each rank."""
     strategy = setting.layout
     if strategy.meta_init is not None or not (strategy.shards_weights and context.host_bytes):
         return setting
@@ -93,10 +87,7 @@ def choose_loading(setting: TrainingSetup, context: PlanContext) -> TrainingSetu
 
 
 def largest_micro_batch(setting: TrainingSetup) -> int:
-    """Return the most sequences per GPU and step that fit, at most ``MOST_SEQUENCES``; 0 if not even one fits.
-
-    Memory grows linearly with them until another phase becomes the peak: a secant finds the number in few steps.
-    """
+    """Return the most sequences per GPU and step that fit, at most ``MOST_SEQUENCES``, by secants."""
 
     def excess(count: int) -> float:
         return excess_bytes(setting.with_train(micro_batch=count))
@@ -131,9 +122,7 @@ def rate_text(tokens_per_s: float) -> str:
 
 
 def host_memory_share(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> float:
-    """Return the share of the usable host memory that the ranks of a host need, in training or while they load the
-    model; 0 if its memory is not known.
-    """
+    """Return the share of the usable host memory that its ranks need; 0 if that memory is not known."""
     needed = max(found.host_bytes, found.loading_host_bytes)
     return needed * setting.gpus / setting.nodes / (host_bytes * HOST_ROOM) if host_bytes else 0.0
 

@@ -6,7 +6,7 @@ import msgspec
 
 from ...text.units import GIB, gib_number, gib_text, percent_text, ratio_text
 from ..memory.computation import has_known_shape
-from ..types import Binding, Candidate, PlanRow, Strategy, TrainingSetup
+from ..types import Binding, Candidate, PlanRow, TrainingSetup
 from .evaluate import HOST_ROOM, PlanContext, exceeds_gpu, largest_micro_batch
 from .what_if import best_what_if, throughput_headroom, worthwhile_changes
 
@@ -15,11 +15,7 @@ MOSTLY_WAITING = 0.9  # share of a step in which DDP waits: further GPUs add lit
 
 
 def explain_candidate(rows: Sequence[PlanRow], at: int, context: PlanContext) -> PlanRow:
-    """Return one of the ranked candidates with its explanation.
-
-    It consists of the bottleneck, the largest micro-batch, the reason, the gain of single changes, and the name of a
-    candidate that is at least as good in everything.
-    """
+    """Return one of the ranked candidates with its bottleneck, reason, changes and the name of a better one."""
     found, setting = rows[at]
     if found.is_tracked:
         return rows[at]
@@ -63,18 +59,8 @@ def _binds(found: Candidate, setting: TrainingSetup) -> Binding:
     return "GPU memory" if found.fits == "tight" and found.binds != "NVMe" else found.binds
 
 
-def _family(strategy: Strategy) -> str:
-    if strategy.kind == "deepspeed":
-        return "deepspeed"
-    return "fsdp" if strategy.is_fsdp else "replicated"
-
-
 def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
-    """Return a strategy of the same family that is no worse in time and memory and better in one of them.
-
-    "" if there is none. DDP is the reference and is never dominated; what job files can do is not dominated by what
-    needs a plan for the modules.
-    """
+    """Return a strategy of the same family that is no worse, with files if this has some, or "" as for DDP."""
     if row.setting.layout.kind == "ddp":
         return ""
 
@@ -82,13 +68,14 @@ def _dominated(row: PlanRow, rows: Sequence[PlanRow]) -> str:
         found = each.candidate
         return (found.step_seconds, found.peak_allocated_bytes_per_gpu, found.host_bytes)
 
-    mine, family = costs(row), _family(row.setting.layout)
+    def family(each: PlanRow) -> tuple[bool, bool]:
+        return each.setting.layout.kind == "deepspeed", each.setting.layout.is_fsdp
+
+    mine = costs(row)
     for other in rows:
         needs_more = other.setting.layout.splits_model and not row.setting.layout.splits_model
-        if other is row or needs_more or _family(other.setting.layout) != family:
-            continue
-        theirs = costs(other)
-        if theirs != mine and all(one <= two for one, two in zip(theirs, mine, strict=True)):
+        is_better = costs(other) != mine and all(one <= two for one, two in zip(costs(other), mine, strict=True))
+        if is_better and not needs_more and family(other) == family(row):
             return other.candidate.full_name
     return ""
 
@@ -108,16 +95,11 @@ def _why(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> 
         return f"{least}; {counted}{_fewer_gpus(found, setting)}"
     spare = f"{gib_text(room)} to spare" if room > 0 else "fits only if PyTorch frees its gaps"
     built = ", if it is built on the meta device" if setting.layout.meta_init else ""
-    reason = f"{spare}{built}{_on_host(found, setting)}{_pace(found, setting)}"
-    return reason if found.in_practice else f"too slow: {reason}"
-
-
-def _on_host(found: Candidate, setting: TrainingSetup) -> str:
-    if not found.host_bytes:
-        return ""
     ranks = setting.gpus // setting.nodes
     in_all = f", {gib_text(found.host_bytes * ranks, 0)} on each host" if ranks > 1 else ""
-    return f", {gib_text(found.host_bytes, 0)} of host memory for each GPU{in_all}"
+    on_host = f", {gib_text(found.host_bytes, 0)} of host memory for each GPU{in_all}" if found.host_bytes else ""
+    reason = f"{spare}{built}{on_host}{_pace(found, setting)}"
+    return reason if found.in_practice else f"too slow: {reason}"
 
 
 def _short_of_host(found: Candidate, setting: TrainingSetup, host_bytes: float | None) -> str:

@@ -34,12 +34,17 @@ def rank(rows: Sequence[PlanRow], host_bytes: float | None) -> list[PlanRow]:
     def order(row: PlanRow) -> tuple[int, bool, bool, float, float]:
         here, sample_s = _group(row), _sample_s(row)
         if row.candidate.fits is False:
-            return *here, False, memory_ratio(row, host_bytes), 0.0
+            memory = row.candidate.device_used_bytes_per_gpu / ((row.setting.gpu_memory_gib or 1) * GIB)
+            return *here, False, max(memory, host_memory_share(*row, host_bytes)), 0.0
         alike = sample_s <= ALIKE * fastest[here]
         return *here, not alike, float(len(moving_parts(row.setting))) if alike else 0.0, sample_s
 
     best, *others = sorted(rows, key=order)
-    return [_with_reason(best, ""), *(_with_reason(row, why_not(row, best)) for row in others)]
+    reasons = ["", *(why_not(row, best) for row in others)]
+    return [
+        PlanRow(msgspec.structs.replace(row.candidate, why_not=reason), row.setting)
+        for row, reason in zip((best, *others), reasons, strict=True)
+    ]
 
 
 def moving_parts(setting: TrainingSetup) -> list[str]:
@@ -76,13 +81,6 @@ def shortage_text(row: PlanRow) -> str:
     return f"{gib_text(over_bytes)} too much" if over_bytes > 0 else "too much for the host"
 
 
-def memory_ratio(row: PlanRow, host_bytes: float | None) -> float:
-    """Return the memory that a candidate needs over that available, of the GPU or of the host."""
-    found, setting = row
-    memory = found.device_used_bytes_per_gpu / ((setting.gpu_memory_gib or 1) * GIB)
-    return max(memory, host_memory_share(found, setting, host_bytes))
-
-
 def _group(row: PlanRow) -> tuple[int, bool]:
     """Return the verdict as a number, and whether the strategy needs a plan for the modules."""
     found = row.candidate
@@ -94,10 +92,6 @@ def _group(row: PlanRow) -> tuple[int, bool]:
 def _sample_s(row: PlanRow) -> float:
     """Return the seconds of a step over its tokens."""
     return 1 / row.candidate.tokens_per_s
-
-
-def _with_reason(row: PlanRow, reason: str) -> PlanRow:
-    return PlanRow(msgspec.structs.replace(row.candidate, why_not=reason), row.setting)
 
 
 def _reasons(other: PlanRow, best: PlanRow) -> Iterator[str]:

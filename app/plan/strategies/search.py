@@ -19,7 +19,7 @@ from ..memory.peak import Phase, judge_candidate
 from ..model.parameter_counts import expert_width, is_encoder_decoder, trained_params
 from ..rank_share import split_ways
 from ..timing import step_time
-from ..types import Checkpointing, Model, PlanRow, Strategy, TrainingSetup
+from ..types import Checkpointing, PlanRow, Strategy, TrainingSetup
 from .evaluate import (
     PlanContext,
     add_times,
@@ -32,11 +32,15 @@ from .explain import explain_tracked
 from .ranking import rank
 
 LONG_SEQUENCE = 8192  # tokens from which it is worth splitting a sequence
-MOST_TENSOR = 8  # ranks with NVLink between them on common servers
+# ZeRO-Infinity with an NVMe drive on each node, for hosts with too little memory.
+NVME_STRATEGIES = (
+    Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme"),
+    Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme", offload_param="nvme"),
+)
 
 
 def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
-    """Return every layout worth trying; ``nvme_strategies`` are separate.
+    """Return every layout worth trying; ``NVME_STRATEGIES`` are separate.
 
     A mesh within one node is not worth it: with equal links it holds more and sends more than sharding over all GPUs.
     """
@@ -63,14 +67,6 @@ def layouts_to_try(gpus: int, nodes: int) -> list[Strategy]:
     ]
 
 
-def nvme_strategies() -> list[Strategy]:
-    """Return the layouts of ZeRO-Infinity with an NVMe drive on each node, for hosts with too little memory."""
-    return [
-        Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme"),
-        Strategy(kind="deepspeed", stage=3, offload_optimizer="nvme", offload_param="nvme"),
-    ]
-
-
 def rank_candidates(
     setting: TrainingSetup,
     context: PlanContext,
@@ -90,7 +86,7 @@ def rank_candidates(
     rows = _rows(setting, layouts, context, recompute, chooses_micro_batch)
     fitting = any(row.candidate.fits in (True, None) and row.candidate.works for row in rows)
     if not fitting and any(host_memory_share(*row, context.host_bytes) > 1 for row in rows):
-        on_drives = _rows(setting, nvme_strategies(), context, recompute, chooses_micro_batch)
+        on_drives = _rows(setting, NVME_STRATEGIES, context, recompute, chooses_micro_batch)
         rows += [row for row in on_drives if nvme_bytes is None or drive_bytes(row.setting) <= nvme_bytes]
     return rank(rows, context.host_bytes)
 
@@ -109,9 +105,8 @@ def replan_with_tracked(
 
 def context_of(setting: TrainingSetup, links: step_time.Links, host_bytes: float | None) -> PlanContext:
     """Return the context of a plan, with the usual memory of such a host if none is given."""
-    if not setting.strategy and not host_bytes and (host := host_memory_of(setting)):
-        host_bytes = host.bytes
-    return PlanContext(links, host_bytes)
+    host = None if setting.strategy or host_bytes else host_memory_of(setting)
+    return PlanContext(links, host.bytes if host else host_bytes)
 
 
 def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
@@ -121,19 +116,14 @@ def host_memory_of(setting: TrainingSetup) -> AssumedHost | None:
 
 def planning_assumptions(rows: Sequence[PlanRow], links: step_time.Links, host_bytes: float | None = None) -> list[str]:
     """Return the assumptions of a plan that its setting does not contain."""
-    found = _host_assumption(rows, host_bytes)
-    drive = any("nvme" in (row.setting.layout.offload_optimizer, row.setting.layout.offload_param) for row in rows)
-    if not drive or links.nvme_gbps:
-        return found
-    return [*found, f"NVMe on each node: {gbps_text(step_time.NVME_GBPS)}, one drive"]
-
-
-def _host_assumption(rows: Sequence[PlanRow], host_bytes: float | None) -> list[str]:
-    """Return a line with the assumed host memory if it is not given and a strategy of several uses it."""
+    found: list[str] = []
     host = host_memory_of(rows[0].setting)
-    if host_bytes or host is None or len(rows) == 1 or not any(row.candidate.host_bytes for row in rows):
-        return []
-    return [f"host memory: {gib_text(host.bytes, 0)} on each node, {host.after}; --host-memory overrides it"]
+    if host and not host_bytes and len(rows) > 1 and any(row.candidate.host_bytes for row in rows):
+        found.append(f"host memory: {gib_text(host.bytes, 0)} on each node, {host.after}; --host-memory overrides it")
+    drive = any("nvme" in (row.setting.layout.offload_optimizer, row.setting.layout.offload_param) for row in rows)
+    if drive and not links.nvme_gbps:
+        found.append(f"NVMe on each node: {gbps_text(step_time.NVME_GBPS)}, one drive")
+    return found
 
 
 def drive_bytes(setting: TrainingSetup) -> float:
@@ -180,8 +170,10 @@ def _candidate_setting(setting: TrainingSetup, strategy: Strategy, act_ckpt: Che
         strategy = msgspec.structs.replace(strategy, experts_by_columns=True)
     if strategy.kind == "deepspeed" and dtype in ("bf16-mixed", "fp16-mixed"):
         dtype = "bf16-deepspeed" if dtype.startswith("bf16") else "fp16-deepspeed"
-    train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype)
-    return keep_batch(msgspec.structs.replace(setting, strategy=strategy, train=train))
+    # Ranks of the same sequences accumulate more micro-batches, so that a step has as many.
+    grad_accum = (setting.train.grad_accum or 1) * split_ways(strategy)
+    train = msgspec.structs.replace(setting.train, act_ckpt=act_ckpt, dtype=dtype, grad_accum=grad_accum)
+    return msgspec.structs.replace(setting, strategy=strategy, train=train)
 
 
 def _splits_experts_by_columns(setting: TrainingSetup, strategy: Strategy) -> bool:
@@ -211,7 +203,8 @@ def split_layouts(setting: TrainingSetup) -> list[Strategy]:
             found.append(_fsdp2(expert=ranks))
     if (train.seq_len or 0) >= LONG_SEQUENCE and per_node > 1:
         found += [_fsdp2(context=ranks) for ranks in dict.fromkeys((2, per_node))]
-    tensor = _tensor_ranks(model, per_node)
+    # Ranks with NVLink between them on common servers, which divide the heads and those of keys and values.
+    tensor = gcd(8, per_node, model.heads or 1, model.kv_heads or model.heads or 1)
     found += [_fsdp2(tensor=ranks) for ranks in dict.fromkeys((2, tensor)) if tensor % ranks == 0 and tensor > 1]
     if setting.nodes > 1 and (model.layers or 0) >= setting.nodes:
         found.append(_fsdp2(tensor=tensor if tensor > 1 else None, pipeline=setting.nodes))
@@ -223,22 +216,6 @@ def can_split(setting: TrainingSetup) -> bool:
     model = setting.model
     plain = has_known_shape(model) and not is_encoder_decoder(model) and model.kind in (None, "decoder")
     return plain and not (model.tower or setting.train.quant)
-
-
-def keep_batch(setting: TrainingSetup) -> TrainingSetup:
-    """Accumulate more micro-batches, so that a step has as many sequences as without splitting."""
-    ways = split_ways(setting.layout)
-    if ways == 1:
-        return setting
-    return setting.with_train(grad_accum=(setting.train.grad_accum or 1) * ways)
-
-
-def _tensor_ranks(model: Model, per_node: int) -> int:
-    """Return the most ranks of a node, a power of two, that divide the heads and those of keys and values."""
-    heads = gcd(model.heads or 1, model.kv_heads or model.heads or 1)
-    return next(
-        ranks for ranks in (8, 4, 2, 1) if ranks <= MOST_TENSOR and per_node % ranks == 0 and heads % ranks == 0
-    )
 
 
 def _fsdp2(**splits: int | None) -> Strategy:

@@ -69,10 +69,7 @@ def render_table(
     more: str = "",
     has_reasons: bool = True,
 ) -> list[str]:
-    """Return the table of the candidates and the memory of the best one, as lines.
-
-    ``more``: a line on more GPUs; ``has_reasons``: why the others are not the first choice.
-    """
+    """Return the table of the candidates and the memory of the best one, as lines; ``more``: on more GPUs."""
     signs = ASCII_SIGNS if ascii_only else SIGNS
     model = setting.model
     memory = f" of {gib_text(setting.gpu_memory_gib * GIB, 0)}" if setting.gpu_memory_gib else ""

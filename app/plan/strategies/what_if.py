@@ -50,15 +50,15 @@ def worthwhile_changes(found: Candidate, setting: TrainingSetup, context: PlanCo
     if found.fits is not False:
         what_ifs += list(_faster(found, setting, context))
     changed = (_change(each, found) for each in what_ifs)
-    return [each for each in changed if _worth(each, found)]
+    return [
+        each
+        for each in changed
+        if each.gpu_bytes < -WORTH_BYTES or (each.fits is not False and _gain(each, found) > WORTH_SHARE)
+    ]
 
 
 def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfResult], context: PlanContext) -> str:
-    """Describe the best changes of a candidate.
-
-    These are the largest part of the peak, the cheapest change that makes the candidate fit or else saves most, and
-    the one that makes it fastest; if the memory of the host is full, the changes that reduce it.
-    """
+    """Describe the largest part of the peak and the best changes: the cheapest that is enough, and the fastest."""
     if found.fits is False and not exceeds_gpu(found, setting):
         return _for_host(found, setting, context)
     largest = largest_part(found)
@@ -67,35 +67,35 @@ def best_what_if(found: Candidate, setting: TrainingSetup, changes: list[WhatIfR
     less = [each for each in changes if each.gpu_bytes < -WORTH_BYTES]
     faster = [each for each in changes if _gain(each, found) > WORTH_SHARE]
     if found.fits is True or found.fits is None:
-        parts += [what_if_text(less[0], found)] if less and not (faster and _roomy(found, setting)) else []
+        is_roomy = found.device_used_bytes_per_gpu < ROOMY_SHARE * (setting.gpu_memory_gib or 0.0) * GIB
+        parts += [what_if_text(less[0], found)] if less and not (faster and is_roomy) else []
     elif less:
-        enough = next((each for each in less if each.fits is True), None) or next(
-            (each for each in less if each.fits == "tight"), None
-        )
-        best = enough or min(less, key=lambda each: each.gpu_bytes)
-        parts.append(effect_text(best, found))
+        enough = [each for verdict in (True, "tight") for each in less if each.fits == verdict]
+        parts.append(effect_text(enough[0] if enough else min(less, key=lambda each: each.gpu_bytes), found))
     if found.fits is not False:
         best = max(faster, key=lambda each: _gain(each, found), default=None)
         text = what_if_text(best, found) if best else ""
         parts += [text] if text and text not in parts else []
     if len(parts) == 1:
-        parts.append(_remaining_advice(found, setting))
+        of_several = (
+            "take more or larger GPUs, or a smaller model" if found.fits is False else "no single change saves more"
+        )
+        one = "shard it over more GPUs, or train adapters on quantized weights"
+        parts.append(one if setting.gpus == 1 else of_several)
     return "; ".join(parts)
 
 
 def _for_host(found: Candidate, setting: TrainingSetup, context: PlanContext) -> str:
     """Return the changes that reduce the memory of a host: more hosts, or a drive."""
     twice = evaluate(_doubled(setting), context)
-    parts = [f"{_twice(setting)}: {_host_difference(twice, found)} of host memory for each"]
-    strategy = setting.layout
-    if strategy.stage == 3 and strategy.offload_optimizer == "cpu":
-        then = evaluate(setting.with_layout(offload_optimizer="nvme"), context)
-        parts.append(f"the optimizer on NVMe: {_host_difference(then, found)}")
+    changes = {f"{2 * setting.gpus} GPUs: {{}} of host memory for each": twice}
+    if setting.layout.stage == 3 and setting.layout.offload_optimizer == "cpu":
+        changes["the optimizer on NVMe: {}"] = evaluate(setting.with_layout(offload_optimizer="nvme"), context)
+    parts = (
+        text.format(signed_text(then.host_bytes - found.host_bytes, lambda size_bytes: gib_text(size_bytes, 0)))
+        for text, then in changes.items()
+    )
     return f"most of the host's memory is optimizer states; {'; '.join(parts)}"
-
-
-def _host_difference(then: Candidate, now: Candidate) -> str:
-    return signed_text(then.host_bytes - now.host_bytes, lambda size_bytes: gib_text(size_bytes, 0))
 
 
 def throughput_headroom(found: Candidate, setting: TrainingSetup, context: PlanContext) -> float:
@@ -111,19 +111,14 @@ def what_if_text(change: WhatIfResult, now: Candidate) -> str:
     parts: list[str] = []
     if abs(change.gpu_bytes) > WORTH_BYTES:
         parts.append(signed_text(change.gpu_bytes, gib_text))
-    gain = _gain(change, now)
-    if _same_tokens(change, now):
+    gain, tokens = _gain(change, now), change.tokens_per_s * (now.step_seconds + change.step_seconds)
+    if abs(tokens / (now.tokens_per_s * now.step_seconds) - 1) < 1e-6:  # a step has as many as before
         share = change.step_seconds / now.step_seconds
-        if abs(share) < WORTH_SHOWN:
-            pass
-        elif change.change == TWICE_THE_LINK:
+        if change.change == TWICE_THE_LINK and abs(share) >= WORTH_SHOWN:
             parts.append(signed_text(change.step_seconds, seconds_text))
-        else:
-            parts.append(
-                f"{ratio_text(1 + share)} times the step"
-                if share >= 1
-                else f"{signed_text(share, percent_text)} of a step"
-            )
+        elif abs(share) >= WORTH_SHOWN:
+            times = f"{ratio_text(1 + share)} times the" if share >= 1 else f"{signed_text(share, percent_text)} of a"
+            parts.append(f"{times} step")
     elif gain >= 1:
         parts.append(f"{ratio_text(1 + gain)} times the tokens per second")
     elif abs(gain) >= WORTH_SHOWN:
@@ -133,19 +128,16 @@ def what_if_text(change: WhatIfResult, now: Candidate) -> str:
 
 def effect_text(change: WhatIfResult, now: Candidate) -> str:
     """Return a change with its effects, and whether a candidate that does not surely fit fits then."""
-    then = "" if now.fits in (True, None) else f", {_then(change)}"
-    return what_if_text(change, now) + then
+    then = {True: ", then it fits", "tight": ", then it only just fits", None: ", "}
+    return what_if_text(change, now) + (
+        "" if now.fits in (True, None) else then.get(change.fits, ", which is not enough")
+    )
 
 
 def largest_part(found: Candidate) -> str:
     """Return the name of the largest part of the peak."""
     parts = found.breakdown
     return max(PARTS, key=lambda name: getattr(parts, name))
-
-
-def _roomy(found: Candidate, setting: TrainingSetup) -> bool:
-    """Return whether so much of the GPU is free that saving memory is not a goal."""
-    return found.device_used_bytes_per_gpu < ROOMY_SHARE * (setting.gpu_memory_gib or 0.0) * GIB
 
 
 def _change(what_if: WhatIf, now: Candidate) -> WhatIfResult:
@@ -162,20 +154,6 @@ def _change(what_if: WhatIf, now: Candidate) -> WhatIfResult:
 def _gain(change: WhatIfResult, now: Candidate) -> float:
     """Return the relative gain in tokens per second."""
     return change.tokens_per_s / now.tokens_per_s - 1
-
-
-def _same_tokens(change: WhatIfResult, now: Candidate) -> bool:
-    """Return whether a step has as many tokens as before."""
-    then = change.tokens_per_s * (now.step_seconds + change.step_seconds)
-    return abs(then / (now.tokens_per_s * now.step_seconds) - 1) < 1e-6
-
-
-def _worth(change: WhatIfResult, now: Candidate) -> bool:
-    return change.gpu_bytes < -WORTH_BYTES or (change.fits is not False and _gain(change, now) > WORTH_SHARE)
-
-
-def _then(change: WhatIfResult) -> str:
-    return {True: "then it fits", "tight": "then it only just fits", None: ""}.get(change.fits, "which is not enough")
 
 
 def _smaller(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Iterator[WhatIf]:
@@ -217,7 +195,7 @@ def _smaller(found: Candidate, setting: TrainingSetup, context: PlanContext) -> 
     if train.optimizer in ("adamw", "adam") and not strategy.steps_on_host:
         yield trained("an 8-bit optimizer", "optimizer", optimizer="adamw-8bit")
     if strategy.kind != "single" and max(shard_counts(strategy, setting.gpus, setting.nodes)) > 1:
-        yield WhatIf(_twice(setting), _doubled(setting), context, STATES)
+        yield WhatIf(f"{2 * setting.gpus} GPUs", _doubled(setting), context, STATES)
 
 
 def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> Iterator[WhatIf]:
@@ -242,19 +220,6 @@ def _faster(found: Candidate, setting: TrainingSetup, context: PlanContext) -> I
         yield WhatIf("products in fp8", setting.with_train(fp8=True), context)
 
 
-def _twice(setting: TrainingSetup) -> str:
-    return f"{2 * setting.gpus} GPUs"
-
-
 def _doubled(setting: TrainingSetup) -> TrainingSetup:
     per_node = setting.gpus // setting.nodes if setting.nodes > 1 else max(PER_NODE, setting.gpus)
     return msgspec.structs.replace(setting, gpus=2 * setting.gpus, nodes=nodes_for(2 * setting.gpus, per_node))
-
-
-def _remaining_advice(found: Candidate, setting: TrainingSetup) -> str:
-    """Return the advice if none of the changes saves memory."""
-    if setting.gpus == 1:
-        return "shard it over more GPUs, or train adapters on quantized weights"
-    if found.fits is False:
-        return "take more or larger GPUs, or a smaller model"
-    return "no single change saves more"

@@ -262,11 +262,7 @@ def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
 
 
 def matmul_flops(setting: TrainingSetup) -> float:
-    """Return the FLOPs of matrix products in the forward pass of one micro-batch: two per weight a token passes
-    through.
-
-    The input embedding is a lookup, not a product.
-    """
+    """Return the FLOPs of products in a forward pass, two per weight; the input embedding is a lookup."""
     model, seen = setting.model, vision_setting(setting)
     table = 0.0 if model.tied else float(model.vocab or 0) * (model.hidden or 0)
     passed = (model.active_params or model.params) - (model.tower.params if model.tower else 0.0)
@@ -288,9 +284,7 @@ def attention_flops(setting: TrainingSetup) -> float:
 
 
 def model_flops(setting: TrainingSetup) -> float:
-    """Return the FLOPs of one rank in one optimizer step, each operation once, as model FLOPs utilisation (MFU) counts
-    them.
-    """
+    """Return the FLOPs of one rank in one optimizer step, each operation once, as for MFU."""
     forward = matmul_flops(setting), attention_flops(setting)
     backward = forward[0] * (1 + trained_params(setting.model, setting.train) / setting.model.params) + 2 * forward[1]
     return (sum(forward) + backward) * (setting.train.grad_accum or 1)

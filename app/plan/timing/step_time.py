@@ -159,9 +159,7 @@ def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links) -> Communicat
 
 
 def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
-    """Return the exposed seconds of DDP: all buckets overlap with the backward pass but the last, the embedding or a
-    bucket.
-    """
+    """Return the exposed seconds of DDP: all buckets overlap but the last, the embedding or a bucket."""
     group = CollectiveGroup(setting.gpus, setting.nodes)
     size = trained_params(setting.model, setting.train) * sent_grad_bytes(setting.train)
     buckets = max(1, ceil(size / DDP_BUCKET_BYTES))
@@ -181,11 +179,7 @@ def _after_s(setting: TrainingSetup, links: Links) -> float:
 
 
 def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
-    """Return the exposed seconds of ZeRO-1 and 2.
-
-    Buckets are reduced during the backward pass unless overlap is off; then the parameters are gathered, without
-    overlap.
-    """
+    """Return the exposed seconds of ZeRO-1 and 2, which gather the parameters at the end, without overlap."""
     strategy, group = setting.layout, CollectiveGroup(setting.gpus, setting.nodes)
     trained = trained_params(setting.model, setting.train)
     if not trained:  # adapters of a model with an unknown number of layers

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.memory import block_tensors, logits, temporaries
+from ddpwizard.app.plan.memory import activations, block_tensors, temporaries
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states, unsharded_grad_bytes
 from ddpwizard.app.plan.model import hf_config
@@ -233,7 +233,7 @@ def _one(**train: Any) -> TrainingSetup:
 def test_loss_copies_match_torch(loss: Any, spikes: dict[str, Any]) -> None:
     """Of logits in 16 bit that nothing else holds; in chunks they are there themselves."""
     setting = _one(loss=loss, keeps_logits=False)
-    each = total_bytes(logits.logits_terms(setting)) / (TOKENS * 4000)
+    each = total_bytes(activations.logits_terms(setting)) / (TOKENS * 4000)
     assert each == pytest.approx(spikes[loss], rel=0.1)
 
 

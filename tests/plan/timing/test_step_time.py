@@ -9,7 +9,7 @@ from ddpwizard.app.hardware import gpu_catalog
 from ddpwizard.app.plan import spec
 from ddpwizard.app.plan.model import catalog
 from ddpwizard.app.plan.model.parameter_counts import adapted_linears
-from ddpwizard.app.plan.strategies.search import layouts_to_try, nvme_strategies
+from ddpwizard.app.plan.strategies.search import NVME_STRATEGIES, layouts_to_try
 from ddpwizard.app.plan.timing import compute, optimizer_step, step_time
 from ddpwizard.app.plan.timing.communication import Links
 from ddpwizard.app.plan.types import BlockLayout, Model, Strategy, TrainingOptions, TrainingSetup
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 H100 = gpu_catalog.GPUS["h100"]
 LINKS = Links(370, 90)
 LLAMA = catalog.MODELS["llama-2-7b"]
-LAYOUTS = [*layouts_to_try(16, 2), *nvme_strategies(), Strategy(kind="fsdp1", sharding="SHARD_GRAD_OP")]
+LAYOUTS = [*layouts_to_try(16, 2), *NVME_STRATEGIES, Strategy(kind="fsdp1", sharding="SHARD_GRAD_OP")]
 NAMES = [f"{each.kind}-{number}" for number, each in enumerate(LAYOUTS)]
 
 
