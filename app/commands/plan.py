@@ -109,9 +109,12 @@ def command(
 
         versions = read_package_versions(target_python(options))
         made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)
-        written = _write(Path(write), made.files)
+        files = [Path(write) / name for name in made.files]
+        write_job_files(Path(write), made.files, "name another directory with --write")
+        written = [str(file.absolute()) for file in files]
         rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
-        for note in (*made.notes, *start_lines(rows[0], write, made.files)):
+        wrote = (f"wrote {file}" for file in files)
+        for note in (*wrote, *made.notes, *start_lines(rows[0], write, made.files)):
             print_progress(note)
     candidates = [row.candidate for row in rows]
     if options.json:
@@ -139,8 +142,11 @@ def command(
 
 
 def _request(given: str | None, values: Mapping[str, Any], options: Options) -> PlanRequest:
+    if given == "-":
+        return request.request_from_spec(sys.stdin.buffer.read(spec.LIMIT_BYTES + 1), values)
     if given:
-        return request.request_from_spec(_read(given), values)
+        next_step = "name a file with --spec, or - for stdin"
+        return request.request_from_spec(read_regular_file(Path(given), spec.LIMIT_BYTES, next_step), values)
 
     def detect() -> "Machine":
         from ..plan.machine import detect_machine
@@ -160,21 +166,3 @@ def _track(rows: list[PlanRow], module: exact_memory.ModuleSource) -> dict[str, 
         )
         tracked[row.candidate.full_name] = asyncio.run(exact_memory.track_candidate(row, module))
     return tracked
-
-
-def _write(directory: Path, contents: dict[str, str]) -> list[str]:
-    """Write new files into a directory and return their paths.
-
-    Raises:
-        UserError: One of them exists, or cannot be written.
-    """
-    write_job_files(directory, contents, "name another directory with --write")
-    for name in contents:
-        print_progress(f"wrote {directory / name}")
-    return [str((directory / name).absolute()) for name in contents]
-
-
-def _read(given: str) -> bytes:
-    if given == "-":
-        return sys.stdin.buffer.read(spec.LIMIT_BYTES + 1)
-    return read_regular_file(Path(given), spec.LIMIT_BYTES, "name a file with --spec, or - for stdin")

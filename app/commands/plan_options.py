@@ -15,16 +15,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 VALUE_NAMES = {"--spec": "given", "--batch": "batch_from"}  # in the code, where they differ from the option's
 
-GROUPS = ("Model", "Training", "Machine", "Output", "General")
-
-
-class GroupedOption(click.Option):
-    """An option that the help lists under a group."""
-
-    def __init__(self, *names: Any, group: str, **settings: Any) -> None:
-        super().__init__(*names, **settings)
-        self.group = group
-
 
 class GroupedCommand(click.Command):
     """A command whose help lists its options in groups; those of all commands are under General."""
@@ -42,10 +32,11 @@ class GroupedCommand(click.Command):
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in GROUPS}
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in (*OPTIONS, "General")}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
-                groups[getattr(parameter, "group", "General")].append(record)
+                group = next((title for title, options in OPTIONS.items() if parameter.opts[0] in options), "General")
+                groups[group].append(record)
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -99,10 +90,13 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         return {"help": self.help, "metavar": self.metavar, **takes}
 
 
+OPTIONS = read_table("options.yaml", dict[str, dict[str, Option]])  # by group
+
+
 def plan_options(command: F) -> F:
     """Add all options of the command but those of every command."""
-    for group, options in reversed(read_table("options.yaml", dict[str, dict[str, Option]]).items()):
+    for options in reversed(OPTIONS.values()):
         for name, option in reversed(options.items()):
             names = (name, VALUE_NAMES[name]) if name in VALUE_NAMES else (name,)
-            command = click.option(*names, cls=GroupedOption, group=group, **option.settings(name))(command)
+            command = click.option(*names, **option.settings(name))(command)
     return command

@@ -126,41 +126,34 @@ def resolve_module_source(python: str, model: ModelSource, batch: str = "") -> M
         module, _, function = batch.partition(":")
         if not names_function(batch):
             raise UserError(f"--batch {batch} names no function", "give it as package.module:function")
-        if _lacks(directory.joinpath(*module.split(".")).with_suffix(".py"), function.partition(".")[0]):
+        file, name = directory.joinpath(*module.split(".")).with_suffix(".py"), function.partition(".")[0]
+        text = read_regular_file(file, SOURCE_LIMIT_BYTES, "name a module with --batch") if file.is_file() else b""
+        if text and not re.search(rf"\b{name}\b|import +\*|__getattr__", text.decode("utf-8", "replace")):
             raise UserError(f"--batch {batch}: {module}.py has no {function}", "name the function that makes a batch")
     if config and not config.startswith("{"):
         config = str(Path(config).absolute())
     return ModuleSource(python=python, directory=directory, factory=model.factory, config=config, batch=batch)
 
 
-def _lacks(file: Path, name: str) -> bool:
-    """Return whether a module in the directory cannot have a name, as its text lacks it; nothing is imported."""
-    if not file.is_file():
-        return False
-    text = read_regular_file(file, SOURCE_LIMIT_BYTES, "name a module with --batch").decode("utf-8", "replace")
-    return not re.search(rf"\b{name}\b|import +\*|__getattr__", text)
-
-
 def unsupported_reason(setting: TrainingSetup, source: ModuleSource) -> str:
     """Return why a setting cannot be tracked, or "" if it can."""
     train, strategy = setting.train, setting.layout
-    if train.act_ckpt not in (None, "none", "full"):
-        return "of activation checkpointing only all or none is tracked"
-    if train.optimizer not in OPTIMIZERS:
-        return f"of optimizers only {', '.join(OPTIMIZERS)} are tracked, not {train.optimizer}"
-    if strategy.kind == "deepspeed":
-        return "torch's trackers do not know DeepSpeed"
-    if strategy.kind not in TRACKED_KINDS:
-        return f"torch's trackers do not know {strategy_name(strategy)}"
-    if strategy.splits_model:
-        return "ranks with different parts of the model or of a sequence are not tracked"
-    if strategy.cpu_offload:
-        return "the trackers do not separate offloaded tensors from those on the GPU"
-    if train.optimizer_in_bwd:
-        return "an optimizer that steps in the backward pass is not tracked"
-    if (train.lora or train.quant or train.frozen) and not source.factory:
-        return "adapters, quantized and frozen weights are tracked only if --model builds them"
-    return ""
+    name = "DeepSpeed" if strategy.kind == "deepspeed" else strategy_name(strategy)
+    other_weights = train.lora or train.quant or train.frozen
+    reasons = {
+        "of activation checkpointing only all or none is tracked": train.act_ckpt not in (None, "none", "full"),
+        f"of optimizers only {', '.join(OPTIMIZERS)} are tracked, not {train.optimizer}": (
+            train.optimizer not in OPTIMIZERS
+        ),
+        f"torch's trackers do not know {name}": strategy.kind not in TRACKED_KINDS,
+        "ranks with different parts of the model or of a sequence are not tracked": strategy.splits_model,
+        "the trackers do not separate offloaded tensors from those on the GPU": strategy.cpu_offload,
+        "an optimizer that steps in the backward pass is not tracked": train.optimizer_in_bwd,
+        "adapters, quantized and frozen weights are tracked only if --model builds them": (
+            other_weights and not source.factory
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def candidates_to_track(rows: Sequence[PlanRow], source: ModuleSource) -> list[PlanRow]:
@@ -193,18 +186,15 @@ async def track_candidate(row: PlanRow, source: ModuleSource) -> TrackedStrategy
         env=os.environ | OFFLINE | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         answers=True,
     )
-    changes: dict[str, object] = {"tracker_seconds": outcome.elapsed_s}
-    try:
-        answer = (
-            msgspec.json.decode(outcome.answer, type=TrackerResult)
-            if outcome.answer
-            else TrackerResult(problem=outcome.why)
-        )
-    except msgspec.MsgspecError as error:
-        answer = TrackerResult(problem=f"no readable answer: {error}")
-    changes["tracker_memory_bytes"] = answer.used
+    answer = TrackerResult(problem=outcome.why)
+    if outcome.answer:
+        try:
+            answer = msgspec.json.decode(outcome.answer, type=TrackerResult)
+        except msgspec.MsgspecError as error:
+            answer = TrackerResult(problem=f"no readable answer: {error}")
+    cost = {"tracker_seconds": outcome.elapsed_s, "tracker_memory_bytes": answer.used}
     if answer.problem:
-        return msgspec.structs.replace(tracked, problem=answer.problem, **changes)
+        return msgspec.structs.replace(tracked, problem=answer.problem, **cost)
     phase = max(answer.moments, key=lambda moment: answer.moments[moment].total)
     seen = answer.moments[phase]
     return msgspec.structs.replace(
@@ -218,7 +208,7 @@ async def track_candidate(row: PlanRow, source: ModuleSource) -> TrackedStrategy
         categories_bytes={kind: size for kind, size in seen.categories.items() if size},
         differs=_differs(tracked.formula_bytes, seen.parts, seen.total),
         notes=_notes(setting, answer),
-        **changes,
+        **cost,
     )
 
 
@@ -294,20 +284,16 @@ def _notes(setting: TrainingSetup, answer: TrackerResult) -> list[str]:
     """Return notes on what the tracked figure leaves out, or treats differently from the setting."""
     train = setting.train
     units = setting.layout.is_fully_shard or train.act_ckpt == "full"
-    notes = [
-        "Tracked are the bytes of tensors: no gaps of the allocator, no CUDA context, no buffers of NCCL.",
-        f"Units of sharding and recomputation: the {answer.blocks} {answer.block} modules."
-        if answer.block and units
-        else "",
-        "torch.compile is not tracked: the module runs without it." if train.compile else "",
-        f"The loss is tracked as plain cross-entropy, not {train.loss}."
-        if train.loss in ("compiled", "fused-linear")
-        else "",
-        "Adapters, quantized and frozen weights are tracked as --model builds them."
-        if train.lora or train.quant or train.frozen
-        else "",
-    ]
-    return [line for line in notes if line]
+    notes = {
+        "Tracked are the bytes of tensors: no gaps of the allocator, no CUDA context, no buffers of NCCL.": True,
+        f"Units of sharding and recomputation: the {answer.blocks} {answer.block} modules.": answer.block and units,
+        "torch.compile is not tracked: the module runs without it.": train.compile,
+        f"The loss is tracked as plain cross-entropy, not {train.loss}.": train.loss in ("compiled", "fused-linear"),
+        "Adapters, quantized and frozen weights are tracked as --model builds them.": (
+            train.lora or train.quant or train.frozen
+        ),
+    }
+    return [line for line, applies in notes.items() if applies]
 
 
 def _request(setting: TrainingSetup, source: ModuleSource) -> dict[str, object]:

@@ -164,9 +164,10 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
     return given
 
 
-def check_model(value: str) -> None:
-    """Check that the text of the field ``model`` names a model."""
+def check_model(value: str) -> str:
+    """Return the text of the field ``model`` if it names a model."""
     model_source.resolve_model(_model(value), lambda factory, *_: _built_model(factory, {}))
+    return value
 
 
 def _model(value: str) -> dict[str, Any]:
@@ -232,7 +233,6 @@ def parse_field_number(name: str, value: str) -> int:
 
 
 def _size(name: str, value: str) -> str:
-    """Check a memory size of a field, and return its text."""
     try:
         machines.parse_gib(value, ALL[name].label)
     except UserError as error:
@@ -241,7 +241,6 @@ def _size(name: str, value: str) -> str:
 
 
 def _rate(name: str, value: str) -> float:
-    """Parse a bandwidth of a field."""
     try:
         rate = float(value)
     except ValueError:

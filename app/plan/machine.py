@@ -56,8 +56,11 @@ def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> 
     if given.get("machine"):
         found = _named(given["machine"], gpus, nodes, gpu)
     else:
-        saved = given.get("machine_snapshot")
-        snapshot = load_snapshot(Path(saved)) if saved else given.get("snapshot")
+        snapshot = given.get("snapshot")
+        if saved := given.get("machine_snapshot"):
+            next_step = "give a file written by ddpwizard doctor --bench --save"
+            content = read_regular_file(Path(saved), snapshots.LIMIT_BYTES, next_step)
+            snapshot = snapshots.read_snapshot(content, str(Path(saved)))
         found = _by_numbers(snapshot, gpus, nodes, gpu, memory_gib, detect)
     if found.gpu and memory_gib is None and found.gpu_memory_gib is None:
         memory_gib = resolve_gpu_name(found.gpu).memory_gib
@@ -166,12 +169,6 @@ def links_from_bench(section: AllreduceSection, links: Links) -> Links | None:
     smallest, largest = by_size[0], by_size[-1]
     hop_s = (smallest.seconds - START_S) / (2 * (smallest.ranks - 1))  # small messages take two passes
     return links._replace(intra_gbps=largest.busbw_gbps, intra_latency_s=max(hop_s, 1e-7), measured=True)
-
-
-def load_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot written by ``doctor --save``."""
-    next_step = "give a file written by ddpwizard doctor --bench --save"
-    return snapshots.read_snapshot(read_regular_file(path, snapshots.LIMIT_BYTES, next_step), str(path))
 
 
 def _when(snapshot: Snapshot) -> str:

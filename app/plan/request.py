@@ -115,6 +115,10 @@ def resolve_request(
         *(("seq_len:",) if length_notes else ()),
     )
     per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)
+    scaled_links = machine.links
+    if given.get("inter_gbps") is None and not given.get("machine"):  # fewer GPUs of a node have a share of its network
+        network = server_catalog.assume_network(whole.gpu, whole.gpu_memory_gib, per_node)
+        scaled_links = scaled_links._replace(inter_gbps=network.gbps)
     return PlanRequest(
         setting=whole,
         links=machine.links,
@@ -131,7 +135,7 @@ def resolve_request(
         source=source,
         per_node=per_node,
         more_gpus=given.get("more_gpus") or nearest_full_nodes(whole.gpus, per_node, whole.gpus),
-        scaled_links=_links_of_full_nodes(given, whole, machine.links, per_node),
+        scaled_links=scaled_links,
         host_bytes=machine.host_bytes,
         nvme_bytes=machine.nvme_bytes,
         recompute=train.act_ckpt if compares else None,
@@ -217,14 +221,6 @@ def _without_effect(
         ),
     }
     return [f"{name_of(name)} has no effect: {why}" for name, (is_idle, why) in idle.items() if is_idle]
-
-
-def _links_of_full_nodes(given: Mapping[str, Any], setting: TrainingSetup, links: Links, per_node: int) -> Links:
-    """Return the links for several full nodes: fewer GPUs of a node have a share of its network only."""
-    if given.get("inter_gbps") is not None or given.get("machine"):
-        return links
-    network = server_catalog.assume_network(setting.gpu, setting.gpu_memory_gib, per_node)
-    return links._replace(inter_gbps=network.gbps)
 
 
 def _rate(setting: TrainingSetup, links: Links) -> list[str]:

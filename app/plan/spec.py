@@ -71,14 +71,15 @@ def has_key(text: bytes, name: str) -> bool:
 def unknown_keys(text: bytes) -> list[str]:
     """Return the keys of a specification that have no meaning; they are ignored."""
     plain = msgspec.json.decode(text)
-    found = _unknown(plain, TrainingSetup, "")
+    parts = {"": (plain, TrainingSetup), "train.lora.": ((plain.get("train") or {}).get("lora"), Lora)}
     for name, kind in (("model", Model), ("train", TrainingOptions), ("strategy", Strategy)):
-        found += _unknown(plain.get(name) or {}, kind, f"{name}.")
-    return found + _unknown(plain.get("train", {}).get("lora") or {}, Lora, "train.lora.")
-
-
-def _unknown(plain: dict[str, Any], kind: type[msgspec.Struct], where: str) -> list[str]:
-    return [f"{where}{name}"[:80] for name in plain if name not in kind.__struct_fields__]
+        parts[f"{name}."] = (plain.get(name), kind)
+    return [
+        f"{where}{name}"[:80]
+        for where, (part, kind) in parts.items()
+        for name in part or {}
+        if name not in kind.__struct_fields__
+    ]
 
 
 def parse_count(text: str) -> float:
@@ -124,10 +125,9 @@ def check_setting(setting: TrainingSetup) -> None:
         nothing = ": nothing would be trained" if setting.train.frozen == 1 else ""
         next_step = "give the share that is not trained, such as 0.9, or adapters: --lora 16"
         raise UserError(f"train.frozen is {setting.train.frozen:g}{nothing}", next_step)
-    train = setting.train
     for name in ("micro_batch", "seq_len", "grad_accum"):
-        if (getattr(train, name) or 0) > MOST_COUNTED:
-            raise UserError(f"train.{name} is {getattr(train, name):,}", f"give at most {MOST_COUNTED:,}")
+        if (count := getattr(setting.train, name) or 0) > MOST_COUNTED:
+            raise UserError(f"train.{name} is {count:,}", f"give at most {MOST_COUNTED:,}")
     for name, count in (("gpus", setting.gpus), ("nodes", setting.nodes)):
         if count > MOST:
             raise UserError(f"{name} is {count}", f"give at most {MOST:,}")
@@ -160,10 +160,12 @@ def _train(setting: TrainingSetup, assumed: list[str]) -> TrainingOptions:
         assumed.append(f"lora: rank {RANK} on all linear layers, as weights in {train.quant} cannot be trained")
     seq_len = model.positions or (SEQ_LEN_PAIRS if is_encoder_decoder(model) else SEQ_LEN)
     seq_len = SEQ_LEN_ENCODER if model.kind == "encoder" else seq_len
+    # torch's default; if strategies are compared, that of the written files, as DeepSpeed's is fused.
+    compared = setting.strategy is None and (train.optimizer or "adamw") in STEPS_EITHER_WAY
     values: dict[str, Any] = {
         "dtype": _dtype(default("dtype", "bf16"), train, setting.strategy or Strategy(kind="ddp")),
         "optimizer": default("optimizer", "adamw"),
-        "optimizer_impl": train.optimizer_impl or _step(setting),
+        "optimizer_impl": train.optimizer_impl or ("fused" if compared else "foreach"),
         "micro_batch": default("micro_batch", 1),
         "seq_len": default("seq_len", seq_len),
         "grad_accum": train.grad_accum or 1,
@@ -179,12 +181,6 @@ def _train(setting: TrainingSetup, assumed: list[str]) -> TrainingOptions:
             "batches: of sequences of different length, which leaves gaps; with --packed all have the same length"
         )
     return whole
-
-
-def _step(setting: TrainingSetup) -> Literal["fused", "foreach"]:
-    """Return torch's default; if strategies are compared, the one of the written files, as DeepSpeed's is fused."""
-    compared = setting.strategy is None and (setting.train.optimizer or "adamw") in STEPS_EITHER_WAY
-    return "fused" if compared else "foreach"
 
 
 def _attention(model: Model, assumed: list[str]) -> Literal["flash", "eager"]:
@@ -225,15 +221,9 @@ def _model(model: Model, assumed: list[str]) -> Model:
 
 def _numbers(setting: TrainingSetup) -> Iterator[tuple[str, float]]:
     """Yield the numbers of a setting that have to be positive, by the names of a specification."""
-    parts = {
-        "model": setting.model,
-        "train": setting.train,
-        "train.lora": setting.train.lora,
-        "strategy": setting.strategy,
-    }
-    found = [(f"{part}.", struct) for part, struct in parts.items() if struct]
-    for where, struct in (*found, ("", setting)):
-        for name in struct.__struct_fields__:
+    train, lora = ("train.", setting.train), ("train.lora.", setting.train.lora)
+    for where, struct in (("model.", setting.model), train, lora, ("strategy.", setting.strategy), ("", setting)):
+        for name in struct.__struct_fields__ if struct else ():
             value = getattr(struct, name)
             if isinstance(value, int | float) and not isinstance(value, bool) and name not in ZERO_OR_CHECKED:
                 yield where + name, value

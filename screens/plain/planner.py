@@ -44,7 +44,7 @@ def plan_run(state: WizardState, prompt: Prompt) -> None:
         usual = values["model"] or _default(values, machine, "model")
         values["model"] = _asked(prompt, interview.QUESTIONS["model"], usual, form_fields.check_model)
         fields = partial(interview.parse_gpus, values=values, machine=machine)
-        values |= fields(_asked(prompt, interview.QUESTIONS["gpus"], interview.gpus_text(values), fields))
+        values |= _asked(prompt, interview.QUESTIONS["gpus"], interview.gpus_text(values), fields)
         for name, usual_at in (("trained", 0), ("length", interview.USUAL_LENGTH)):
             answers = interview.answers(name, values, machine)
             values |= _chosen(prompt, interview.QUESTIONS[name], answers, usual_at)
@@ -69,7 +69,7 @@ def _chosen(prompt: Prompt, question: str, answers: list[interview.Choice], usua
         return dict(answers[_place(value, len(answers))].fields)
 
     hint = "Number, or tokens" if sets_length else "Number"
-    return fields(_asked(prompt, hint, str(usual + 1), fields))
+    return _asked(prompt, hint, str(usual + 1), fields)
 
 
 def _place(value: str, count: int, what: str = "answer") -> int:
@@ -116,13 +116,9 @@ def _answered(state: WizardState, prompt: Prompt, request: PlanRequest) -> bool:
             pair = [_row(prompt, found.rows, which) for which in ("First", "Second")]
             prompt.write("", *side_by_side(*pair, WIDTH, prompt.ascii_only).plain.split("\n"))
         elif given == "g":
-            more = _asked(
-                prompt,
-                "How many more",
-                str(request.more_gpus),
-                lambda value: form_fields.parse_field_number("more_gpus", value),
-            )
-            scaled = request._replace(more_gpus=form_fields.parse_field_number("more_gpus", more))
+            parse = partial(form_fields.parse_field_number, "more_gpus")
+            more = _asked(prompt, "How many more", str(request.more_gpus), parse)
+            scaled = request._replace(more_gpus=more)
             found = plan_answer.add_scaling(found._replace(request=scaled, more=None))
             _show_summary(prompt, found)
         else:
@@ -135,11 +131,7 @@ def _choose_strategy(state: WizardState, prompt: Prompt, rows: list[PlanRow], li
     prompt.write(
         "", interview.QUESTIONS["strategy"], *(f"  {number:>2}  {text}" for number, (_, text) in enumerate(answers, 1))
     )
-    given = _asked(prompt, "Number", "1", lambda value: _place(value, len(answers)))
-    row = rows[answers[_place(given, len(answers))][0]]
-    if problem := write.unwritable_error(row):
-        _refuse(prompt, problem)
-        return
+    row = rows[answers[_asked(prompt, "Number", "1", partial(_place, count=len(answers)))][0]]
     _write_into(state, prompt, row, SCRIPT, Path(write.free_directory(Path.cwd())), links)
 
 
@@ -159,8 +151,8 @@ def _show_summary(prompt: Prompt, found: plan_answer.PlanAnswer) -> None:
 
 
 def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
-    given = _asked(prompt, f"{which} (number)", "1", lambda value: _place(value, len(rows), "row"))
-    return rows[_place(given, len(rows), "row")]
+    place = partial(_place, count=len(rows), what="row")
+    return rows[_asked(prompt, f"{which} (number)", "1", place)]
 
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links) -> None:
@@ -169,13 +161,15 @@ def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links) -> No
         _refuse(prompt, problem)
         return
     script = _asked(prompt, "Script", SCRIPT, str)
-    directory = _asked(prompt, "Into", write.free_directory(Path.cwd()), str)
-    _write_into(state, prompt, row, script, Path(directory), links)
+    directory = _asked(prompt, "Into", write.free_directory(Path.cwd()), Path)
+    _write_into(state, prompt, row, script, directory, links)
 
 
 def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path, links: Links) -> None:
     """Write the files of a strategy after a confirmation, and show the commands that start them and plan them again."""
     try:
+        if problem := write.unwritable_error(row):
+            raise problem
         versions = read_package_versions(target_python(state.options))
         made, notes = plan_job_files(row.setting, where, script, None, versions, links)
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))
@@ -195,15 +189,13 @@ def _refuse(prompt: Prompt, error: UserError) -> None:
     prompt.write(f"  {error.message} → {error.next_step}" if error.next_step else f"  {error.message}")
 
 
-def _asked(prompt: Prompt, question: str, usual: str, check: Callable[[str], T]) -> str:
-    """Ask until the answer passes the check, and return it; ``h`` and ``q`` leave, as everywhere."""
+def _asked(prompt: Prompt, question: str, usual: str, parse: Callable[[str], T]) -> T:
+    """Ask until the answer can be parsed, and return its value; ``h`` and ``q`` leave, as everywhere."""
     while True:
         given = prompt.ask(f"{question} [{usual}]: ").strip() or usual
         if given in ("h", "q"):
             raise Quit(home=given == "h")
         try:
-            check(given)
+            return parse(given)
         except UserError as error:
             _refuse(prompt, error)
-        else:
-            return given

@@ -210,21 +210,14 @@ def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
     seen, parts = found.tracked_peak_bytes_per_gpu, found.tracked_bytes
     if seen is None or parts is None:
         return [safe_content(TITLE, "bold"), *safe_content(f"not tracked: {found.problem}", "$warning").wrap(width)]
-    unit, name = (GIB, "GiB") if found.formula_peak_bytes_per_gpu > GIB else (MIB, "MiB")
+    formula = found.formula_peak_bytes_per_gpu
+    unit, name = (GIB, "GiB") if formula > GIB else (MIB, "MiB")
     formula_moment, tracked_moment = (MOMENTS[phase or ""] for phase in (found.formula_phase, found.tracked_phase))
     shown = [
         safe_content(TITLE, "bold"),
         _row(f"{name} per GPU", ("formula", "tracked", "off by"), "$muted"),
         *(_part(part, found.formula_bytes, parts, unit, part in found.differs) for part in exact_memory.PARTS),
-        _row(
-            "total",
-            (
-                f"{found.formula_peak_bytes_per_gpu / unit:,.2f}",
-                f"{seen / unit:,.2f}",
-                f"{found.formula_peak_bytes_per_gpu / seen - 1:+.1%}",
-            ),
-            "bold",
-        ),
+        _row("total", (f"{formula / unit:,.2f}", f"{seen / unit:,.2f}", f"{formula / seen - 1:+.1%}"), "bold"),
         _row("peak in", (formula_moment, tracked_moment, "same" if formula_moment == tracked_moment else ""), ""),
     ]
     most = f"They differ most in {exact_memory.WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""

@@ -24,7 +24,6 @@ class ChildProcessMixin(WizardScreen):
     """The body of the screen holds ``running_line``, which is hidden while nothing runs."""
 
     def running_line(self) -> ProgressLine:
-        """Return the line for the body."""
         running = ProgressLine(self.ascii_only)
         running.display = False
         return running

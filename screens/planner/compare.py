@@ -47,7 +47,6 @@ class ComparisonRow(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Return the first, the second, and the difference."""
         texts = tuple("–" if value is None else self.to_text(value) for value in (self.first, self.second))
         if self.first is None or self.second is None:
             return texts[0], texts[1], ""
@@ -64,7 +63,6 @@ RATE: NumberFormat = (rate_text, lambda value: float(f"{value:.3g}"))
 
 
 def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) -> Content:
-    """Return the comparison, with the changes that each strategy needs."""
     column = max(10, min(COLUMN_WIDTH, (width - LABEL_WIDTH) // 3))
     shown: list[Content] = []
     for letter, row in (("1", first), ("2", second)):
@@ -92,7 +90,6 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
 
 
 def comparison_rows(first: PlanRow, second: PlanRow) -> list[ComparisonRow]:
-    """Return the rows of the comparison."""
 
     def both(label: str, of: Callable[[Candidate], float | None], number_format: NumberFormat) -> ComparisonRow:
         return ComparisonRow(label, of(first.candidate), of(second.candidate), *number_format)

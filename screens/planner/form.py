@@ -160,11 +160,9 @@ class PlanForm(Container):
         return FieldInput(value=value, id=name, moves=LIST)
 
     def values(self) -> dict[str, str]:
-        """Return the text of each field."""
         return {name: self._field_of(name).value.strip() for name in ALL}
 
     def set(self, name: str, value: str) -> None:
-        """Set the text of a field."""
         field = self._field_of(name)
         field.value = value
         field.refresh()

@@ -46,7 +46,6 @@ PARTS = (
 
 
 def segment_bytes(breakdown: Breakdown, part: BarSegment) -> float:
-    """Return the bytes of a segment."""
     return sum(getattr(breakdown, name) for name in part.fields)
 
 
@@ -231,7 +230,6 @@ class TextRows(BaseWidget):
         self.rows: list[Content] = []
 
     def show(self, rows: Sequence[Content]) -> None:
-        """Replace the rows."""
         before, self.rows = self.rows, list(rows)
         count = max(len(before), len(rows))
         same = [n < len(before) and n < len(rows) and before[n].is_same(rows[n]) for n in range(count)]

@@ -110,10 +110,14 @@ HEAD = "node-1"  # a placeholder for the address of the first node
 OWN_BLOCK = "Block"  # of the project's model
 
 
-def render_accelerate_yaml(setting: TrainingSetup, machine: Machine, script: str, max_restarts: int) -> str:
-    """Return ``accelerate.yaml`` for a script of the user's own, with notes on what it must do itself."""
+def render_accelerate_yaml(
+    setting: TrainingSetup, machine: Machine, script: str, max_restarts: int, is_own: bool
+) -> str:
+    """Return ``accelerate.yaml``, for a script of the user's own with notes on what it must do itself."""
     train, strategy = setting.train, setting.layout
-    plain, notes = _configuration(setting, machine, setting.model.block)
+    plain, notes = _configuration(setting, machine, setting.model.block if is_own else OWN_BLOCK)
+    if not is_own:
+        return _render(machine, script, max_restarts, notes, plain)
     if strategy.kind == "zero-optimizer":
         notes.append("Accelerate does not shard optimizer states: the script must.")
     if type(strategy.reshard_after_forward) is int:
@@ -125,12 +129,6 @@ def render_accelerate_yaml(setting: TrainingSetup, machine: Machine, script: str
     in_yaml = train.act_ckpt == "full" and strategy.is_fully_shard
     if train.act_ckpt not in (None, "none") and not in_yaml:
         notes.append("Enable activation checkpointing in the model: gradient_checkpointing_enable() in transformers.")
-    return _render(machine, script, max_restarts, notes, plain)
-
-
-def render_project_yaml(setting: TrainingSetup, machine: Machine, script: str, max_restarts: int) -> str:
-    """Return ``accelerate.yaml`` for the project's own script, which does what the file cannot."""
-    plain, notes = _configuration(setting, machine, OWN_BLOCK)
     return _render(machine, script, max_restarts, notes, plain)
 
 
@@ -148,7 +146,6 @@ def does_project(setting: TrainingSetup) -> bool:
 
 
 def _configuration(setting: TrainingSetup, machine: Machine, block: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the configuration, and notes on it."""
     train, strategy = setting.train, setting.layout
     precision = precision_name(setting)
     if strategy.kind == "deepspeed":
@@ -189,7 +186,6 @@ def _render(machine: Machine, script: str, max_restarts: int, notes: list[str], 
 
 
 def _accumulation(setting: TrainingSetup) -> list[str]:
-    """Return how to enable accumulation in the script."""
     steps = setting.train.grad_accum
     if not setting.layout.is_fully_shard:
         return [f"In the script: Accelerator(gradient_accumulation_steps={steps})."]

@@ -67,7 +67,8 @@ def plan_job_files(
 @lru_cache(maxsize=8)  # the screen asks at each key
 def patch_script(setting: TrainingSetup, script: str, text: str) -> ScriptPatch:
     """Return the script for the layout of a setting, which saves its state and continues where it ended."""
-    target = _target(setting)
+    strategy = setting.layout
+    target = "fsdp2" if strategy.is_fully_shard else "ddp" if strategy.replicates else ""
     layout = migrate(text, script, target) if target else None
     notes: list[str] = []
     if layout and layout.refusals:
@@ -90,12 +91,6 @@ def patch_script(setting: TrainingSetup, script: str, text: str) -> ScriptPatch:
     if resumed.refusals:
         notes.append(f"{_refusal(resumed)}: the run does not continue after a failure")
     return ScriptPatch(text, resumed.after, notes)
-
-
-def _target(setting: TrainingSetup) -> str:
-    """Return the migration that makes the layout, or "" if there is none or the script stays one process."""
-    strategy = setting.layout
-    return "fsdp2" if strategy.is_fully_shard else "ddp" if strategy.replicates else ""
 
 
 def _refusal(migration: Migration) -> str:

@@ -18,7 +18,7 @@ from ...text.units import gib_text
 from ..batch_scaling import BatchScaling
 from ..memory.model_states import model_states
 from ..memory.peak import estimate_candidate
-from ..model.parameter_counts import expert_width, is_encoder_decoder
+from ..model.parameter_counts import expert_width, has_gated_mlp, is_encoder_decoder
 from ..model_source import SCRIPT
 from ..spec import BLOCK_WEIGHTS
 from ..strategies.evaluate import gpu_of
@@ -62,7 +62,10 @@ WARM_UP_STEPS = 100  # without a reference run
 WIDTH = 120  # of a line
 HIDDEN, HEAD_DIM, VOCAB = 2048, 128, 32000  # of a model that is known by its parameters only
 TINY_HEADS, TINY_EXPERTS = 4, 3
-GATED = ("swiglu", "geglu", "gated-gelu")
+CONTEXTS = {  # managers of the forward pass
+    "autocast": "torch.autocast(tokens.device.type, dtype=torch.{{DTYPE}})",
+    "act-offload": "torch.autograd.graph.save_on_cpu(pin_memory=True)",
+}
 RANK_ALPHA = 8  # PEFT's default, independent of the rank
 LAYERS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}  # as in Llama and similar models
 
@@ -141,9 +144,11 @@ def _tags(setting: TrainingSetup, kind: str, options: ProjectOptions) -> set[str
         "chunked": train.loss == "chunked",
         "compiled": train.loss == "compiled",
         "stateful": options.stateful_loader,
+        "experts": bool(setting.model.experts),
+        "tied": setting.model.tied,
+        "gated": has_gated_mlp(setting.model),
     }
-    held = {name for name, is_held in tags.items() if is_held} | optimizer_snippets.optimizer_tags(setting, kind)
-    return held | _shape_tags(setting.model)
+    return {name for name, is_held in tags.items() if is_held} | optimizer_snippets.optimizer_tags(setting, kind)
 
 
 def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectOptions) -> Mapping[str, str]:
@@ -172,7 +177,7 @@ def _values(setting: TrainingSetup, kind: str, tags: Set[str], options: ProjectO
         "LEARNING_RATE": manifest.learning_rate_line(setting, options.batch),
         "SYNC_REASON": options.accumulation.reason,
         "SYNC_EACH": str(not options.accumulation.unreduced),
-        "AROUND": _forward_contexts(tags),
+        "AROUND": ", ".join(context for tag, context in CONTEXTS.items() if tag in tags),
         "DTYPE": DTYPES.get(width, "float32"),
         "FROZEN": f"{train.frozen or 0:.0%}",
         "FROZEN_SHARE": f"{train.frozen or 0:g}",
@@ -212,9 +217,8 @@ def _checkpoint_arguments(tags: Set[str]) -> list[str]:
         optimizers, parts = "optimizers" if several else "[optimizer]", []
     parts += ["**schedulers" if several else "scheduler=scheduler"]
     parts += ["scaler=scaler"] if "scaler" in tags else []
-    keywords = [part for part in parts if not part.startswith("**")]
-    unpacked = [part for part in parts if part.startswith("**")]
-    return ["CHECKPOINTS", "model", optimizers, *keywords, "batches=batches", *unpacked]
+    parts = sorted([*parts, "batches=batches"], key=lambda part: part.startswith("**"))
+    return ["CHECKPOINTS", "model", optimizers, *parts]
 
 
 def _shard_arguments(setting: TrainingSetup, tags: Set[str]) -> dict[str, list[str]]:
@@ -243,14 +247,6 @@ def _call(name: str, arguments: Sequence[str], indent: str, used: int = 0) -> st
     return f"{name}(\n{lines}{indent})"
 
 
-def _forward_contexts(tags: Set[str]) -> str:
-    """Return the context managers of the forward pass."""
-    contexts = ["torch.autocast(tokens.device.type, dtype=torch.{{DTYPE}})"] if "autocast" in tags else []
-    if "act-offload" in tags:
-        contexts.append("torch.autograd.graph.save_on_cpu(pin_memory=True)")
-    return ", ".join(contexts)
-
-
 def _target_modules(setting: TrainingSetup) -> str:
     """Return the constant that names the layers of the plan."""
     lora = setting.train.lora
@@ -260,14 +256,7 @@ def _target_modules(setting: TrainingSetup) -> str:
     return msgspec.json.encode([LAYERS.get(name, name) for name in names]).decode().replace(",", ", ")
 
 
-def _shape_tags(model: Model) -> set[str]:
-    """Return the tags of the model's template."""
-    tags = {"experts": bool(model.experts), "tied": model.tied, "gated": model.mlp in (None, *GATED)}
-    return {name for name, is_held in tags.items() if is_held}
-
-
 def _shape_values(model: Model) -> dict[str, str]:
-    """Return the values of the model's template."""
     hidden = model.hidden or HIDDEN
     heads = model.heads or max(1, hidden // HEAD_DIM)
     values = {
@@ -281,11 +270,7 @@ def _shape_values(model: Model) -> dict[str, str]:
         "EXPERTS": model.experts or 0,
         "EXPERTS_PER_TOKEN": model.experts_per_token or 1,
     }
-    return {name: str(value) for name, value in values.items()} | {"STAND_IN": _stand_in(model)}
-
-
-def _stand_in(model: Model) -> str:
-    """Return which model of the plan the decoder replaces, or "" if it has the sizes of the plan's own."""
+    stand_in = "" if model.layers and model.hidden else " Of the plan's model only the number of parameters is known."
     if model.kind in ("encoder", "vision") or is_encoder_decoder(model):
-        return f" It takes the place of the plan's {model.kind or 'encoder-decoder'}."
-    return "" if model.layers and model.hidden else " Of the plan's model only the number of parameters is known."
+        stand_in = f" It takes the place of the plan's {model.kind or 'encoder-decoder'}."
+    return {name: str(value) for name, value in values.items()} | {"STAND_IN": stand_in}

@@ -64,7 +64,7 @@ def render_job_files(
         MANIFEST: render_manifest(setting, batch, versions),
     }
     if own_script:
-        made[accelerate.FILE] = configurations.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS)
+        made[accelerate.FILE] = configurations.render_accelerate_yaml(setting, machine, script, MAX_RESTARTS, True)
     else:
         stateful, accumulation = bool((versions or {}).get("torchdata")), weigh_accumulation(setting, links)
         made |= _program(setting, project.ProjectOptions(machine, accumulation, batch, stateful))
@@ -142,7 +142,9 @@ def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[st
     if configurations.does_project(setting):
         script = project.ACCELERATE_SCRIPT
         made[script] = project.render_accelerate_script(setting, options)
-        made[accelerate.FILE] = configurations.render_project_yaml(setting, options.machine, script, MAX_RESTARTS)
+        made[accelerate.FILE] = configurations.render_accelerate_yaml(
+            setting, options.machine, script, MAX_RESTARTS, False
+        )
     return made
 
 

@@ -91,7 +91,7 @@ def backward_end_terms(setting: TrainingSetup) -> Terms:
         return (buffer("gradients of a tied table", table, "gradients", 2 * per.grad),) if twice else ()
     over = shard_counts(setting.layout, setting.gpus, setting.nodes)[1]
     elements = sum(unit.elements for unit in _root_units(setting, EMBEDDING))
-    reduced = _reduced_bytes(setting) - per.grad / over
+    reduced = compute_dtype_bytes(train) + per.grad - per.grad / over  # unsharded, and in the reduce precision
     return (buffer("gradients of embedding and head", elements, "gradients", reduced),)
 
 
@@ -102,12 +102,6 @@ def buffer(what: str, count: float, name: str, width: float, *more: Factor) -> T
 def _whole_bytes(setting: TrainingSetup) -> float:
     """Return the bytes per gathered weight."""
     return frozen_weight_bytes(setting.train) if setting.train.lora else float(compute_dtype_bytes(setting.train))
-
-
-def _reduced_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes per gradient in reduction: unsharded, and in the reduce precision; 0 if none is reduced."""
-    train = setting.train
-    return 0.0 if train.lora else compute_dtype_bytes(train) + bytes_per_parameter(train).grad
 
 
 @lru_cache(maxsize=256)

@@ -99,7 +99,9 @@ def judge_candidate(setting: TrainingSetup, phases: Mapping[Phase, Terms]) -> Ca
     kept, outside = model_states(without_batch(rank_share(setting).setting)), temporaries.non_torch_terms(setting)
     allocated, outside_bytes = total_bytes(phases[peak_phase]), total_bytes(outside)
     reserved = _reserved_bytes(setting, phases)
-    shown = _on_this_gpu(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
+    shown = reserved
+    if setting.gpu_memory_gib is not None:  # the allocator of a full GPU frees its gaps
+        shown = min(reserved, max(setting.gpu_memory_gib * GIB - outside_bytes, allocated * TIGHT))
     fitting = judge_fit(setting.gpu_memory_gib, allocated, reserved, outside_bytes)
     if fitting and not computation.has_known_shape(setting.model):
         fitting = None
@@ -187,14 +189,6 @@ def _loss_slack(setting: TrainingSetup, usual: float) -> float:
     return usual if setting.layout.is_fsdp else ONE_STREAM
 
 
-def _on_this_gpu(memory_gib: float | None, allocated: float, reserved: float, outside: float) -> float:
-    """Return the bytes reserved on a GPU of that size: if it is full, the allocator frees its gaps."""
-    if memory_gib is None:
-        return reserved
-    room = memory_gib * GIB - outside
-    return min(reserved, max(room, allocated * TIGHT))
-
-
 def judge_fit(
     memory_gib: float | None, allocated: float, reserved: float, outside: float
 ) -> bool | Literal["tight"] | None:
@@ -218,21 +212,14 @@ def peak_parts_text(found: Candidate) -> str:
 
 def strategy_name(strategy: Strategy) -> str:
     """Return the display name of a strategy."""
-    offloaded = _offloaded(strategy)
+    where = "NVMe" if "nvme" in (strategy.offload_optimizer, strategy.offload_param) else "CPU"
+    offloaded = f" + {where} offload" if strategy.offloads else ""
+    if strategy.stage == 3 and strategy.offload_optimizer and not strategy.offload_param:
+        offloaded = f" + optimizer on {where}"
     if strategy.kind == "deepspeed":
         return f"ZeRO-{strategy.stage or 0}{offloaded}"
     names = {"single": "single GPU", "ddp": "DDP", "zero-optimizer": "DDP + ZeroRedundancyOptimizer"}
     after = strategy.reshard_after_forward
     kept = " without resharding" if after is False else f" resharding to {after}" if after and after > 1 else ""
-    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded + _splits(strategy)
-
-
-def _splits(strategy: Strategy) -> str:
-    return "".join(f" + {name} parallel {size}" for name, size in strategy.splits.items() if size > 1)
-
-
-def _offloaded(strategy: Strategy) -> str:
-    where = "NVMe" if "nvme" in (strategy.offload_optimizer, strategy.offload_param) else "CPU"
-    if strategy.stage == 3 and strategy.offload_optimizer and not strategy.offload_param:
-        return f" + optimizer on {where}"
-    return f" + {where} offload" if strategy.offloads else ""
+    splits = "".join(f" + {name} parallel {size}" for name, size in strategy.splits.items() if size > 1)
+    return names.get(strategy.kind, strategy.kind.upper()) + kept + offloaded + splits

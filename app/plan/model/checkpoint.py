@@ -11,35 +11,15 @@ from pathlib import Path
 import msgspec
 
 from ...errors import UserError
+from ..tables import read_table
 from ..types import Model
 from . import hf_config, safetensors_header
 from .safetensors_header import TensorInfo
 
-NUMBERED = re.compile(r"^(.*?(?:^|\.))(\d+)\.")
-EXPERT = re.compile(r"\bexperts\.(\d+)\.")
-TOGETHER = re.compile(r"\bexperts\.(gate_up_proj|gate_and_up_proj|up_proj|w1)(_blocks)?$")  # all experts in one tensor
-ROUTER = re.compile(r"\.(gate|router|router\.(layer|classifier|gate))\.weight$")  # a row for each expert
-SHARED = re.compile(r"\.shared_experts?\.(up_proj|gate_up_proj|w1)\.weight$")
+PATTERNS = {part: re.compile(pattern) for part, pattern in read_table("tensor_names.yaml", dict[str, str]).items()}
 # Assumed experts per token if nothing shows them: for few experts (Mixtral, Phi-3.5-MoE; DBRX has 4), and for many
 # (Qwen3, OLMoE, DeepSeek V3; Qwen1.5-MoE and gpt-oss have 4, DeepSeek V2 6).
 FEW, OF_FEW, OF_MANY = 16, 2, 8
-EMBEDDING = re.compile(r"(^|[._])(embed_tokens|wte|word_embeddings|shared|tok_embeddings|embed_in|token_embd)\.weight$")
-HEAD = re.compile(r"(^|\.)(lm_head|output|embed_out|lm_head\.linear)\.weight$")
-QUERY = re.compile(r"\.(q_proj|wq|query|q_lin|q)\.weight$")
-KEY = re.compile(r"\.(k_proj|wk|key|k_lin|k)\.weight$")
-QUERY_NORM = re.compile(r"\.(q_norm|q_layernorm)\.weight$")
-GATE = re.compile(r"\.(gate_proj|gate_up_proj|w3|wi_1|gate_and_up_proj)(\.weight)?$")
-FUSED_GATE = re.compile(r"\.(gate_up_proj|gate_and_up_proj)(\.weight|_blocks)?$")
-UP = re.compile(
-    r"\.(up_proj|gate_up_proj|gate_and_up_proj|w1|wi|wi_0|fc1|c_fc|dense_h_to_4h|fc_in|lin1|intermediate\.dense)"
-    r"(\.weight)?$"
-)
-# Tensors saved in addition to weights: positions and masks, and the scales of quantised weights.
-NO_WEIGHT = re.compile(
-    r"(rotary_emb\.inv_freq|position_ids|masked_bias|num_batches_tracked|running_(mean|var)|qzeros|scales|g_idx"
-    r"|(nested_)?(absmax|quant_map)|quant_state\..*|(weight|input)_scale(_inv)?|e_score_correction_bias)$"
-)
-ADAPTER = re.compile(r"\.lora_[AB]\.")
 PACKED_IN_INT32, PACKED_IN_BYTE = 8, 2  # 4-bit weights per element: GPTQ and AWQ; bitsandbytes and MXFP4
 
 
@@ -47,7 +27,7 @@ def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
     """Read the model of a checkpoint. Return it with the assumptions made."""
     tensors = safetensors_header.read_tensors(path)
     directory = path if path.is_dir() else path.parent
-    if sum(bool(ADAPTER.search(name)) for name in tensors) * 2 > len(tensors):
+    if sum(bool(PATTERNS["adapter"].search(name)) for name in tensors) * 2 > len(tensors):
         raise UserError(f"{path} contains adapters, not the model they belong to", "name the model, and --lora R")
     name = directory.absolute().name if path.is_dir() or path.name.startswith("model") else path.stem
     config = directory / "config.json"
@@ -58,14 +38,8 @@ def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
     except UserError as error:
         model, notes = model_from_tensors(tensors, name)
         return model, [f"config.json next to it cannot be used: {error.message}", *notes]
-    return _with_config(tensors, shape, name, notes)
-
-
-def _with_config(
-    tensors: Mapping[str, TensorInfo], shape: Model, name: str, notes: list[str]
-) -> tuple[Model, list[str]]:
-    """Combine the parameters of the header with the shape of the config."""
-    _, embedded = _largest(tensors, EMBEDDING)
+    # The parameters of the header, with the shape of the config.
+    _, embedded = _largest(tensors, "embedding")
     of_this = embedded is not None and embedded.shape == [shape.vocab, shape.hidden]
     counted, more = _params(tensors, shape.tied and of_this)
     if abs(counted - shape.params) > 0.01 * counted:
@@ -77,14 +51,15 @@ def _with_config(
 
 def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tuple[Model, list[str]]:
     """Return the model of these tensors and the assumptions made."""
-    embedding, embedded = _largest(tensors, EMBEDDING)
-    head, _ = _largest(tensors, HEAD)
+    embedding, embedded = _largest(tensors, "embedding")
+    head, _ = _largest(tensors, "head")
     counted, notes = _params(tensors, False)
     blocks, layers = _blocks(tensors)
     inside = {name: tensor for name, tensor in tensors.items() if name.startswith(blocks)} if blocks else {}
-    hidden = embedded.shape[1] if embedded else _narrowest(inside)
-    query, key = (_rows(_largest(inside, pattern)[1], hidden) for pattern in (QUERY, KEY))
-    _, norm = _largest(inside, QUERY_NORM, dimensions=1)
+    sides = (min(t.shape) for t in inside.values() if len(t.shape) == 2 and min(t.shape) > 1)
+    hidden = embedded.shape[1] if embedded else min(sides, default=None)  # without one, that of the narrowest matrix
+    query, key = (_rows(_largest(inside, pattern)[1], hidden) for pattern in ("query", "key"))
+    _, norm = _largest(inside, "query_norm", dimensions=1)
     head_dim = norm.shape[0] if norm else _likely_head(hidden, query, key)
     if query and head_dim and not norm:
         notes.append(f"heads: {query // head_dim} of {head_dim}, assumed, as a checkpoint does not contain them")
@@ -95,7 +70,7 @@ def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tup
     of_experts = {name: tensor for name, tensor in inside.items() if ".experts." in name}
     inner = _inner_of_experts(of_experts, hidden, experts) if experts else _inner(inside, hidden)
     pair = bool(blocks) and len(blocks) > 1
-    shared = _rows(_largest(inside, SHARED)[1], hidden) or 0
+    shared = _rows(_largest(inside, "shared")[1], hidden) or 0
     model = Model(
         name=name,
         params=float(counted),
@@ -107,17 +82,15 @@ def model_from_tensors(tensors: Mapping[str, TensorInfo], name: str = "") -> tup
         intermediate=inner * max(used, 1) + shared if inner else None,
         vocab=embedded.shape[0] if embedded else None,
         tied=bool(embedding) and not head,
-        mlp=("swiglu" if any(GATE.search(name) for name in inside) else "gelu") if inside else None,
+        mlp=("swiglu" if any(PATTERNS["gate"].search(name) for name in inside) else "gelu") if inside else None,
         kind="encoder-decoder" if pair else None,
         experts=experts or None,
         experts_per_token=used or None,
         active_params=counted - _params(of_experts, False)[0] * (1 - used / experts) if experts else None,
     )
-    missing = [field for field in ("layers", "hidden", "vocab", "intermediate") if getattr(model, field) is None]
-    if missing:
-        notes.append(
-            f"{', '.join(missing)}: not found in the names of the tensors; give them, or put a config.json next to it"
-        )
+    if missing := [field for field in ("layers", "hidden", "vocab", "intermediate") if getattr(model, field) is None]:
+        where = "not found in the names of the tensors; give them, or put a config.json next to it"
+        notes.append(f"{', '.join(missing)}: {where}")
     return model, notes
 
 
@@ -125,19 +98,19 @@ def _experts(inside: Mapping[str, TensorInfo], hidden: int | None) -> tuple[int,
     """Return the experts of a layer and what shows them: their indices, their common tensor, or the rows of their
     router.
     """
-    if numbers := {found[1] for name in inside if (found := EXPERT.search(name))}:
+    if numbers := {found[1] for name in inside if (found := PATTERNS["expert"].search(name))}:
         return len(numbers), "as their tensors are numbered"
     if together := _together(inside)[1]:
         return together.shape[0], "as many as their common tensor holds"
     if any(".experts." in name for name in inside):
-        return _rows(_largest(inside, ROUTER)[1], hidden) or 0, "one for each row of the router"
+        return _rows(_largest(inside, "router")[1], hidden) or 0, "one for each row of the router"
     return 0, ""
 
 
 def _together(inside: Mapping[str, TensorInfo]) -> tuple[str, TensorInfo | None]:
     """Return the tensor that contains a matrix of all experts; 4-bit weights have an additional dimension."""
-    name, tensor = _largest(inside, TOGETHER, dimensions=3)
-    return (name, tensor) if tensor else _largest(inside, TOGETHER, dimensions=4)
+    name, tensor = _largest(inside, "together", dimensions=3)
+    return (name, tensor) if tensor else _largest(inside, "together", dimensions=4)
 
 
 def _inner_of_experts(of_experts: Mapping[str, TensorInfo], hidden: int | None, experts: int) -> int | None:
@@ -145,16 +118,16 @@ def _inner_of_experts(of_experts: Mapping[str, TensorInfo], hidden: int | None, 
     name, tensor = _together(of_experts)
     if tensor is None:
         inner = _inner(of_experts, hidden)
-        return inner // experts if inner and not any(EXPERT.search(each) for each in of_experts) else inner
+        return inner // experts if inner and not any(PATTERNS["expert"].search(each) for each in of_experts) else inner
     side = tensor.shape[2] if len(tensor.shape) == 3 and tensor.shape[1] == hidden else tensor.shape[1]
-    return side // 2 if FUSED_GATE.search(name) else side
+    return side // 2 if PATTERNS["fused_gate"].search(name) else side
 
 
 def _params(tensors: Mapping[str, TensorInfo], tied: bool) -> tuple[int, list[str]]:
     """Return the parameters of a model and notes on what was left out. ``tied``: head and embedding are one."""
     counted, packed = 0, 0
     for name, tensor in tensors.items():
-        if NO_WEIGHT.search(name) or (name.endswith(".attn.bias") and len(tensor.shape) == 4):
+        if PATTERNS["no_weight"].search(name) or (name.endswith(".attn.bias") and len(tensor.shape) == 4):
             continue
         times = 1
         if name.endswith(".qweight") and tensor.dtype == "I32":
@@ -164,19 +137,17 @@ def _params(tensors: Mapping[str, TensorInfo], tied: bool) -> tuple[int, list[st
         packed += times > 1
         counted += tensor.count * times
     notes = [f"{packed} of the tensors are packed in 4 bit, counted unpacked"] if packed else []
-    embedding, embedded = _largest(tensors, EMBEDDING)
-    head, of_head = _largest(tensors, HEAD)
+    embedding, embedded = _largest(tensors, "embedding")
+    head, of_head = _largest(tensors, "head")
     if tied and embedding and head and embedded and of_head and embedded.shape == of_head.shape:
         counted -= of_head.count
         notes.append(f"{head} is in the checkpoint, but tied to {embedding}: counted once")
     return counted, notes
 
 
-def _largest(
-    tensors: Mapping[str, TensorInfo], pattern: re.Pattern[str], dimensions: int = 2
-) -> tuple[str, TensorInfo | None]:
+def _largest(tensors: Mapping[str, TensorInfo], part: str, dimensions: int = 2) -> tuple[str, TensorInfo | None]:
     """Return the name and entry of the largest tensor that matches."""
-    fitting = [(name, t) for name, t in tensors.items() if pattern.search(name) and len(t.shape) == dimensions]
+    fitting = [(name, t) for name, t in tensors.items() if PATTERNS[part].search(name) and len(t.shape) == dimensions]
     return max(fitting, key=lambda found: found[1].count, default=("", None))
 
 
@@ -188,7 +159,7 @@ def _blocks(tensors: Mapping[str, TensorInfo]) -> tuple[tuple[str, ...], int]:
     sizes: dict[str, int] = {}
     numbers: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
-        if found := NUMBERED.match(name):
+        if found := PATTERNS["numbered"].match(name):
             sizes[found[1]] = sizes.get(found[1], 0) + tensor.count
             numbers.setdefault(found[1], set()).add(found[2])
     if not sizes:
@@ -215,15 +186,9 @@ def _likely_head(hidden: int | None, query: int | None, key: int | None) -> int 
     return next((size for size in sizes if query % size == 0 and (key or query) % size == 0), None)
 
 
-def _narrowest(inside: Mapping[str, TensorInfo]) -> int | None:
-    """Return the hidden size of a model without embedding: the smallest side of the blocks' matrices."""
-    return min((min(t.shape) for t in inside.values() if len(t.shape) == 2 and min(t.shape) > 1), default=None)
-
-
 def _inner(inside: Mapping[str, TensorInfo], hidden: int | None) -> int | None:
-    """Return the width of the feed-forward part."""
-    name, tensor = _largest(inside, UP)
+    name, tensor = _largest(inside, "up")
     if tensor is None or not hidden:
         return None
     width = _rows(tensor, hidden)
-    return width // 2 if width and FUSED_GATE.search(name) else width
+    return width // 2 if width and PATTERNS["fused_gate"].search(name) else width

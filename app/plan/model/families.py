@@ -54,6 +54,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     layout: BlockLayout = BlockLayout(wide_softmax=True)
     kind: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
     is_part: bool = False  # exists inside of other models only
+    part_of: list[str] = []  # families whose text part, or vision part without a name, is of this one
+    renamed: dict[str, str] = {}  # its own fields by their usual names
     tied: bool = False  # the output head is the embedding
     gated: bool = True  # the feed-forward part has a gate
     activation: str = ""  # if the config does not name it
@@ -83,6 +85,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FAMILIES = read_table("families.json", dict[str, Family])
+# Families of the language models and of the vision towers inside of others.
+TEXT_OF = {whole: name for name, family in FAMILIES.items() if family.kind != "vision" for whole in family.part_of}
+TOWER_OF = {whole: name for name, family in FAMILIES.items() if family.kind == "vision" for whole in family.part_of}
 # By the name that transformers' classes begin with, in lower case: ``qwen3moe`` for ``Qwen3MoeConfig``.
 OF_CLASS_NAME = {name.replace("_", ""): name for name, family in FAMILIES.items() if not family.is_part}
 LLAMA_LIKE = Family()
@@ -96,6 +101,7 @@ SAME = {
 }
 # Activation functions in elementary operations (``activations.py`` of transformers): tensors that they save in addition
 # to their input.
+ACTIVATIONS = ("feed_forward_proj", "activation_function", "hidden_act", "hidden_activation", "activation")
 WRITTEN_OUT = {"gelu_new": 3, "quick_gelu": 1}
 PARALLEL: dict[str, Any] = {"norms": 1, "products": 1}  # attention and feed-forward part use the same input
 
@@ -118,7 +124,8 @@ def is_tied(config: Config, name: str) -> bool:
 def family_layout(config: Config, name: str) -> BlockLayout:
     """Return the layout of a family with the changes of its config."""
     family = family_of(name)
-    written = WRITTEN_OUT.get(_activation(config, family), 0)
+    named = str(next((config[field] for field in ACTIVATIONS if config.get(field)), family.activation))
+    written = WRITTEN_OUT.get("gelu_new" if named == "gated-gelu" else named.removeprefix("gated-"), 0)
     more: dict[str, Any] = {
         "inner": family.layout.inner + written,
         "inner_fp32": written == WRITTEN_OUT["gelu_new"],
@@ -160,9 +167,3 @@ def renamed_expert_fields(config: Config) -> dict[str, str]:
         for usual, others in SAME.items()
         if config.get(usual) is None and (other := next((name for name in others if config.get(name)), None))
     }
-
-
-def _activation(config: Config, family: Family) -> str:
-    names = ("feed_forward_proj", "activation_function", "hidden_act", "hidden_activation", "activation")
-    named = str(next((config[name] for name in names if config.get(name)), family.activation))
-    return "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-")

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,9 @@ def model_from_shape(shape: ModelShape) -> Model:
     parameters matches.
     """
     params = float(sum(parameter.count for parameter in shape.params))
-    configured = _by_config(shape)
+    configured = None
+    with suppress(UserError):
+        configured = hf_config.model_from_config(shape.config, shape.name)[0] if shape.config else None
     if configured and abs(configured.params - params) <= SAME * params:
         active = configured.active_params * params / configured.params if configured.active_params else None
         return msgspec.structs.replace(
@@ -111,13 +114,6 @@ def model_from_shape(shape: ModelShape) -> Model:
         mlp="swiglu" if shape.gated else "gelu",
         block=shape.block,
     )
-
-
-def _by_config(shape: ModelShape) -> Model | None:
-    try:
-        return hf_config.model_from_config(shape.config, shape.name)[0] if shape.config else None
-    except UserError:
-        return None
 
 
 def frozen_share(shape: ModelShape) -> float:

@@ -24,6 +24,7 @@ NEXT_STEP = "name the model with --model, --config, --checkpoint or --params"
 NAMED = re.compile("name|path|model")
 NOT_MODELS = ("tokenizer", "processor", "extractor", "dataset", "scheduler", "pipeline")
 BUILT = ("model", "net", "network", "module", "encoder", "decoder")
+JSON = str | int | float | bool  # values that a child process gets unchanged
 FACTORIES = ("build_model", "make_model", "get_model", "create_model", "build_net", "make_net")
 
 
@@ -151,7 +152,7 @@ def _built(source: ScriptSource, values: PlainValues, path: Path) -> Iterator[Sc
         if not isinstance(call.func, ast.Name) or call.func.id not in specs:
             continue
         given = values.arguments(call)
-        if given and all(_survives_json(each) for each in (*given[0], *given[1].values())):
+        if given and all(each is None or isinstance(each, JSON) for each in (*given[0], *given[1].values())):
             yield ScriptFactory(specs[call.func.id], *given, call.lineno)
 
 
@@ -165,7 +166,3 @@ def _offered(source: ScriptSource, path: Path) -> Iterator[ScriptFactory]:
 def _is_model(targets: list[ast.expr]) -> bool:
     names = [ast.unparse(target).lower().rpartition(".")[2] for target in targets if not isinstance(target, ast.Tuple)]
     return any(name.strip("_").endswith(BUILT) for name in names)
-
-
-def _survives_json(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)

@@ -5,6 +5,7 @@ names fields that were not used.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,30 +15,16 @@ import msgspec
 
 from ...errors import UserError
 from ...system.files import read_regular_file
+from ..tables import read_table
 from ..types import Model
-from . import families, hf_counts, hf_vision
-from .families import FAMILIES, MOST, Config, family_of, first_nonzero, first_present
+from . import families, hf_counts
+from .families import FAMILIES, MOST, TEXT_OF, TOWER_OF, Config, family_of, first_nonzero, first_present
 
 LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"
 SHOWN = 6
 TEXT, VISION = ("text_config", "llm_config", "language_config"), "vision_config"
-# Fields without weights: tokens, generation, initial values, position encoding, bookkeeping.
-OF_NO_WEIGHT = re.compile(
-    r"_token(_id|_index|s)?s?$|token_id$|^_|rope|rotary|drop|init|_std$|eps(ilon)?$|_act(_fn)?$|activation|dtype$"
-    r"|^transformers|architectures|auto_map|use_cache|^output_|return_dict|^is_|^id2label|^label2id|problem_type"
-    r"|window|sliding|softcap|scal(ar|ing|e)$|layer_types|position|pretraining_tp|cache_|gradient_checkpointing"
-    r"|aux_loss|router_|topk|top_k|factor$|^n_(group|ctx)$|scoring_func|seq_aux|^ep_size$|layer_freq|norm_type"
-    r"|^model_(max|name|type)|^tokenizer|classifier|summary_|^scale|^reorder|residual|prefix|task_specific|max_length"
-    r"|num_beams|early_stopping|decoder_start|force|suppress|bad_words|chunk_size|cross_attention|^layerdrop|norm_first"
-    r"|norm_before|max_distance|pad_|^mask_|apply_|layerscale|encoder_stride|out_(features|indices)|stage_names"
-    r"|logit|^alibi$|attn_implementation|^do_|nextn_predict|mscale|^pruned|elementwise_affine|qk_head_dim|swiglu_"
-    r"|^gate_|^clip_qkv$|max_source|max_target|decoder_attention_heads|slow_but_exact|^reshape_|projection_dim"
-    r"|bidirectional|sinusoidal|^hidden_act|^vision_feature|^finetuning|^num_hidden_layers$"
-)
-# Language models inside of others, which are built in the same way.
-ALIASES = {"qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2"}
-ALIASES |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+OF_NO_WEIGHT = re.compile("|".join(read_table("fields_of_no_weight.yaml", list[str])))
 
 
 class TrackedConfig(Mapping[str, Any]):
@@ -89,7 +76,7 @@ def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]
         text = {field: value for field, value in config.items() if field != VISION}
         return _multi_part_model(config, text, "the text", name, [])
     family = str(config.get("model_type") or "")
-    family = ALIASES.get(family, family)
+    family = TEXT_OF.get(family, family)
     config, family, family_notes = _resolve_family(config, family)
     of_class = _of_class(config, family)
     stated = {field: value for field, value in config.items() if value is not None}
@@ -161,20 +148,21 @@ def _multi_part_model(config: Config, text: Config, inner: str, name: str, notes
     vision = config.get(VISION)
     if not isinstance(vision, dict):
         return model, [f"{inner}: only this part is counted", *notes, *more]
-    family = hf_vision.vision_family(vision, str(config.get("model_type") or ""))
+    family = str(vision.get("model_type") or config.get("model_type") or "")
+    family = TOWER_OF.get(family, family)
     if family not in FAMILIES or FAMILIES[family].kind != "vision":
         named = family[:40] or "no model_type"
         return model, [f"vision_config ({named}): not known, so it is not counted", *notes, *more]
     vision, vision_notes = fill_part_defaults(vision | {"model_type": family}, VISION)
     stated = {field: value for field, value in vision.items() if value is not None}
-    tower = _model(hf_vision.with_common_names(stated, family), family)
+    tower = _model(with_common_names(stated, family), family)
     active = model.active_params + tower.params if model.active_params else None
     both = msgspec.structs.replace(model, params=model.params + tower.params, active_params=active, tower=tower)
     return both, [_tower_note(tower, family), *notes, *vision_notes, *more]
 
 
 def _tower_note(tower: Model, family: str) -> str:
-    pixels = f" of {hf_vision.ANY_SIZE} × {hf_vision.ANY_SIZE} pixels" if family in hf_vision.QWEN else ""
+    pixels = f" of {ANY_SIZE} × {ANY_SIZE} pixels" if family in QWEN else ""
     patches = f"an image{pixels} has {tower.positions:,} patches"
     return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; its projection to the text is not counted"
 
@@ -215,7 +203,7 @@ def _model(config: Config, name: str) -> Model:
         experts_per_token=used or None,
         expert_layers=hf_counts.sparse_layers(config, layers) if experts else None,
         active_params=float(found.active) if found.active != found.params else None,
-        positions=hf_vision.tokens_per_image(config, named) if vision else None,
+        positions=tokens_per_image(config, named) if vision else None,
         max_positions=None if vision else _max_positions(config, named),
         block=family.block,
         layout=layout,
@@ -253,3 +241,29 @@ def _mlp(config: Config, name: str) -> Literal["swiglu", "gated-gelu", "gelu", "
         return "swiglu"
     usual = "relu" if name == "opt" else "gelu"
     return "relu" if config.get("activation_function", config.get("hidden_act", usual)) == "relu" else "gelu"
+
+
+QWEN = ("qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision")  # configs without the image size
+# Side of an image in pixels, for towers that take images of any size.
+ANY_SIZE = 448
+
+
+def with_common_names(config: Config, family: str) -> Config:
+    """Return a tower's config with the field names that most families use for its sizes."""
+    found = dict(config)
+    found |= {usual: first_present(config, own) for usual, own in family_of(family).renamed.items()}
+    if family in QWEN:
+        found["image_size"] = ANY_SIZE
+    if family == "qwen2_vl_vision":
+        found["intermediate_size"] = int(found["hidden_size"] * (config.get("mlp_ratio") or 4))
+    if family == "mllama_vision_model":
+        found["num_hidden_layers"] += first_nonzero(config, "num_global_layers")
+    return found
+
+
+def tokens_per_image(config: Config, family: str) -> int:
+    """Return a tower's tokens per image; Llama's takes four tiles, each padded to a multiple of eight."""
+    seen = hf_counts.patch_count(config)
+    if family == "mllama_vision_model":
+        return first_present(config, "max_num_tiles", default=4) * math.ceil((seen + 1) / 8) * 8
+    return seen + (family in ("vit", "dinov2", "clip_vision_model"))

@@ -4,7 +4,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..tables import read_table
 from ..types import BlockLayout, Lora, Model, TrainingOptions
+
+ADAPTED = read_table("adapter_names.yaml", dict[str, list[str]])
 
 
 def kv_width(model: Model) -> float:
@@ -150,34 +153,24 @@ def adapter_widths(model: Model, lora: Lora) -> tuple[float, float]:
 
 def adapted_linears(model: Model, lora: Lora) -> list[LinearShape]:
     """Return the linear layers of a block with adapters; without a known name PEFT's choice for Llama."""
-    hidden, keys, inner, heads = (
-        float(model.hidden or 0),
-        kv_width(model),
-        model.intermediate or 0,
-        attention_width(model),
-    )
+    hidden, inner = float(model.hidden or 0), model.intermediate or 0
+    keys, heads = kv_width(model), attention_width(model)
     often = 1.5 if is_encoder_decoder(model) else 1.0
-    query, key, value = (
-        LinearShape(hidden, heads, often),
-        LinearShape(hidden, keys, often),
-        LinearShape(hidden, keys, often),
-    )
-    output, joint = LinearShape(heads, hidden, often), LinearShape(hidden, heads + 2 * keys, often)
-    into, back = LinearShape(hidden, inner, 2 if has_gated_mlp(model) else 1), LinearShape(inner, hidden)
-    one_in = LinearShape(hidden, inner)
+    shapes = {
+        "query": LinearShape(hidden, heads, often),
+        "key": LinearShape(hidden, keys, often),
+        "value": LinearShape(hidden, keys, often),
+        "joint": LinearShape(hidden, heads + 2 * keys, often),
+        "output": LinearShape(heads, hidden, often),
+        "into": LinearShape(hidden, inner, 2 if has_gated_mlp(model) else 1),
+        "gate": LinearShape(hidden, inner),
+        "up": LinearShape(hidden, inner),
+        "back": LinearShape(inner, hidden),
+    }
     names = set(re.split(r"[^a-z0-9_]+", (lora.target or "").lower().replace("all-linear", "all")))
     if names & {"all", "all_linear"}:
-        return [query, key, value, output, into, back]
-    parts: list[tuple[LinearShape, set[str]]] = [
-        (query, {"q", "q_proj", "query", "wq", "attn", "attention", "qkvo"}),
-        (key, {"k", "k_proj", "key", "wk", "attn", "attention", "qkvo"}),
-        (value, {"v", "v_proj", "value", "wv", "attn", "attention", "qkvo"}),
-        (joint, {"c_attn", "qkv", "wqkv", "qkv_proj", "query_key_value", "w_pack"}),
-        (output, {"o", "o_proj", "out_proj", "output_proj", "output", "wo", "c_proj", "attn", "attention", "qkvo"}),
-        (into, {"mlp", "ffn", "gate_up_proj", "dense_h_to_4h"}),
-        (one_in, {"w1", "gate", "gate_proj", "fc1", "fc_in", "c_fc"}),
-        (one_in, {"up", "up_proj"} | ({"w3"} if "w3" in names else {"w2"})),
-        (back, {"down", "down_proj", "fc2", "fc_out", "c_proj", "mlp", "ffn", "dense_4h_to_h"}),
-        (back, {"w2"} if "w3" in names else set()),
-    ]
-    return [part for part, called in parts if names & called] or [query, value]
+        return [shapes[part] for part in ("query", "key", "value", "output", "into", "back")]
+    own = {"w3": "up", "w2": "down"} if "w3" in names else {"w2": "up"}  # of Llama's code; of the first Qwen's
+    names = {own.get(name, name) for name in names}
+    found = [shape for part, shape in shapes.items() if names & set(ADAPTED[part])]
+    return found or [shapes["query"], shapes["value"]]

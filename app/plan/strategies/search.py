@@ -127,10 +127,7 @@ def planning_assumptions(rows: Sequence[PlanRow], links: step_time.Links, host_b
 
 
 def drive_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes of a node's share on its drive: fp32 weights, moments and gradients, and 16-bit weights.
-
-    ZeRO-Infinity, arXiv 2104.07857, section 3.
-    """
+    """Return the bytes of a node's share on its drive (ZeRO-Infinity, arXiv 2104.07857, section 3)."""
     strategy, model = setting.layout, setting.model
     states = 16 * trained_params(model, setting.train) if strategy.offload_optimizer == "nvme" else 0.0
     return (states + (2 * model.params if strategy.offload_param == "nvme" else 0.0)) / setting.nodes
@@ -194,7 +191,9 @@ def _evaluated(setting: TrainingSetup, context: PlanContext) -> PlanRow:
 def split_layouts(setting: TrainingSetup) -> list[Strategy]:
     """Return the layouts that split the model of a setting, the simplest first; none for a single GPU."""
     model, train = setting.model, setting.train
-    if setting.gpus == 1 or not can_split(setting):
+    # torch's plans for decoders apply to text models whose weights are not quantized.
+    plain = has_known_shape(model) and not is_encoder_decoder(model) and model.kind in (None, "decoder")
+    if setting.gpus == 1 or not plain or model.tower or train.quant:
         return []
     per_node = setting.gpus // setting.nodes
     found: list[Strategy] = []
@@ -209,13 +208,6 @@ def split_layouts(setting: TrainingSetup) -> list[Strategy]:
     if setting.nodes > 1 and (model.layers or 0) >= setting.nodes:
         found.append(_fsdp2(tensor=tensor if tensor > 1 else None, pipeline=setting.nodes))
     return found
-
-
-def can_split(setting: TrainingSetup) -> bool:
-    """Return whether torch's plans for decoders apply: to a text model whose weights are not quantized."""
-    model = setting.model
-    plain = has_known_shape(model) and not is_encoder_decoder(model) and model.kind in (None, "decoder")
-    return plain and not (model.tower or setting.train.quant)
 
 
 def _fsdp2(**splits: int | None) -> Strategy:

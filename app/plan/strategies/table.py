@@ -80,7 +80,12 @@ def render_table(
         nothing = "Nothing fits" if best.fits is False else "What fits is too slow"
         lines += [f"{nothing}. Closest: {best.strategy}, {best.why.removeprefix('too slow: ')}.", ""]
     else:
-        lines += [f"Use {best.strategy}: {best.why}.", *_batch(best, assumed), ""]
+        lines.append(f"Use {best.strategy}: {best.why}.")
+        most = best.largest_micro_batch or 0
+        if any(line.startswith("micro_batch:") for line in assumed) and most > best.micro_batch:
+            batch = f"{best.micro_batch} sequence per GPU in each step, as no batch is given, though {most} fit"
+            lines.append(f"All figures are for {batch}: set --micro-batch, or --global-batch to have it chosen.")
+        lines.append("")
     listed = visible_candidates(candidates)
     several = len({each.micro_batch for each in listed}) > 1
     marks = [SLOW if _is_slow(each) else signs[each.fits] for each in listed]
@@ -110,15 +115,6 @@ def render_table(
     lines += [more] if more else []
     lines += [f"assumed {line}" for line in assumed]
     return [*lines, "Memory is computed, times are estimated. Measure one real step before you rely on them."]
-
-
-def _batch(best: Candidate, assumed: list[str]) -> list[str]:
-    """Return a line on the batch of the plan if none was given and a larger one fits."""
-    most = best.largest_micro_batch or 0
-    if not any(line.startswith("micro_batch:") for line in assumed) or most <= best.micro_batch:
-        return []
-    batch = f"{best.micro_batch} sequence per GPU in each step, as no batch is given, though {most} fit"
-    return [f"All figures are for {batch}: set --micro-batch, or --global-batch to have it chosen."]
 
 
 def worth_choosing(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -152,7 +152,6 @@ def _change(what_if: WhatIf, now: Candidate) -> WhatIfResult:
 
 
 def _gain(change: WhatIfResult, now: Candidate) -> float:
-    """Return the relative gain in tokens per second."""
     return change.tokens_per_s / now.tokens_per_s - 1
 
 

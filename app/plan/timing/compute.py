@@ -13,6 +13,8 @@ FlashAttention-2 (arXiv 2307.08691).
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from ...hardware.gpu_catalog import GpuSpec
 from ..memory.block_tensors import block_activation_bytes, written_out_bytes
 from ..memory.computation import (
@@ -37,6 +39,7 @@ from ..model.parameter_counts import (
 )
 from ..model.parameters import bytes_per_parameter, frozen_weight_bytes
 from ..rank_share import rank_share
+from ..tables import read_table
 from ..types import Model, TrainingOptions, TrainingSetup
 from .communication import Links
 from .optimizer_step import EACH_LINEAR, LAUNCH_S, optimizer_step_s
@@ -47,10 +50,7 @@ ATTENTION_SHARE = 0.5  # of the rate of matrix products: causal fused attention,
 
 
 class BlockWork(NamedTuple):
-    """Work of a block outside of its products and attention, in the forward and in the backward pass.
-
-    ``*_passes``: bytes moved over the bytes of the tensors that it saves. ``*_kernels``: launched operations.
-    """
+    """Work of a block outside of its products and attention: bytes moved over those saved, and launched operations."""
 
     forward_passes: float
     backward_passes: float
@@ -58,40 +58,21 @@ class BlockWork(NamedTuple):
     backward_kernels: float
 
 
-class HostWork(NamedTuple):
-    """Operations of a block that a wrapper adds on the host."""
+class WorkTable(msgspec.Struct, frozen=True):
+    """Counted and measured work; that of kernels and of hooks on the host in the forward and the backward pass."""
 
-    forward: float
-    backward: float
+    blocks: dict[str, BlockWork]
+    kernels: dict[str, tuple[float, float]]
+    hooks: dict[str, tuple[float, float]]
 
 
-# Counted with torch 2.13 on a Llama block as in transformers and on a GPT block, of operations that are no views: the
-# bytes of their operands and results (a dispatch mode), with torch.compile those of Inductor's kernels.
-EAGER_RMS = BlockWork(2.9, 6.0, 40, 70)  # norms and rotary embeddings of many operations each
-EAGER_LAYER = BlockWork(1.6, 3.1, 20, 31)  # norms of one kernel
-COMPILED = BlockWork(1.5, 2.5, 23, 33)
+WORK = read_table("block_work.yaml", WorkTable)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
 EAGER_S, COMPILED_S = LAUNCH_S, 5e-6
-# What the hooks of a wrapper do on the host for each block, to gather, reduce and free weights, in operations of
-# that time. Measured as processor time of a rank on a CPU, of a wrapped block over a plain one: ``fully_shard``
-# of torch 2.13 on a GPT and a Llama block, DeepSpeed 0.19.8 on the GPT block. On the host of docs/gpu-runs.md,
-# which needs 40 µs for an operation, 16 blocks take 127 ms under FSDP2 and 77 ms under DDP: measured were 127 ms
-# for 102 ms of kernels, and 118 ms for 107.
-FULLY_SHARD, GATHER_AGAIN = HostWork(32, 37), 20  # the second in the backward pass, if weights were freed
-DEEPSPEED = {3: HostWork(116, 161)}  # by stage: the third has hooks on each submodule
-DEEPSPEED |= dict.fromkeys((0, 1, 2), HostWork(3, 51))
-# Operations of one expert, forward and backward, in a loop over the experts of a layer as transformers writes it:
-# selected tokens, two or three products, activation, weighting, and the sum into the output.
-EXPERT_KERNELS = (11, 20)
 # Bytes moved to cast an operand to fp8 with a scale of its own: read for the scale, read and written for the cast
 # (torchao's float8 linear with dynamic scales). The backward pass casts twice as many: gradients, and inputs again.
 FP8_CAST_BYTES = 2 + 2 + 1
-AUTOCAST_KERNELS = (10, 14)  # casts of weights, inputs and their gradients (counted in the same way)
-# Of each RMSNorm beyond two: of the outputs of a block's parts, of heads, of latent attention; and of a router with its
-# experts as one grouped product (counted on Gemma 3, Qwen3 and Qwen2-MoE).
-RMS_KERNELS, ROUTER_KERNELS = (9, 16), (26, 37)
-ADAPTER_KERNELS = 6  # of an adapter's forward pass (PEFT: cast, dropout, two products, scaling, sum)
 # Bytes moved per logit. Eager: cast to fp32, log-softmax, its gradient, and the cast back; compiled or fused: read
 # twice, and read and written with the gradient.
 LOSS_BYTES, FUSED_LOSS_BYTES = 32.0, 8.0
@@ -134,16 +115,19 @@ def compute_cost(
     layers = float(model.layers or 0)
     written = layers * batch_tokens(on_rank.train) * (0.0 if setting.train.compile else written_out_bytes(on_rank))
     kept = layers * block_activation_bytes(on_rank) - written
-    loss = target_tokens(setting) * (model.vocab or 0) * _loss_bytes(setting.train) / 3
+    is_fused = setting.train.compile or setting.train.loss in ("compiled", "fused-linear")
+    loss = target_tokens(setting) * (model.vocab or 0) * (FUSED_LOSS_BYTES if is_fused else LOSS_BYTES) / 3
     work = _block_work(setting)
-    weights = _weight_bytes(setting)
+    # All weights are read once, the limit with few tokens; quantised ones are unpacked first.
+    is_fp32, quant = setting.train.dtype == "fp32", setting.train.quant
+    weights = model.params * (frozen_weight_bytes(setting.train) + 2 + 2 if quant else 4.0 if is_fp32 else 2.0)
     cast = 6 * model.params if uses_autocast(setting) else 0.0
     trained = trained_params(setting.model, setting.train) / model.params
     again, again_attention, again_kept = _again(setting)
     fast = _products_rate(setting, gpu, rate)
     tokens = layers * batch_tokens(setting.train)
     inputs, outputs = adapter_widths(model, EACH_LINEAR)
-    operands = tokens * (inputs + outputs) * (4 if setting.train.dtype == "fp32" else 2)
+    operands = tokens * (inputs + outputs) * (4 if is_fp32 else 2)
     scaled = tokens * inputs * FP8_CAST_BYTES if setting.train.fp8 else 0.0
     adapters = tokens * _adapter_bytes(setting)
     forward = products / fast + attention / (rate * ATTENTION_SHARE)
@@ -158,10 +142,10 @@ def compute_cost(
     backward += weights / memory
     launch_s = layers * (COMPILED_S if setting.train.compile else EAGER_S)
     models = forward_models(setting.train)
-    hooks, each_s = _host_work(setting) if has_hooks else HostWork(0, 0), layers * EAGER_S
-    forward_least_s = launch_s * work.forward_kernels + each_s * hooks.forward
+    hooks, each_s = _host_work(setting) if has_hooks else WORK.hooks["none"], layers * EAGER_S
+    forward_least_s = launch_s * work.forward_kernels + each_s * hooks[0]
     backward_kernels = work.backward_kernels + again_kept * work.forward_kernels
-    backward_least_s = launch_s * backward_kernels + each_s * hooks.backward
+    backward_least_s = launch_s * backward_kernels + each_s * hooks[1]
     return ComputeCost(
         models * max(forward, forward_least_s), max(backward, backward_least_s), optimizer_step_s(setting, gpu, rate)
     )
@@ -175,42 +159,36 @@ def forward_models(train: TrainingOptions) -> int:
 def _block_work(setting: TrainingSetup) -> BlockWork:
     train, layout = setting.train, block_layout(setting.model)
     if train.compile:
-        return COMPILED
-    work = EAGER_RMS if layout.norm.startswith("rms") else EAGER_LAYER
-    casts = AUTOCAST_KERNELS if uses_autocast(setting) else (0, 0)
-    adapters = ADAPTER_KERNELS * len(adapted_linears(setting.model, train.lora)) if train.lora else 0
+        return WORK.blocks["compiled"]
+    is_rms = layout.norm.startswith("rms")
+    work = WORK.blocks["rms" if is_rms else "layer"]
     # Otherwise, and with expert parallelism, the experts of a layer are one grouped product.
     looped = 0.0
     if loops_over_experts(train) and not setting.layout.expert:
         looped = min(setting.model.experts or 0, (setting.model.experts_per_token or 1) * batch_tokens(train))
-    router = ROUTER_KERNELS if setting.model.experts and not looped else (0, 0)
     norms = max(0, layout.norms - 2) + 2 * layout.normed_heads + 2 * bool(layout.latent)
-    more = norms if layout.norm.startswith("rms") else 0
+    times = {
+        "autocast": uses_autocast(setting),
+        "adapter": len(adapted_linears(setting.model, train.lora)) if train.lora else 0,
+        "expert": looped,
+        "rms": norms if is_rms else 0,
+        "router": bool(setting.model.experts) and not looped,
+    }
+    forward, backward = (sum(WORK.kernels[name][at] * often for name, often in times.items()) for at in (0, 1))
     return work._replace(
-        forward_kernels=work.forward_kernels
-        + casts[0]
-        + adapters
-        + looped * EXPERT_KERNELS[0]
-        + more * RMS_KERNELS[0]
-        + router[0],
-        backward_kernels=work.backward_kernels
-        + casts[1]
-        + 2 * adapters
-        + looped * EXPERT_KERNELS[1]
-        + more * RMS_KERNELS[1]
-        + router[1],
+        forward_kernels=work.forward_kernels + forward, backward_kernels=work.backward_kernels + backward
     )
 
 
-def _host_work(setting: TrainingSetup) -> HostWork:
+def _host_work(setting: TrainingSetup) -> tuple[float, float]:
     """Return the host's work for the wrapper of a block; that of DDP is counted with autocast."""
     strategy = setting.layout
     if strategy.kind == "deepspeed":
-        return DEEPSPEED[strategy.stage or 0]
+        return WORK.hooks["zero-3" if strategy.stage == 3 else "zero"]
     if not strategy.shards_weights:
-        return HostWork(0, 0)
+        return WORK.hooks["none"]
     stays = strategy.reshard_after_forward is False or strategy.sharding == "SHARD_GRAD_OP"
-    return FULLY_SHARD if stays else FULLY_SHARD._replace(backward=FULLY_SHARD.backward + GATHER_AGAIN)
+    return WORK.hooks["kept" if stays else "gathered again"]
 
 
 def _adapter_bytes(setting: TrainingSetup) -> float:
@@ -226,10 +204,6 @@ def _adapter_bytes(setting: TrainingSetup) -> float:
     return inputs * (cast + width) + outputs * (3 * width + 2 * base + width)
 
 
-def _loss_bytes(train: TrainingOptions) -> float:
-    return FUSED_LOSS_BYTES if train.compile or train.loss in ("compiled", "fused-linear") else LOSS_BYTES
-
-
 def matmul_flops_per_s(setting: TrainingSetup, gpu: GpuSpec, links: Links | None = None) -> float:
     """Return the operations per second of matrix products over a step (without TF32, PyTorch's default)."""
     if setting.train.dtype == "fp32":
@@ -242,18 +216,14 @@ def _products_rate(setting: TrainingSetup, gpu: GpuSpec, rate: float) -> float:
     """Return the rate of all products if those of blocks are in fp8, of experts in fp32, or of a head unaligned."""
     model, train = setting.model, setting.train
     in_blocks = _in_blocks(model)
-    in_experts = _in_experts(model) if casts_no_experts(setting) else 0.0
+    used = expert_params(model) * (model.experts_per_token or 1) / (model.experts or 1)
+    of_used = min(in_blocks, used / (model.active_params or model.params))
+    in_experts = of_used if casts_no_experts(setting) else 0.0
     of_blocks = gpu.fp8_tflops * 1e12 * gpu.steady_share if train.fp8 and gpu.fp8_tflops else rate
     is_unaligned = (model.vocab or 0) % ALIGNED and train.dtype != "fp32" and "no LM head" not in model.note
     of_head = min(rate, UNALIGNED_TFLOPS * 1e12) if is_unaligned else rate
     of_experts = gpu.fp32_tflops * 1e12 * gpu.steady_share
     return 1 / ((in_blocks - in_experts) / of_blocks + in_experts / of_experts + (1 - in_blocks) / of_head)
-
-
-def _in_experts(model: Model) -> float:
-    """Return the share of the products that experts have."""
-    used = expert_params(model) * (model.experts_per_token or 1) / (model.experts or 1)
-    return min(_in_blocks(model), used / (model.active_params or model.params))
 
 
 def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
@@ -292,7 +262,10 @@ def model_flops(setting: TrainingSetup) -> float:
 
 def _again(setting: TrainingSetup) -> tuple[float, float, float]:
     """Return what is recomputed: shares of the products, of attention, and of the saved tensors of a block."""
-    once = _in_blocks(setting.model) * (1 - _last_product(setting.model))
+    hidden, inner = float(setting.model.hidden or 0), float(setting.model.intermediate or 0)
+    of_block = 4 * hidden * hidden + (3 if has_gated_mlp(setting.model) else 2) * hidden * inner
+    last = hidden * inner / of_block if of_block else 0.0  # the output of the feed-forward part
+    once = _in_blocks(setting.model) * (1 - last)
     match setting.train.act_ckpt:
         case "full":
             return once, 1.0, 1.0
@@ -309,17 +282,3 @@ def _in_blocks(model: Model) -> float:
     head = float(model.vocab or 0) * (model.hidden or 0)
     passed = model.active_params or model.params
     return max(0.5, 1 - head / max(passed - (0 if model.tied else head), head, 1.0))
-
-
-def _last_product(model: Model) -> float:
-    """Return the share of a block's products that its last one has, the output of the feed-forward part."""
-    hidden, inner = float(model.hidden or 0), float(model.intermediate or 0)
-    whole = 4 * hidden * hidden + (3 if has_gated_mlp(model) else 2) * hidden * inner
-    return hidden * inner / whole if whole else 0.0
-
-
-def _weight_bytes(setting: TrainingSetup) -> float:
-    """Return the seconds to read all weights once, the limit with few tokens; quantised ones are unpacked first."""
-    if setting.train.quant:
-        return setting.model.params * (frozen_weight_bytes(setting.train) + 2 + 2)
-    return setting.model.params * (4.0 if setting.train.dtype == "fp32" else 2.0)

@@ -248,7 +248,11 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
     optimizer = "cpu" if strategy.cpu_offload else strategy.offload_optimizer
     params = "cpu" if strategy.cpu_offload else strategy.offload_param
     link = (links.host_gbps or gpu.host_gbps) * 1e9
-    saved_s = _saved_on_host_s(setting, busy, link) if train.act_offload else 0.0
+    saved_s = 0.0
+    if train.act_offload:  # to the host and back, as far as compute does not hide it
+        one_way_s = total_bytes(stored_terms(setting.with_train(act_offload=False))) / link
+        exposed_s = max(0.0, one_way_s - busy.forward_s) + max(0.0, one_way_s - busy.backward_s)
+        saved_s = exposed_s * (train.grad_accum or 1)
     if not (optimizer or params):
         return saved_s, 0.0, 0.0
     micro_steps, is_deepspeed = train.grad_accum or 1, strategy.kind == "deepspeed"
@@ -272,11 +276,3 @@ def _host(setting: TrainingSetup, busy: ComputeCost, gpu: GpuSpec, links: Links)
         moved = (2 * micro_steps + 1) * shard * per_node * 2
         drive_s += max(0.0, moved / drive - behind_s)
     return link_s + saved_s, adam_s, drive_s
-
-
-def _saved_on_host_s(setting: TrainingSetup, busy: ComputeCost, link: float) -> float:
-    """Return the seconds in which saved activations go to the host and back, as far as compute does not hide them."""
-    on_gpu = setting.with_train(act_offload=False)
-    one_way_s = total_bytes(stored_terms(on_gpu)) / link
-    exposed_s = max(0.0, one_way_s - busy.forward_s) + max(0.0, one_way_s - busy.backward_s)
-    return exposed_s * (setting.train.grad_accum or 1)
