@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -296,25 +297,9 @@ def _notes(setting: TrainingSetup, answer: TrackerResult) -> list[str]:
     return [line for line, applies in notes.items() if applies]
 
 
-def _request(setting: TrainingSetup, source: ModuleSource) -> dict[str, object]:
-    train, strategy = setting.train, setting.layout
-    return {
-        "factory": source.factory,
-        "config": source.config,
-        "batch": source.batch,
-        "kind": strategy.kind,
-        "ranks": setting.gpus,
-        "shard_size": strategy.shard_size or setting.gpus // setting.nodes,
-        "reshard": True if strategy.reshard_after_forward is None else strategy.reshard_after_forward,
-        "experts_by_columns": strategy.experts_by_columns,
-        "bucket_view": strategy.gradient_as_bucket_view,
-        "dtype": train.dtype or "fp32",
-        "optimizer": train.optimizer,
-        "optimizer_impl": train.optimizer_impl or "foreach",
-        "micro_batch": train.micro_batch or 1,
-        "seq_len": train.seq_len or 1,
-        "grad_accum": train.grad_accum or 1,
-        "recompute": train.act_ckpt == "full",
-        "loss": train.loss or "eager",
-        "attention": "eager" if train.attention == "eager" else "sdpa",
-    }
+def _request(setting: TrainingSetup, source: ModuleSource) -> dict[str, Any]:
+    """Return what the agent tracks: the training options and the layout by their own names, and the module."""
+    layout = setting.layout
+    of_module = {name: getattr(source, name) for name in ("factory", "config", "batch")}
+    sizes = {"ranks": setting.gpus, "shard_size": layout.shard_size or setting.gpus // setting.nodes}
+    return msgspec.structs.asdict(setting.train) | msgspec.structs.asdict(layout) | of_module | sizes

@@ -151,16 +151,13 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
         del given["quant"]
     given |= _model(values["model"]) | gpu_values(values["gpu"], machine)
     given["gpus"] = parse_field_number("gpus", values["gpus"])
-    for name in ("seq_len", "micro_batch", "nodes", "grad_accum", "lora", "more_gpus"):
+    numbers = ("seq_len", "micro_batch", "nodes", "grad_accum", "lora", "more_gpus")
+    others = {"gpu_memory": _size, "host_memory": _size, "inter_gbps": _rate}
+    for name, parse in (dict.fromkeys(numbers, parse_field_number) | others).items():
         if values[name] and not (name == "lora" and values[name].lower() in NO_LORA):
-            given[name] = parse_field_number(name, values[name])
+            given[name] = parse(name, values[name])
     if "lora" not in given:
         given.pop("lora_target", None)
-    for name in ("gpu_memory", "host_memory"):
-        if values[name]:
-            given[name] = _size(name, values[name])
-    if values["inter_gbps"]:
-        given["inter_gbps"] = _rate("inter_gbps", values["inter_gbps"])
     return given
 
 

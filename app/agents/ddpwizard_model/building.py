@@ -21,10 +21,11 @@ def build_model(request):
     else:
         config = transformers.AutoConfig.from_pretrained(request["config"], local_files_only=True)
     config.use_cache = False
+    attention = "eager" if request["attention"] == "eager" else "sdpa"
     named = getattr(transformers, (config.architectures or [""])[0], None)
     if named is not None:
-        return named._from_config(config, attn_implementation=request["attention"])
-    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=request["attention"])
+        return named._from_config(config, attn_implementation=attention)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
 
 
 def repeated_blocks(model):

@@ -39,7 +39,7 @@ def track(request):
         batch = make_batch(model, request)
         blocks = repeated_blocks(model)
         block = type(blocks[0]).__name__ if blocks else ""
-        if request["recompute"]:
+        if request["act_ckpt"] == "full":
             apply_checkpointing(model, blocks, autocast)
             blocks = repeated_blocks(model)
         if mesh is None:

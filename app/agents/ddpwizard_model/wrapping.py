@@ -64,7 +64,7 @@ def wrap_ddp(model, request):
 
     with Made():
         wrapped = torch.nn.parallel.DistributedDataParallel(
-            model, init_sync=False, gradient_as_bucket_view=request["bucket_view"]
+            model, init_sync=False, gradient_as_bucket_view=request["gradient_as_bucket_view"]
         )
     setattr(wrapped, "reducer", FixedBucketsReducer(wrapped.reducer))  # noqa: B010 (it takes another type of reducer)
     wrapped.register_comm_hook(None, nothing_sent)
@@ -86,9 +86,10 @@ def wrap_fsdp2(model, blocks, mesh, request):
     shard = functools.partial(
         fully_shard, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy(), shard_placement_fn=by_columns
     )
+    after = request["reshard_after_forward"]
     for block in blocks:
-        shard(block, reshard_after_forward=request["reshard"])
-    return shard(model) if request["reshard"] else shard(model, reshard_after_forward=False)
+        shard(block, reshard_after_forward=True if after is None else after)
+    return shard(model, reshard_after_forward=False) if after is False else shard(model)
 
 
 def make_mesh(request):

@@ -36,9 +36,6 @@ VARIABLES = {
 }
 MAX_RESTARTS = 3
 DIRECTORY = "ddpwizard-plan"
-FILES_WITHOUT = (
-    "leave the option out to get files, and add it to the script: torchao's convert_to_float8_training, TRL's DPO"
-)
 POD_RESTARTS = schedulers.Restarts(MAX_RESTARTS, claim="checkpoints", path="/checkpoints")
 
 
@@ -95,9 +92,12 @@ def unwritable_error(row: PlanRow) -> UserError | None:
     if row.setting.without_files:
         why = f"no files can be written for {row.candidate.strategy} yet, with {row.setting.without_files}"
         return UserError(why, " ".join(split_changes(row.setting)))
-    if row.setting.train.fp8 or row.setting.train.reference_model:
-        what = "fp8 products" if row.setting.train.fp8 else "a reference model"
-        return UserError(f"no files can be written with {what} yet: nothing is written", FILES_WITHOUT)
+    if row.setting.train.fp8:
+        way = "leave out --fp8 to get files, and convert the model in train.py: torchao's convert_to_float8_training"
+        return UserError("no files can be written with fp8 products yet", way)
+    if row.setting.train.reference_model:
+        way = "leave out --reference-model to get files for one model; TRL's DPOTrainer holds both"
+        return UserError("no files can be written with a reference model yet", way)
     if row.candidate.fits is not False:
         return None
     why = f"{row.candidate.full_name} does not fit ({shortage_text(row)}): nothing is written"
