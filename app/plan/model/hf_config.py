@@ -158,13 +158,10 @@ def _multi_part_model(config: Config, text: Config, inner: str, name: str, notes
     tower = _model(with_common_names(stated, family), family)
     active = model.active_params + tower.params if model.active_params else None
     both = msgspec.structs.replace(model, params=model.params + tower.params, active_params=active, tower=tower)
-    return both, [_tower_note(tower, family), *notes, *vision_notes, *more]
-
-
-def _tower_note(tower: Model, family: str) -> str:
     pixels = f" of {ANY_SIZE} × {ANY_SIZE} pixels" if family in QWEN else ""
     patches = f"an image{pixels} has {tower.positions:,} patches"
-    return f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; its projection to the text is not counted"
+    note = f"vision tower: {tower.params / 1e6:.0f} M parameters; {patches}; its projection to the text is not counted"
+    return both, [note, *notes, *vision_notes, *more]
 
 
 def _model(config: Config, name: str) -> Model:

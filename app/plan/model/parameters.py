@@ -150,7 +150,10 @@ def model_units(model: Model) -> tuple[Unit, ...]:
     """Return the units of a model, without anything that depends on its training."""
     layers = float(model.layers or 1)
     tables = embedding_params(model)
-    towers = tuple(_tower(model.tower)) if model.tower else ()
+    towers: tuple[Unit, ...] = ()
+    if tower := model.tower:
+        blocks = float(tower.layers or 1)
+        towers = (Unit(TOWER, blocks, tuple(_block(tower, tower.params / blocks))),)
     experts = expert_params(model)
     with_experts = min(float(model.expert_layers or layers), layers) if experts else 0.0
     each = max(0.0, model.params - tables - experts - sum(unit.elements * unit.repeats for unit in towers)) / layers
@@ -221,11 +224,6 @@ def _experts(model: Model, elements: float) -> Iterator[Parameter]:
     rows, into = float(model.experts or 1), 2 / 3 if has_gated_mlp(model) else 1 / 2
     yield Parameter("experts, gate and up", (rows, elements * into / rows), "experts")
     yield Parameter("experts, down", (rows, elements * (1 - into) / rows), "experts")
-
-
-def _tower(tower: Model) -> Iterator[Unit]:
-    layers = float(tower.layers or 1)
-    yield Unit(TOWER, layers, tuple(_block(tower, tower.params / layers)))
 
 
 def _block(model: Model, elements: float) -> Iterator[Parameter]:

@@ -130,7 +130,10 @@ def exchange_cost(setting: TrainingSetup, links: Links) -> CommunicationCost:
         add(times, _all_to_all_s(size, group, setting, links), ring_share(group.ranks) * size)
     if (strategy.pipeline or 1) > 1:
         size = tokens * hidden * width / (strategy.tensor or 1)
-        add(2, START_S + size / _between_stages(setting, links), size)
+        per_s = links.intra_gbps * 1e9
+        if setting.nodes > 1:
+            per_s = links.inter_gbps * 1e9 / (setting.gpus // setting.nodes)
+        add(2, START_S + size / per_s, size)
     return CommunicationCost(sum(each.exposed_s for each in found), sum(each.sent_bytes for each in found))
 
 
@@ -155,11 +158,3 @@ def _all_to_all_s(size_bytes: float, group: CollectiveGroup, setting: TrainingSe
     adapters = links.inter_gbps * 1e9 / (setting.gpus // setting.nodes)
     hops = (per_node - 1) * links.intra_latency_s + (group.ranks - per_node) * links.inter_latency_s
     return START_S + hops + max(inside, between / adapters)
-
-
-def _between_stages(setting: TrainingSetup, links: Links) -> float:
-    """Return the bytes per second from a rank to the next stage."""
-    ranks = setting.gpus // setting.nodes
-    if setting.nodes == 1:
-        return links.intra_gbps * 1e9
-    return links.inter_gbps * 1e9 / ranks
