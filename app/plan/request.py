@@ -110,10 +110,9 @@ def resolve_request(
     check_split(setting)
     whole, defaults = spec.fill_defaults(setting)
     whole, length_notes = _fit_to_positions(whole, train)
-    replaced = (
-        *(("act_ckpt:",) if compares and train.act_ckpt is None else ()),
-        *(("seq_len:",) if length_notes else ()),
-    )
+    replaced = ("seq_len:",) if length_notes else ()
+    if compares and train.act_ckpt is None:
+        replaced += ("act_ckpt:",)
     per_node = max(1, whole.gpus // whole.nodes) if whole.nodes > 1 else max(machine.full_node_gpus, whole.gpus)
     scaled_links = machine.links
     if given.get("inter_gbps") is None and not given.get("machine"):  # fewer GPUs of a node have a share of its network
@@ -127,7 +126,7 @@ def resolve_request(
             *machine.notes,
             *batch_notes,
             *kind_notes,
-            *(line for line in defaults if not line.startswith(tuple(replaced))),
+            *(line for line in defaults if not line.startswith(replaced)),
             *length_notes,
             *_without_effect(given, stated, whole, name_of),
             *_rate(whole, machine.links),
