@@ -134,6 +134,17 @@ def from_form(**values: str) -> PlanRequest:
     return form_fields.request_from_form(fields, NO_MACHINE)
 
 
+@pytest.mark.parametrize(
+    ("name", "word"), [(name, word) for name in form_fields.ALL for word in form_fields.ALL[name].choices]
+)
+def test_each_word_of_a_field_is_planned(name: str, word: str) -> None:
+    """The words of the form's table are those of the training options."""
+    train = from_form(lora="16", **{name: word}).setting.train
+    meant = {form_fields.ANY: None, form_fields.SIXTEEN_BIT: None, "yes": True, form_fields.NO: False}.get(word, word)
+    found = getattr(train, name, None) if name != "lora_target" else train.lora and train.lora.target
+    assert found == meant or (name == "act_ckpt" and meant is None)
+
+
 def from_command_line(arguments: list[str]) -> PlanRequest:
     from ddpwizard.app.commands.plan import command
 
