@@ -59,7 +59,7 @@ def offered_answers(question: Question, causes: Collection[str]) -> dict[str, st
     if not question.of_causes:
         return question.answers
     own = {answer: text for answer, text in question.answers.items() if answer in OWN_ANSWERS}
-    return {cause: question.answers[cause] for cause in causes} | own
+    return {cause: question.answers[cause] for cause in causes if cause in question.answers} | own
 
 
 def _fitting_probability(

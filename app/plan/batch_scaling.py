@@ -50,6 +50,9 @@ def scale_batch(
     """Compute how another number of GPUs changes the batch of a complete setting.
 
     ``global_batch`` is the batch of both runs, if the accumulation of the setting was computed from it.
+
+    Raises:
+        UserError: A number makes no sense.
     """
     if not 0 < reference_gpus <= spec.MOST:
         raise UserError(f"--reference-gpus is {reference_gpus}", "give the GPUs of the run to compare with")

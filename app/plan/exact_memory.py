@@ -117,7 +117,11 @@ class TrackedStrategy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_module_source(python: str, model: ModelSource, batch: str = "") -> ModuleSource:
-    """Return the source of the module to track."""
+    """Return the source of the module to track.
+
+    Raises:
+        UserError: There is no module to track, or a name is no function.
+    """
     directory, config = model.directory.absolute(), "" if model.factory else model.config
     if not (model.factory or config):
         raise UserError(
@@ -158,7 +162,11 @@ def unsupported_reason(setting: TrainingSetup, source: ModuleSource) -> str:
 
 
 def candidates_to_track(rows: Sequence[PlanRow], source: ModuleSource) -> list[PlanRow]:
-    """Return the best candidate that can be tracked, and DDP, or if DDP is the best, the next one of another kind."""
+    """Return the best candidate that can be tracked, and DDP, or if DDP is the best, the next one of another kind.
+
+    Raises:
+        UserError: No candidate can be tracked.
+    """
     able = [row for row in rows if not unsupported_reason(row.setting, source)]
     able.sort(key=lambda row: bool(row.candidate.dominated_by))
     if not able:

@@ -125,7 +125,11 @@ def placeholders(found: PlanRequest) -> dict[str, str]:
 def request_from_form(
     values: Mapping[str, str], machine: FormMachine, built: Mapping[str, ModelSource | UserError] | None = None
 ) -> PlanRequest:
-    """Read a request from the form. ``built`` has the models that the user's code built, or why it did not."""
+    """Read a request from the form. ``built`` has the models that the user's code built, or why it did not.
+
+    Raises:
+        UserError: A field cannot be read; the message names it.
+    """
 
     def build(factory: str, directory: Path, arguments: Arguments, where: str) -> ModelSource:
         return _built_model(factory, built or {})
@@ -138,7 +142,11 @@ def request_from_form(
 
 
 def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, Any]:
-    """Return the values that the fields give, by the names of ``plan.request``."""
+    """Return the values that the fields give, by the names of ``plan.request``.
+
+    Raises:
+        UserError: A field cannot be read; the message names it.
+    """
     for name, field in ALL.items():
         if field.choices and values[name] not in ("", *field.choices):
             shown = f"{field.label} is {values[name][:MOST_LETTERS]}: not known"
@@ -162,7 +170,11 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
 
 
 def check_model(value: str) -> str:
-    """Return the text of the field ``model`` if it names a model."""
+    """Return the text of the field ``model`` if it names a model.
+
+    Raises:
+        UserError: It does not.
+    """
     model_source.resolve_model(_model(value), lambda factory, *_: _built_model(factory, {}))
     return value
 
@@ -201,7 +213,11 @@ def _is_this_machine(gpu: str, machine: FormMachine) -> bool:
 
 
 def gpu_values(value: str, machine: FormMachine) -> dict[str, Any]:
-    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU."""
+    """Return the given values of the field ``gpu``: this machine, a machine by name, or a kind of GPU.
+
+    Raises:
+        UserError: It is none of them.
+    """
     if _is_this_machine(value, machine):
         return {"snapshot": machine.snapshot}
     if server_catalog.find_server(value):
@@ -217,7 +233,11 @@ def gpu_values(value: str, machine: FormMachine) -> dict[str, Any]:
 
 
 def parse_field_number(name: str, value: str) -> int:
-    """Parse a whole number of a field: ``4096``, ``4,096`` or ``4k``."""
+    """Parse a whole number of a field: ``4096``, ``4,096`` or ``4k``.
+
+    Raises:
+        UserError: It is none, or too small or too large.
+    """
     most = spec.MOST if name in ("gpus", "nodes", "more_gpus") else spec.MOST_COUNTED
     way, problem = f"give 1 to {most:,}", f"{ALL[name].label} is {value[:20] or 'empty'}"
     try:

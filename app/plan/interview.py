@@ -39,7 +39,11 @@ class Choice(NamedTuple):
 
 
 def parse_gpus(text: str, values: Values, machine: form_fields.FormMachine) -> dict[str, str]:
-    """Return the fields for an answer such as ``8 H100``, ``8``, ``4090`` or ``p5.48xlarge``."""
+    """Return the fields for an answer such as ``8 H100``, ``8``, ``4090`` or ``p5.48xlarge``.
+
+    Raises:
+        UserError: It names no GPU that is known.
+    """
     plain = text.strip()
     if plain.isdecimal() and len(plain) <= 3:
         return {"gpus": str(form_fields.parse_field_number("gpus", plain)), "nodes": ""}

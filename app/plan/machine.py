@@ -44,7 +44,11 @@ class ClusterShape(NamedTuple):
 
 
 def resolve_machine(given: Mapping[str, Any], detect: Callable[[], Machine]) -> ClusterShape:
-    """Return the machine of the options. ``detect`` is called if the options do not describe GPUs."""
+    """Return the machine of the options. ``detect`` is called if the options do not describe GPUs.
+
+    Raises:
+        UserError: An option is invalid, or two options exclude each other.
+    """
     if given.get("machine") and given.get("machine_snapshot"):
         raise UserError("--machine and --machine-snapshot exclude each other", "leave one out")
     gpus, nodes, gpu = given.get("gpus"), given.get("nodes"), given.get("gpu")
@@ -217,7 +221,11 @@ def _nodes(gpus: int | None, nodes: int | None, per_node: int = spec.PER_NODE) -
 
 
 def resolve_gpu_name(gpu: str) -> gpu_catalog.GpuSpec:
-    """Return the GPU of a name."""
+    """Return the GPU of a name.
+
+    Raises:
+        UserError: It is unknown or ambiguous.
+    """
     try:
         return gpu_catalog.get_gpu(gpu)
     except UserError as error:
@@ -226,7 +234,11 @@ def resolve_gpu_name(gpu: str) -> gpu_catalog.GpuSpec:
 
 
 def parse_gib(text: str | None, option: str) -> float | None:
-    """Parse ``80GB`` or ``24GiB`` as GiB; a number without unit is GB, as on data sheets."""
+    """Parse ``80GB`` or ``24GiB`` as GiB; a number without unit is GB, as on data sheets.
+
+    Raises:
+        UserError: It is neither.
+    """
     if text is None:
         return None
     plain = text.strip().lower()

@@ -46,7 +46,12 @@ BuildModel = Callable[[str, Path, Arguments, str], ModelSource]
 
 
 def resolve_model(given: Mapping[str, Any], build: BuildModel) -> ModelSource:
-    """Return the model of the given values; sizes that are given too replace those that were found."""
+    """Return the model of the given values; sizes that are given too replace those that were found.
+
+    Raises:
+        UserError: No model is named, or several are, or the named one cannot be read.
+        InspectionError: A function of the user's own gave no answer.
+    """
     ways = [f"--{name}" for name in ("model", "config", "checkpoint") if given.get(name) is not None]
     if len(ways) > 1:
         raise UserError(f"{' and '.join(ways)}: which model?", "name one of them")
@@ -68,7 +73,11 @@ def resolve_model(given: Mapping[str, Any], build: BuildModel) -> ModelSource:
 
 
 def model_by_name(name: str, build: BuildModel, directory: Path | None = None) -> ModelSource:
-    """Return the model of a function of the user's own (with a colon), of a path, or of a well-known name."""
+    """Return the model of a function of the user's own (with a colon), of a path, or of a well-known name.
+
+    Raises:
+        UserError: It is none of these.
+    """
     here = directory or Path.cwd()
     if is_factory(name):
         return build(name, here, NONE, "")
@@ -113,7 +122,12 @@ def build_in_child(python: Callable[[], str], announce: Callable[[str], None]) -
 
 
 async def build_from_factory(spec: str, directory: Path, interpreter: str, arguments: Arguments = NONE) -> ModelSource:
-    """Return the model that a function of the user's own builds."""
+    """Return the model that a function of the user's own builds.
+
+    Raises:
+        UserError: There is no such function, or building the model failed.
+        InspectionError: The child did not answer in time, or died.
+    """
     shape = await from_code.inspect_factory(spec, interpreter, directory, arguments)
     if not shape.params:
         raise UserError(f"{spec} has no parameters", "name what builds the whole model")

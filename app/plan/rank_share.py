@@ -69,7 +69,11 @@ def sequences_per_step(setting: TrainingSetup) -> int:
 
 
 def check_split(setting: TrainingSetup) -> None:
-    """Check that the ranks of a strategy divide what they split."""
+    """Check that the ranks of a strategy divide what they split.
+
+    Raises:
+        UserError: They do not.
+    """
     strategy, model = setting.layout, setting.model
     if not strategy.splits_model:
         return

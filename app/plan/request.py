@@ -56,7 +56,11 @@ def option_name(name: str) -> str:
 
 
 def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
-    """Read a request from a specification file; only links and host memory may be given as options in addition."""
+    """Read a request from a specification file; only links and host memory may be given as options in addition.
+
+    Raises:
+        UserError: The text is no specification, or an option sets what belongs in it.
+    """
     repeated = [option_name(name) for name in options if name not in NEXT_TO_SPEC and was_given(options, name)]
     if repeated:
         raise UserError(f"{', '.join(repeated)} cannot be combined with --spec", "set it in the specification")
@@ -89,6 +93,10 @@ def resolve_request(
 
     ``build`` is called to build a model with the user's own code, ``detect`` to inspect this machine if no GPUs are
     given; ``name_of``: what the reader calls a value in its input, for messages.
+
+    Raises:
+        UserError: A value makes no sense, or contradicts another.
+        InspectionError: The child that builds the user's own model gave no answer.
     """
     source = model_source.resolve_model(given, build)
     machine = resolve_machine(given, detect)

@@ -31,7 +31,11 @@ DROPOUT_PAIRS = 0.1  # of T5's config; transformers' T5 had no fused attention b
 
 
 def parse_spec(text: bytes) -> TrainingSetup:
-    """Parse a specification."""
+    """Parse a specification.
+
+    Raises:
+        UserError: It is invalid; the message names the field.
+    """
     if len(text) > LIMIT_BYTES:
         raise UserError(f"the specification has {len(text)} bytes", "name a file with one JSON object of a few lines")
     try:
@@ -71,9 +75,10 @@ def has_key(text: bytes, name: str) -> bool:
 def unknown_keys(text: bytes) -> list[str]:
     """Return the keys of a specification that have no meaning; they are ignored."""
     plain = msgspec.json.decode(text)
-    parts = {"": (plain, TrainingSetup), "train.lora.": ((plain.get("train") or {}).get("lora"), Lora)}
+    parts = {"": (plain, TrainingSetup)}
     for name, kind in (("model", Model), ("train", TrainingOptions), ("strategy", Strategy)):
         parts[f"{name}."] = (plain.get(name), kind)
+    parts["train.lora."] = ((plain.get("train") or {}).get("lora"), Lora)
     return [
         f"{where}{name}"[:80]
         for where, (part, kind) in parts.items()
@@ -83,7 +88,11 @@ def unknown_keys(text: bytes) -> list[str]:
 
 
 def parse_count(text: str) -> float:
-    """Parse a count such as ``7e9``, ``7B`` or ``350m``."""
+    """Parse a count such as ``7e9``, ``7B`` or ``350m``.
+
+    Raises:
+        ValueError: It is no number.
+    """
     plain = text.strip().lower()
     value = float(plain[:-1]) * UNITS[plain[-1]] if plain[-1:] in UNITS else float(plain)
     if not math.isfinite(value):
@@ -92,7 +101,11 @@ def parse_count(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a whole number with an optional sign: ``4096``, ``4,096`` or ``4k`` (of 1,024)."""
+    """Parse a whole number with an optional sign: ``4096``, ``4,096`` or ``4k`` (of 1,024).
+
+    Raises:
+        ValueError: It is none, or has thousands of digits.
+    """
     found = WHOLE.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError(text)
@@ -107,7 +120,11 @@ def nodes_for(gpus: int, per_node: int = PER_NODE) -> int:
 
 
 def check_setting(setting: TrainingSetup) -> None:
-    """Check the numbers of a setting."""
+    """Check the numbers of a setting.
+
+    Raises:
+        UserError: A number is not positive, or the heads do not divide the hidden size.
+    """
     for name, value in _numbers(setting):
         if not 0 < value < 1e16:
             raise UserError(f"{name} is {value:g}", "give a positive number of a sensible size")

@@ -17,7 +17,11 @@ MOST_PERCENT = 100  # a bare number up to it is ambiguous: a percentage or a cou
 def train_from_values(
     given: Mapping[str, Any], model: Model, gpus: int, frozen: float = 0.0
 ) -> tuple[TrainingOptions, list[str]]:
-    """Return the training options, with a line for each that was computed; ``frozen`` is the model's own share."""
+    """Return the training options, with a line for each that was computed; ``frozen`` is the model's own share.
+
+    Raises:
+        UserError: A value makes no sense, or the batch does not multiply out.
+    """
     if "train" in given:
         return given["train"], []
     plain = {name: given[name] for name in PLAIN_OPTIONS if was_given(given, name)}
@@ -51,7 +55,11 @@ def was_given(given: Mapping[str, Any], name: str) -> bool:
 
 
 def parse_share(text: str, params: float) -> float:
-    """Parse the share of the weights that is not trained: ``0.9``, ``90%`` or ``6B``."""
+    """Parse the share of the weights that is not trained: ``0.9``, ``90%`` or ``6B``.
+
+    Raises:
+        UserError: It is no share, or all weights, or ambiguous.
+    """
     try:
         if text.strip().endswith("%"):
             share = float(text.strip()[:-1]) / 100

@@ -45,7 +45,11 @@ def plan_job_files(
     versions: Mapping[str, str | None] | None = None,
     links: Links | None = None,
 ) -> JobFiles:
-    """Render the files of a setting that go to ``directory``. The script is patched and started if that is possible."""
+    """Render the files of a setting that go to ``directory``. The script is patched and started if that is possible.
+
+    Raises:
+        UserError: The script cannot be read, or the plan cannot be written.
+    """
     render = partial(render_job_files, setting, batch=batch, versions=versions, links=links)
     if not Path(script).is_file():
         note = [f"{script} does not exist: {SCRIPT} is a new program"] if script != SCRIPT else []

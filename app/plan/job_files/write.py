@@ -50,6 +50,9 @@ def render_job_files(
 
     ``own_script``: started instead of a new program. ``batch``: of the reference run it continues; ``versions``: of the
     packages where it runs; ``links``: of the plan.
+
+    Raises:
+        UserError: The files of a new program could not do what was planned.
     """
     machine = _machine(setting)
     with_zero = setting.layout.kind == "deepspeed"
@@ -76,7 +79,11 @@ def render_job_files(
 
 
 def write_job_files(directory: Path, made: Mapping[str, str], next_step: str = "name another directory") -> None:
-    """Write the files into a directory, which is created; start scripts become executable."""
+    """Write the files into a directory, which is created; start scripts become executable.
+
+    Raises:
+        UserError: One of them exists already, or the directory cannot be written.
+    """
     if existing := next((directory / name for name in made if os.path.lexists(directory / name)), None):
         raise UserError(f"{existing} exists already", next_step)
     try:
@@ -149,7 +156,11 @@ def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[st
 
 
 def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
-    """Refuse a setting whose files would need more memory than planned. ``kind``: of the templates."""
+    """Refuse a setting whose files would need more memory than planned. ``kind``: of the templates.
+
+    Raises:
+        UserError: It names the parts that the files cannot do, and what to leave out.
+    """
     train, strategy, with_zero = setting.train, setting.layout, kind == "deepspeed"
     loss = train.loss == "fused-linear" or (with_zero and train.loss not in (None, "eager"))
     optimizer = kind == "fsdp2" and train.optimizer == "adafactor"  # it cannot step on sharded tensors (torch 2.13)

@@ -24,7 +24,11 @@ PACKED_IN_INT32, PACKED_IN_BYTE = 8, 2  # 4-bit weights per element: GPTQ and AW
 
 
 def read_checkpoint(path: Path) -> tuple[Model, list[str]]:
-    """Read the model of a checkpoint. Return it with the assumptions made."""
+    """Read the model of a checkpoint. Return it with the assumptions made.
+
+    Raises:
+        UserError: It cannot be read, or contains no model.
+    """
     tensors = safetensors_header.read_tensors(path)
     directory = path if path.is_dir() else path.parent
     if sum(bool(PATTERNS["adapter"].search(name)) for name in tensors) * 2 > len(tensors):

@@ -17,7 +17,11 @@ MOST = 10_000_000  # largest value of a field
 
 
 def first_present(config: Config, *names: str, default: int | None = None) -> int:
-    """Return the first of these fields that is present."""
+    """Return the first of these fields that is present.
+
+    Raises:
+        UserError: It is no positive whole number, or none is present and there is no default.
+    """
     for name in names:
         value = config.get(name)
         if value is not None:
@@ -30,7 +34,11 @@ def first_present(config: Config, *names: str, default: int | None = None) -> in
 
 
 def first_nonzero(config: Config, *names: str) -> int:
-    """Return the first of these fields that is present and not 0, else 0."""
+    """Return the first of these fields that is present and not 0, else 0.
+
+    Raises:
+        UserError: It is no positive whole number.
+    """
     return next((first_present(config, name) for name in names if config.get(name)), 0)
 
 

@@ -62,7 +62,11 @@ def names_function(spec: str) -> bool:
 
 
 def check_factory(factory: str) -> None:
-    """Check the form of a factory."""
+    """Check the form of a factory.
+
+    Raises:
+        UserError: It is not of the form ``package.module:function``.
+    """
     if not names_function(factory):
         raise UserError(f"{factory} names no function", "give it as package.module:build_model")
 
@@ -70,7 +74,12 @@ def check_factory(factory: str) -> None:
 async def inspect_factory(
     factory: str, python: str, directory: Path, arguments: Arguments = NONE, limit_s: float = LIMIT_S
 ) -> ModelShape:
-    """Build ``package.module:factory`` with that interpreter and these arguments; downloads are refused."""
+    """Build ``package.module:factory`` with that interpreter and these arguments; downloads are refused.
+
+    Raises:
+        UserError: It is not of that form, or building the model failed.
+        InspectionError: The child did not answer in time, or died.
+    """
     check_factory(factory)
     command = [python, str(AGENT), factory, json.dumps(arguments)]
     outcome = await run_process(command, limit_s=limit_s, cwd=directory, answers=True, env={**os.environ, **OFFLINE})

@@ -56,7 +56,11 @@ M = TypeVar("M", bound=Model)
 
 
 def find_models(path: Path) -> Sequence[Model]:
-    """Return the models of a script, each once; the first is most likely the one that is trained."""
+    """Return the models of a script, each once; the first is most likely the one that is trained.
+
+    Raises:
+        UserError: It cannot be read, is not Python, or no model that can be built is found in it.
+    """
     content = read_regular_file(path, LIMIT_BYTES, NEXT_STEP)
     try:
         source = ScriptSource(decode_source(content, path)[0], str(path))

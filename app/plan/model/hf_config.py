@@ -46,7 +46,11 @@ class TrackedConfig(Mapping[str, Any]):
 
 
 def read_config(path: Path) -> tuple[Model, list[str]]:
-    """Read the model of a ``config.json`` (or of a directory with one). Return it with the assumptions made."""
+    """Read the model of a ``config.json`` (or of a directory with one). Return it with the assumptions made.
+
+    Raises:
+        UserError: It cannot be read, is no config, or a field is no sensible number.
+    """
     file = path / "config.json" if _is_directory(path) else path
     content = read_regular_file(file, LIMIT_BYTES, NEXT_STEP)
     try:
@@ -66,7 +70,11 @@ def _is_directory(path: Path) -> bool:
 
 
 def model_from_config(config: Config, name: str = "") -> tuple[Model, list[str]]:
-    """Return the model of a parsed config and the assumptions made; both parts of a vision-language model."""
+    """Return the model of a parsed config and the assumptions made; both parts of a vision-language model.
+
+    Raises:
+        UserError: A field is missing or no sensible number.
+    """
     for inner in TEXT:
         part = config.get(inner)
         if isinstance(part, dict) and part:

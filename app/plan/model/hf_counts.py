@@ -45,7 +45,11 @@ class TransformerSizes(NamedTuple):
 
 
 def transformer_sizes(config: Config, name: str) -> TransformerSizes:
-    """Return the sizes of a model by the names of its family; an unknown one has those of Llama."""
+    """Return the sizes of a model by the names of its family; an unknown one has those of Llama.
+
+    Raises:
+        UserError: A field is missing or no sensible number.
+    """
     known, pair = name in FAMILIES, family_of(name).kind == "encoder-decoder"
     hidden = first_present(config, "hidden_size", "n_embd", "n_embed", "d_model", "dim")
     heads = ("num_attention_heads", "n_head", "num_heads", "n_heads")[: None if known else 1]
@@ -64,7 +68,11 @@ def transformer_sizes(config: Config, name: str) -> TransformerSizes:
 
 
 def count_parameters(config: Config, name: str, layout: BlockLayout) -> ParameterCount:
-    """Count the parameters of a family whose blocks have a layout."""
+    """Count the parameters of a family whose blocks have a layout.
+
+    Raises:
+        UserError: A field is missing or no sensible number.
+    """
     family = family_of(name)
     if family.count != "decoder":
         found = COUNTS[family.count](config, family)

@@ -42,7 +42,11 @@ class ShardIndex(msgspec.Struct, frozen=True):
 
 
 def read_tensors(path: Path) -> dict[str, TensorInfo]:
-    """Read all tensors of a checkpoint: a file, an index, or a directory with one of them."""
+    """Read all tensors of a checkpoint: a file, an index, or a directory with one of them.
+
+    Raises:
+        UserError: There is none, a file is missing or damaged, or a header is invalid.
+    """
     files = _files(path)
     if len(files) > MOST_FILES:
         raise UserError(f"{path} has {len(files)} files, too many", NEXT_STEP)
@@ -87,7 +91,11 @@ def _of_index(path: Path) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """Read the tensors of one file."""
+    """Read the tensors of one file.
+
+    Raises:
+        UserError: It cannot be read, or is no safetensors file.
+    """
     size, content = _read_header(path)
     try:
         raw = msgspec.json.decode(content, type=dict[str, msgspec.Raw])

@@ -48,7 +48,11 @@ def visible_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def rows_of_strategy(rows: list[PlanRow], name: str) -> list[PlanRow]:
-    """Return the rows of one strategy, by its full name or that of the table; case and punctuation do not matter."""
+    """Return the rows of one strategy, by its full name or that of the table; case and punctuation do not matter.
+
+    Raises:
+        UserError: There is no strategy of that name.
+    """
     found = [
         row for row in rows if normalise(name) in (normalise(row.candidate.strategy), normalise(_short(row.candidate)))
     ]

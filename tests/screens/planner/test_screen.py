@@ -607,7 +607,7 @@ async def test_narrow_screen_lists_missing_keys_in_help() -> None:
         assert "+ GPUs" in last
         assert "w write" in last
         assert " … ? help" in last
-        await pilot.press("question_mark", "end")
+        await pilot.press("question_mark", "pagedown")
         await shows(pilot, "compare the")
         assert "…" not in rows(pilot)[-1]
 
