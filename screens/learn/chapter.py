@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widget import Widget
@@ -17,6 +18,7 @@ from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content
+from ..widgets.scrolling import lines_below
 
 
 class ChapterScreen(LookupMixin, WizardScreen):
@@ -25,19 +27,22 @@ class ChapterScreen(LookupMixin, WizardScreen):
     CSS_PATH = Path(__file__).with_name("chapter.tcss")
     TITLE = "Chapter"
     AUTO_FOCUS = "VerticalScroll"
-    ABOUT = "Read with enter or →, and back with ←. The labs of the chapter let you break and repair what it explains."
+    ABOUT = (
+        "Read on with enter or →: a page that is longer than the screen is scrolled first. ← shows the page before. The "
+        "labs of the chapter let you break and repair what it explains."
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         # Priority, as the page that is scrolled has keys of the same names.
         Binding(
             "n,right,space,enter",
-            "page(1)",
-            "next page",
+            "read_on",
+            "read on",
             priority=True,
             id="chapter.next",
-            tooltip="Show the next page; after the last one, the labs",
+            tooltip="Show the rest of the page, then the next page; after the last one, the labs",
         ),
         Binding(
-            "p,left", "page(-1)", "page before", priority=True, id="chapter.before", tooltip="Show the page before"
+            "p,left", "page_before", "page before", priority=True, id="chapter.before", tooltip="Show the page before"
         ),
         Binding("l", "labs", "labs", id="chapter.labs", tooltip="Choose a lab of this chapter"),
     ]
@@ -52,28 +57,49 @@ class ChapterScreen(LookupMixin, WizardScreen):
             yield Static(id="text")
 
     def on_mount(self) -> None:
+        page = self.query_one("#page", VerticalScroll)
         self._show()
+        for changed in ("scroll_y", "virtual_size"):
+            self.watch(page, changed, self._show_rest, init=False)
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self.call_after_refresh(self._show_rest)
 
     def _show(self) -> None:
         chapter = self._entry.chapter
-        count = len(chapter.pages)
-        self.show_header(f"{self._entry.number}  {chapter.title}", f"page {self._page + 1} of {count}")
+        self.show_header(f"{self._entry.number}  {chapter.title}", f"page {self._page + 1} of {len(chapter.pages)}")
         self.query_one("#page", VerticalScroll).scroll_home(animate=False)
         self.query_one("#text", Static).update(join_lines(*map(safe_content, chapter.pages[self._page].splitlines())))
-        last = self._page + 1 == count
+        self.call_after_refresh(self._show_rest)
+
+    def _show_rest(self) -> None:
+        """Show how many lines are below the screen; a page whose last line is shown counts as read."""
+        chapter = self._entry.chapter
+        if below := lines_below(self.query_one("#page", VerticalScroll)):
+            self.show_status(f"↓ {count_text(below, 'more line')}: enter")
+            return
+        last = self._page + 1 == len(chapter.pages)
         labs = f"enter: {count_text(len(self._entry.labs), 'lab')} of this chapter" if last and self._entry.labs else ""
         self.show_status(labs)
         progress = load_progress()
-        progress.pages[chapter.id] = max(self._page + 1, progress.pages.get(chapter.id, 0))
-        save_progress(progress)
+        if progress.pages.get(chapter.id, 0) <= self._page:
+            progress.pages[chapter.id] = self._page + 1
+            save_progress(progress)
 
-    async def action_page(self, step: int) -> None:
-        pages = len(self._entry.chapter.pages)
-        if self._page + step >= pages:
+    def action_read_on(self) -> None:
+        page = self.query_one("#page", VerticalScroll)
+        if lines_below(page):
+            page.scroll_relative(y=max(1, page.size.height - 1), animate=False, immediate=True)
+        elif self._page + 1 == len(self._entry.chapter.pages):
             self.action_labs()
         else:
-            self._page = max(0, self._page + step)
+            self._page += 1
             self._show()
+
+    def action_page_before(self) -> None:
+        self._page = max(0, self._page - 1)
+        self._show()
 
     def action_labs(self) -> None:
         done = load_progress()

@@ -54,12 +54,11 @@ async def test_a_number_goes_to_its_chapter() -> None:
             await pilot.press("3")
         assert choices.marked and choices.marked.id == "3"
         await pilot.press("enter")
-        await shows(pilot, "One DDP step, drawn", "page 1 of", "n next page")
+        await shows(pilot, "One DDP step, drawn", "page 1 of", "n read on")
         chapter = read_course(built_in_knowledge()).chapter("3")
         assert chapter
-        for _ in chapter.chapter.pages[1:]:
+        while f"enter: {len(chapter.labs)} labs of this chapter" not in frame(pilot):
             await pilot.press("enter")
-        await shows(pilot, f"enter: {len(chapter.labs)} labs of this chapter")
         await pilot.press("enter")
         await shows(pilot, "Labs: One DDP step, drawn")
         await pilot.press("enter")
@@ -83,6 +82,38 @@ async def test_a_lab_that_is_opened_again_goes_on_where_it_was() -> None:
         await shows(pilot, f"Lab {number}", "g: name the cause")
         await pilot.press("right", "right")
         await shows(pilot, "step 5: loss 4.4", "its end")
+
+
+@walk
+@pytest.mark.parametrize("key", ["enter", "space", "n", "right"])
+async def test_a_page_is_scrolled_to_its_end_before_the_next_one(key: str) -> None:
+    chapter = read_course(built_in_knowledge()).chapter("7")
+    assert chapter
+    lines = [line.strip() for line in chapter.chapter.pages[0].splitlines()]
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "7")
+        await shows(pilot, "page 1 of", "more lines: enter")
+        assert lines[-1] not in frame(pilot)
+        assert chapter.chapter.id not in load_progress().pages
+        seen = frame(pilot)
+        await pilot.press(key)
+        await shows(pilot, "page 1 of", lines[-1])
+        seen += frame(pilot)
+        assert all(line in seen for line in lines) and "more line" not in frame(pilot)
+        assert load_progress().pages[chapter.chapter.id] == 1
+        await pilot.press(key)
+        await shows(pilot, "page 2 of", chapter.chapter.pages[1].splitlines()[0])
+
+
+@walk
+async def test_a_page_that_fits_is_read_when_it_is_shown() -> None:
+    async with learn_app().run_test(size=(120, 60)) as pilot:
+        await open_learn(pilot, "7")
+        await shows(pilot, "page 1 of")
+        await until(pilot, lambda: load_progress().pages == {"hangs": 1})
+        assert "more line" not in frame(pilot)
+        await pilot.press("enter")
+        await shows(pilot, "page 2 of")
 
 
 @walk
