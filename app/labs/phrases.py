@@ -18,8 +18,8 @@ from .lab_session import LabSession
 from .rank_output import printed_line, printer_name
 
 FAILURE_TEXT: dict[Failure, str] = {
-    "hang": "The job hangs. This is where each rank waits:",
-    "slow": "The job goes on, but one rank holds the others up. This is what each of them does:",
+    "hang": "The job hangs. The table of the ranks shows where each of them waits.",
+    "slow": "The job goes on, but one rank holds the others up. The table of the ranks shows what each of them does.",
     "crash": "The job has ended with an error.",
     "wrong": "The job has ended well. Is its result right?",
     "log": "The files above are all that is left of the job.",

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events
+from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -18,7 +17,7 @@ from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content
-from ..widgets.scrolling import lines_below
+from ..widgets.scrolling import ScrolledText
 
 
 class ChapterScreen(LookupMixin, WizardScreen):
@@ -26,10 +25,10 @@ class ChapterScreen(LookupMixin, WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("chapter.tcss")
     TITLE = "Chapter"
-    AUTO_FOCUS = "VerticalScroll"
+    AUTO_FOCUS = "ScrolledText"
     ABOUT = (
-        "Read on with enter or →: a page that is longer than the screen is scrolled first. ← shows the page before. The "
-        "labs of the chapter let you break and repair what it explains."
+        "Read on with enter or →: a page that is longer than the screen is scrolled first. ← shows the page before. "
+        "The labs of the chapter let you break and repair what it explains."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         # Priority, as the page that is scrolled has keys of the same names.
@@ -53,30 +52,24 @@ class ChapterScreen(LookupMixin, WizardScreen):
         self._page = min(load_progress().pages.get(entry.chapter.id, 1), len(entry.chapter.pages)) - 1
 
     def body(self) -> Iterable[Widget]:
-        with VerticalScroll(id="page"):
+        with ScrolledText(id="page"):
             yield Static(id="text")
 
     def on_mount(self) -> None:
-        page = self.query_one("#page", VerticalScroll)
         self._show()
-        for changed in ("scroll_y", "virtual_size"):
-            self.watch(page, changed, self._show_rest, init=False)
-
-    def on_resize(self, event: events.Resize) -> None:
-        super().on_resize(event)
-        self.call_after_refresh(self._show_rest)
 
     def _show(self) -> None:
         chapter = self._entry.chapter
         self.show_header(f"{self._entry.number}  {chapter.title}", f"page {self._page + 1} of {len(chapter.pages)}")
-        self.query_one("#page", VerticalScroll).scroll_home(animate=False)
+        self.query_one(ScrolledText).scroll_home(animate=False)
         self.query_one("#text", Static).update(join_lines(*map(safe_content, chapter.pages[self._page].splitlines())))
         self.call_after_refresh(self._show_rest)
 
+    @on(ScrolledText.Moved)
     def _show_rest(self) -> None:
         """Show how many lines are below the screen; a page whose last line is shown counts as read."""
         chapter = self._entry.chapter
-        if below := lines_below(self.query_one("#page", VerticalScroll)):
+        if below := self.query_one(ScrolledText).lines_below:
             self.show_status(f"↓ {count_text(below, 'more line')}: enter")
             return
         last = self._page + 1 == len(chapter.pages)
@@ -88,8 +81,8 @@ class ChapterScreen(LookupMixin, WizardScreen):
             save_progress(progress)
 
     def action_read_on(self) -> None:
-        page = self.query_one("#page", VerticalScroll)
-        if lines_below(page):
+        page = self.query_one(ScrolledText)
+        if page.lines_below:
             page.scroll_relative(y=max(1, page.size.height - 1), animate=False, immediate=True)
         elif self._page + 1 == len(self._entry.chapter.pages):
             self.action_labs()

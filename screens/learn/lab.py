@@ -1,46 +1,42 @@
 """One lab: its story and code, the run with a pane for each rank, the learner's guess, the evidence, the repair."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.labs.course import CourseLab
 from ...app.labs.lab_run import START_LIMIT_S
-from ...app.labs.lab_session import LabSession
 from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
 from ...app.labs.rank_output import lines_by_rank, printed_line
-from ...app.options import target_python
-from ...app.triage.types import JobReport
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
 from ..widgets.choices import Choice
 from ..widgets.formatting import safe_content, status_sign
 from ..widgets.progress_line import ProgressLine
+from ..widgets.scrolling import ScrolledText
 from .lab_messages import LogRead, Printed, RunEnded, Sampled
-from .lab_parts import MAIN_ACTIONS, available_parts, next_keys, part_content, repair_content
-from .lab_repair import LabRepairMixin
+from .lab_parts import MAIN_ACTIONS, next_keys
+from .lab_tabs import LabTabs
+from .lab_view import LabViewMixin
 from .refused_keys import RefusedKeysMixin
 
 STEPS = ("run", "reset", "edit", "hint", "answer", "apply", "prove")
 SHOW_ANSWER = "show-answer"
 
 
-class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
+class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
     """A job that fails, to find out why and to repair it."""
 
     CSS_PATH = Path(__file__).with_name("lab.tcss")
     TITLE = "Lab"
-    AUTO_FOCUS = "VerticalScroll"
+    AUTO_FOCUS = "ScrolledText"
     ABOUT = (
         "Run the job and watch how it fails. Name the cause: hints help, and a wrong guess costs nothing. Then repair "
         "your copy, by hand or with the fix of the wizard, and prove it: the same job runs again. Enter does the next "
@@ -64,25 +60,9 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
         Binding("enter", "main", "next step", show=False, id="lab.main", tooltip="Do the next step of the lab"),
     ]
 
-    def __init__(self, entry: CourseLab) -> None:
-        super().__init__()
-        self._entry = entry
-        self._printed: defaultdict[int | None, list[str]] = defaultdict(list)
-        self._report: JobReport | None = None
-        self._job_runs = False
-        self._launch = ""  # of the job that printed what is shown
-
-    @property
-    def session(self) -> LabSession:
-        """The learner's way through this lab, kept while the wizard runs."""
-        opened, lab = self.state.lab_sessions, self._entry.lab
-        if lab.id not in opened:
-            opened[lab.id] = LabSession(lab, self.state.knowledge, target_python(self.state.options))
-        return opened[lab.id]
-
     def body(self) -> Iterable[Widget]:
-        yield Static(id="parts")
-        with VerticalScroll(id="part"):
+        yield LabTabs(id="parts")
+        with ScrolledText(id="part"):
             yield Static(id="shown")
         yield ProgressLine(self.ascii_only)
 
@@ -107,28 +87,6 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
     def _log_read(self) -> None:
         self.show_part(self.part)
 
-    # -- what is shown
-
-    def _available(self) -> list[str]:
-        return available_parts(self.session, self._printed, self._report is not None, self._job_runs)
-
-    def show_part(self, part: str) -> None:
-        self.part = part
-        names = {} if self._entry.lab.launch else {"code": "log"}
-        tabs = [
-            Content.styled(f" {names.get(each, each)} ", "reverse" if each == part else "$muted")
-            for each in self._available()
-        ]
-        self.query_one("#parts", Static).update(Content.assemble(*(piece for tab in tabs for piece in (tab, " "))))
-        size = self.query_one("#part", VerticalScroll).size
-        if part == "fix":
-            self.make_repair()
-            content = repair_content(self.repair, self.session)
-        else:
-            content = part_content(part, self.session, self._printed, self._report, size, self._launch)
-        self.query_one("#shown", Static).update(content)
-        self.keys_changed()
-
     def _next_keys(self) -> str:
         return next_keys(self.session)
 
@@ -143,12 +101,6 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
 
     def refusal(self) -> str:
         return "The job still runs: wait, or stop it with esc." if self._job_runs else self._next_keys()
-
-    def action_part(self, step: int) -> None:
-        parts = self._available()
-        at = parts.index(self.part) if self.part in parts else 0
-        self.query_one("#part", VerticalScroll).scroll_home(animate=False)
-        self.show_part(parts[(at + step) % len(parts)])
 
     async def action_main(self) -> None:
         await self.run_action(MAIN_ACTIONS[self.session.stage])
@@ -167,6 +119,7 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
         self._job_runs = True
         self.forget_repair()
         self._printed.clear()
+        self._new_parts.clear()
         self._report, self._launch = None, self.session.launch
         self.query_one(ProgressLine).begin(what, START_LIMIT_S + self._entry.lab.within_s)
         self.show_status("esc stops it")
@@ -202,7 +155,7 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
     def _show_sample(self, event: Sampled) -> None:
         first, self._report = self._report is None, event.report
         if first or self.part == "ranks":
-            self.show_part("ranks")
+            self._offer_part("ranks")
 
     @on(RunEnded)
     def _run_ended(self, event: RunEnded) -> None:
@@ -210,7 +163,8 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
         self.query_one(ProgressLine).end()
         if self.session.run and self.session.run.report and not event.proof:
             self._report = self.session.run.report
-        self.show_part(self._part_after(event))
+        self._offer_part(self._part_after(event))
+        self._show_end_of_output()
         if event.error:
             self.wizard.show_error(event.error)
         elif event.proof:
@@ -250,6 +204,7 @@ class LabScreen(LookupMixin, LabRepairMixin, RefusedKeysMixin):
         super().cancel_running()
         self._job_runs = False
         self.query_one(ProgressLine).end()
+        self._show_end_of_output()
         self.show_status(f"Stopped.  {self._next_keys()}")
         self.keys_changed()
         return True

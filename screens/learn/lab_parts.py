@@ -17,8 +17,7 @@ from ...app.labs.phrases import (
     repair_title_lines,
 )
 from ...app.labs.plot import picture_lines
-from ...app.text.terminal import align_columns
-from ...app.triage.rank_groups import rank_groups, rank_table
+from ...app.labs.rank_lines import rank_lines
 from ...app.triage.types import JobReport
 from ..widgets.formatting import join_lines, reflow, safe_content
 from ..widgets.source import diff_line
@@ -75,10 +74,11 @@ def part_content(
     report: JobReport | None,
     size: Size,
     launch: str,
+    runs: bool,
 ) -> Content:
     """Return the content of a part, but not of the fix, for a pane of this size.
 
-    ``launch`` has started the job that printed.
+    ``launch`` has started the job that printed; while it ``runs``, its last lines are shown, later all.
     """
     lab = session.lab
     if part == "story":
@@ -89,10 +89,9 @@ def part_content(
     if part == "output" and not printed:
         return safe_content(NOTHING_PRINTED, "$muted")
     if part == "output":
-        return rank_panes(printed, launch, size.width - 2, size.height)
+        return rank_panes(printed, launch, size.width - 2, size.height if runs else None)
     if part == "ranks" and report:
-        header, rows = rank_table(rank_groups(report))
-        return _plain(align_columns([header, *rows]))
+        return _plain(rank_lines(report, size.width - 2))
     if part == "plot" and lab.plot:
         return _plain(picture_lines(lab.plot, session.measured, size.width - 2, size.height - 1))
     return _plain(evidence_lines(session))

@@ -10,17 +10,25 @@ from ..widgets.formatting import join_lines, safe_content
 
 LEAST_WIDTH = 36  # of a pane
 GAP = 2
+MOST_LINES = 1_000  # of a rank, where all are shown
 
 
-def rank_panes(printed: Mapping[int | None, Sequence[str]], launch: str, width: int, height: int) -> Content:
-    """Render the last lines of each rank of the job that ``launch`` started, and those of its launcher below."""
+def rank_panes(printed: Mapping[int | None, Sequence[str]], launch: str, width: int, height: int | None) -> Content:
+    """Render what each rank of the job that ``launch`` started has printed, and the lines of its launcher below.
+
+    ``height``: that of the screen, for the last lines that fit; None for all.
+    """
     ranks = sorted(rank for rank in printed if rank is not None)
     across = max(1, min(len(ranks), (width + GAP) // (LEAST_WIDTH + GAP)))
     pane = (width - GAP * (across - 1)) // across
-    launcher = [safe_content(line, "$muted") for line in printed.get(None, ())][-height // 3 :]
+    launcher = [safe_content(line, "$muted") for line in printed.get(None, ())][-MOST_LINES:]
+    if height and launcher:
+        launcher = launcher[-max(1, height // 3 - 1) :]
     if launcher:
-        launcher = [safe_content(printer_name(None, launch), "bold $accent"), *launcher[-max(1, height // 3 - 1) :]]
-    lines_each = max(3, (height - len(launcher)) // -(-max(1, len(ranks)) // across) - 1)
+        launcher = [safe_content(printer_name(None, launch), "bold $accent"), *launcher]
+    lines_each = MOST_LINES
+    if height:
+        lines_each = max(3, (height - len(launcher)) // -(-max(1, len(ranks)) // across) - 1)
     rows: list[Content] = []
     for first in range(0, len(ranks), across):
         shown = ranks[first : first + across]

@@ -23,11 +23,10 @@ from ...app.labs.phrases import (
     repair_title_lines,
 )
 from ...app.labs.plot import table_lines
+from ...app.labs.rank_lines import rank_lines
 from ...app.labs.rank_output import printed_line, printer_name
 from ...app.options import target_python
 from ...app.system.editor import editor_command
-from ...app.text.terminal import align_columns
-from ...app.triage import rank_groups
 from ...knowledge.chapters import COLUMNS
 from ..shell.state import WizardState
 from .prompt import Prompt
@@ -36,6 +35,7 @@ EDIT, RESTORE = "Edit your copy", "Restore its files"
 LEAVE = {"b": "back to the chapter"}
 CHANGED = f'Your copy has your last changes. "{RESTORE}" begins the lab again.'
 RUNS = "the job runs; it takes some seconds until its processes print"
+RANKS_WIDTH = 100  # of the table of the ranks
 EDIT_KEY, RUN_KEY, TERMS_KEY = "e", "r", "t"
 
 
@@ -134,8 +134,7 @@ def _start(prompt: Prompt, session: LabSession) -> None:
         return
     prompt.write("", FAILURE_TEXT[session.lab.failure])
     if session.run and session.run.report:
-        header, rows = rank_groups.rank_table(rank_groups.rank_groups(session.run.report))
-        prompt.write("", *(f"  {line}".rstrip() for line in align_columns([header, *rows])))
+        prompt.write("", *(f"  {line}".rstrip() for line in rank_lines(session.run.report, RANKS_WIDTH)))
 
 
 def _show_line(prompt: Prompt, line: str, launch: str) -> None:

@@ -11,10 +11,12 @@ from ddpwizard.knowledge.quiz import read_quiz
 from ddpwizard.screens.app import WizardApp
 from ddpwizard.screens.learn import lab_editing
 from ddpwizard.screens.learn.lab import LabScreen
+from ddpwizard.screens.learn.lab_messages import Printed, RunEnded, Sampled
 from ddpwizard.screens.widgets import choices as choices_widget
 from ddpwizard.screens.widgets.choices import Choices
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import RecordedState
+from helpers.recorded_state import report as recorded_report
 from helpers.screen_pilot import frame, shows, until, walk
 from textual.pilot import Pilot
 
@@ -92,7 +94,7 @@ async def test_a_page_is_scrolled_to_its_end_before_the_next_one(key: str) -> No
     lines = [line.strip() for line in chapter.chapter.pages[0].splitlines()]
     async with learn_app().run_test(size=(80, 24)) as pilot:
         await open_learn(pilot, "7")
-        await shows(pilot, "page 1 of", "more lines: enter")
+        await shows(pilot, "page 1 of", "↓ 1 more line: enter")
         assert lines[-1] not in frame(pilot)
         assert chapter.chapter.id not in load_progress().pages
         seen = frame(pilot)
@@ -114,6 +116,59 @@ async def test_a_page_that_fits_is_read_when_it_is_shown() -> None:
         assert "more line" not in frame(pilot)
         await pilot.press("enter")
         await shows(pilot, "page 2 of")
+
+
+@walk
+async def test_what_a_job_printed_is_scrolled_and_counted() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("script-error"))
+        await shows(pilot, "Lab ", "run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        printed = [f"[default{rank}]:line {at} of {rank}" for at in range(30) for rank in range(2)]
+        lab.session.run = LabRun(
+            ending="ended", code=1, elapsed_s=1.0, output="\n".join([*printed, "  rank      : 1 (local_rank: 1)"])
+        )
+        lab._begin("the job runs")
+        for line in lab.session.run.output.splitlines():
+            lab.post_message(Printed(line))
+        await shows(pilot, "output", "line 29 of 0", "rank      : 1")
+        assert "line 0 of 0" not in frame(pilot)
+        lab.post_message(RunEnded(shown=True))
+        await shows(pilot, "line 29 of 1", "rank      : 1", "↑ ")
+        await pilot.press("home")
+        await shows(pilot, "line 0 of 0", "line 0 of 1", "↓ 1", "more lines")
+        assert "↑" not in frame(pilot)
+
+
+@walk
+async def test_a_run_does_not_change_the_part_that_is_read(tmp_path: Path) -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, read_course(built_in_knowledge()).number_of("python-lock"))
+        await shows(pilot, "Lab ", "run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        lab._begin("the job runs")
+        await pilot.press("left")
+        await until(pilot, lambda: lab.part == "code")
+        await pilot.press("pagedown")
+        await shows(pilot, "↑")
+        read = [line[:78].rstrip() for line in frame(pilot).splitlines()[5:15]]
+        lab.post_message(Sampled(recorded_report(tmp_path)))
+        await shows(pilot, "ranks•")
+        lab.session.run = LabRun(ending="hung", elapsed_s=1.0, output="", report=recorded_report(tmp_path))
+        lab.post_message(RunEnded(shown=True))
+        await shows(pilot, "The job hangs. The table of the ranks shows", "ranks•")
+        assert [line[:78].rstrip() for line in frame(pilot).splitlines()[5:15]] == read
+        while lab.part != "ranks":
+            await pilot.press("right")
+        await shows(pilot, "last moved")
+        assert "•" not in frame(pilot).splitlines()[3]
+        await pilot.resize_terminal(60, 20)
+        await shows(pilot, "rank 0", "rank 1–3")
+        await pilot.resize_terminal(120, 40)
+        await shows(pilot, "1–3   waiting")
+        assert "more line" not in frame(pilot)
 
 
 @walk

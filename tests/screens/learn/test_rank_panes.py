@@ -33,3 +33,9 @@ def test_the_last_lines_are_shown() -> None:
 def test_lines_of_a_script_without_a_launcher_are_those_of_python() -> None:
     shown = rank_panes({None: ["KeyError: 'LOCAL_RANK'"]}, "python train.py", 60, 10).plain
     assert shown.splitlines() == ["python", "KeyError: 'LOCAL_RANK'"]
+
+
+def test_without_a_height_all_lines_are_shown() -> None:
+    lines = [f"step {number}" for number in range(40)]
+    shown = rank_panes({0: lines, 1: lines[:1], None: lines}, TORCHRUN, 78, None).plain.splitlines()
+    assert [line.split("  ")[0] for line in shown] == ["rank 0", *lines, "launcher", *lines]

@@ -1,0 +1,94 @@
+"""Mixin for the screen of a lab: its parts, of which one is shown below the names of all."""
+
+from collections import defaultdict
+
+from textual import events, on
+from textual.widgets import Static
+
+from ...app.labs.course import CourseLab
+from ...app.labs.lab_session import LabSession
+from ...app.options import target_python
+from ...app.triage.types import JobReport
+from ..widgets.scrolling import ScrolledText
+from .lab_parts import available_parts, part_content, repair_content
+from .lab_repair import LabRepairMixin
+from .lab_tabs import LabTabs
+
+
+class LabViewMixin(LabRepairMixin):
+    """``show_part``: show a part from its start; a part that changes meanwhile gets a sign."""
+
+    def __init__(self, entry: CourseLab) -> None:
+        super().__init__()
+        self._entry = entry
+        self._printed: defaultdict[int | None, list[str]] = defaultdict(list)
+        self._report: JobReport | None = None
+        self._job_runs = False
+        self._new_parts: set[str] = set()  # that have changed since they were shown
+        self._launch = ""  # of the job that printed what is shown
+
+    @property
+    def session(self) -> LabSession:
+        """The learner's way through this lab, kept while the wizard runs."""
+        opened, lab = self.state.lab_sessions, self._entry.lab
+        if lab.id not in opened:
+            opened[lab.id] = LabSession(lab, self.state.knowledge, target_python(self.state.options))
+        return opened[lab.id]
+
+    def _available(self) -> list[str]:
+        return available_parts(self.session, self._printed, self._report is not None, self._job_runs)
+
+    def show_part(self, part: str) -> None:
+        pane = self.query_one(ScrolledText)
+        if part != self.part:
+            pane.scroll_home(animate=False)
+        self.part = part
+        self._new_parts.discard(part)
+        self._show_tabs()
+        if part == "fix":
+            self.make_repair()
+            content = repair_content(self.repair, self.session)
+        else:
+            content = part_content(
+                part, self.session, self._printed, self._report, pane.size, self._launch, self._job_runs
+            )
+        self.query_one("#shown", Static).update(content)
+        self.keys_changed()
+
+    def _show_tabs(self) -> None:
+        names = {} if self._entry.lab.launch else {"code": "log"}
+        self.query_one(LabTabs).show(
+            [names.get(each, each) for each in self._available()],
+            names.get(self.part, self.part),
+            self._new_parts,
+            "*" if self.ascii_only else "•",
+        )
+
+    @on(ScrolledText.Moved)
+    def _show_rest(self) -> None:
+        pane = self.query_one(ScrolledText)
+        self.query_one(LabTabs).show_rest(pane.lines_above, pane.lines_below)
+
+    def _offer_part(self, part: str) -> None:
+        """Show that a part has changed; what the learner reads stays."""
+        if part == self.part:
+            self.show_part(part)
+        else:
+            self._new_parts.add(part)
+            self._show_tabs()
+            self.keys_changed()
+
+    def _show_end_of_output(self) -> None:
+        """Show all that was printed, from its end, if the output is the part that is shown."""
+        if self.part == "output":
+            self.show_part("output")
+            self.call_after_refresh(self.query_one(ScrolledText).scroll_end, animate=False)
+
+    def on_resize(self, event: events.Resize) -> None:
+        super().on_resize(event)
+        self.call_after_refresh(lambda: self.show_part(self.part))
+
+    def action_part(self, step: int) -> None:
+        parts = self._available()
+        at = parts.index(self.part) if self.part in parts else 0
+        self.show_part(parts[(at + step) % len(parts)])
