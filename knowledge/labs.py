@@ -70,7 +70,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     job shows the second and not the first, and ``result``, where it prints a number that can be checked. ``fix`` is the
     id of the fix of the cause that repairs it, or a rule of the review whose patch does. ``edits`` are what that fix
     asks for, where it is a text. ``hints`` come one at a time, ``guesses`` are the causes among which the learner
-    chooses, without the right one. ``answers`` are those that the output of the failing run gives to questions of the
+    chooses, without the right one; ``nearly`` says of those that are also true, but more general, what they leave open.
+    ``answers`` are those that the output of the failing run gives to questions of the
     wizard, by question. ``why`` is what the files or the run show, to be read after the answer. ``within_s`` limits the
     failing run, and the repaired one.
     """
@@ -80,6 +81,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     failure: Failure
     hints: list[str]
     guesses: list[str] = []
+    nearly: dict[str, str] = {}
     why: str = ""
     question: LabQuestion | None = None
     plot: LabPlot | None = None
@@ -235,6 +237,8 @@ def problem_of_links(lab: Lab, knowledge: Knowledge) -> tuple[str, str] | None:
         return "fix", f"neither a fix of {lab.cause} nor a rule of the review: {lab.fix!r}"
     if unknown := next((guess for guess in lab.guesses if guess not in knowledge.causes), None):
         return "guesses", f"no cause {unknown!r}"
+    if unknown := next((guess for guess in lab.nearly if guess not in lab.guesses), None):
+        return "nearly", f"{unknown!r} is not among the guesses"
     for question, answer in lab.answers.items():
         if question not in knowledge.questions or answer not in knowledge.questions[question].answers:
             return "answers", f"no answer {answer!r} to a question {question!r}"

@@ -1,5 +1,6 @@
 """The words of a lab, the same on the screen and in plain mode."""
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -33,6 +34,9 @@ WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy with 
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
 STARTED_SO = "Your copy starts with this command from now on. Restoring the lab takes that back."
 EDIT_WHAT, EDIT_COMMAND = "Edit what?", "the command that starts it"
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
+EXAMPLES = re.compile(r" \([^()]*\)")
+MOST_OF_A_SUMMARY = 190  # characters, so that a status line of 80 columns has room for it
 MOST_REASONS = 4  # of the evidence
 
 
@@ -44,6 +48,16 @@ def numbered_code(text: str) -> list[str]:
 def question_text(session: LabSession) -> str:
     """Return the question that the learner answers."""
     return session.lab.question.text if session.lab.question else "What is the cause?"
+
+
+def wrong_answer_text(session: LabSession, choice: str) -> str:
+    """Return why a choice is not the answer, without the answer."""
+    if nearly := session.lab.nearly.get(choice):
+        return f"Nearly: {nearly}"
+    summary = " ".join(session.knowledge.causes[choice].summary.split())
+    if len(summary) > MOST_OF_A_SUMMARY:
+        summary = SENTENCE_END.split(EXAMPLES.sub("", summary))[0]
+    return f"No. That would be: {summary}"
 
 
 def not_shown_text(session: LabSession) -> str:

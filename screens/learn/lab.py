@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from ...app.errors import UserError
 from ...app.labs.lab_run import START_LIMIT_S
-from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text
+from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text, wrong_answer_text
 from ...app.labs.rank_output import lines_by_rank, printed_line
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
@@ -234,7 +234,7 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
             self.show_part("evidence")
             self.show_status(f"{'Right. ' if right else ''}{self._next_keys()}")
         else:
-            self.show_status("No, it is another one. h: a hint")
+            self.show_status(f"{wrong_answer_text(self.session, choice)}  h: a hint")
 
     # -- the repair
 

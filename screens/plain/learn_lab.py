@@ -21,6 +21,7 @@ from ...app.labs.phrases import (
     repair_diff,
     repair_question,
     repair_title_lines,
+    wrong_answer_text,
 )
 from ...app.labs.plot import table_lines
 from ...app.labs.rank_lines import rank_lines
@@ -174,7 +175,7 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
         if session.lab.question:
             return
         sign = prompt.status_sign("ok" if right else "fail")
-        prompt.write(f"  {sign} {'Right.' if right else 'No, it is another one.'}")
+        prompt.write(f"  {sign} {'Right.' if right else wrong_answer_text(session, session.progress.guess)}")
     if session.progress.answered:
         prompt.write("", *evidence_lines(session))
 

@@ -20,10 +20,11 @@ from ddpwizard.app.labs.phrases import (
     repair_advice_lines,
     repair_question,
     repair_title_lines,
+    wrong_answer_text,
 )
 from ddpwizard.app.labs.rank_output import lines_by_rank
 from ddpwizard.app.labs.workspace import is_edited, make_workspace, recorded_outputs, reset_workspace
-from ddpwizard.knowledge.labs import Lab, read_labs
+from ddpwizard.knowledge.labs import Lab, problem_of_links, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -238,3 +239,23 @@ def test_a_lab_sees_no_gpu_unless_it_names_one(environ: dict[str, str], tmp_path
     lab = msgspec.structs.replace(LABS["script-error"], launch="python train.py", environ=environ)
     run = asyncio.run(run_lab(lab, tmp_path, sys.executable))
     assert run.output == f"visible: {environ.get('CUDA_VISIBLE_DEVICES', '')!r}"
+
+
+@pytest.mark.parametrize("lab", [lab for lab in LABS.values() if not lab.question], ids=lambda lab: lab.id)
+def test_a_wrong_answer_is_explained_without_the_right_one(lab: Lab, tmp_path: Path) -> None:
+    session = session_of(lab, tmp_path)
+    right = KNOWLEDGE.causes[lab.cause]
+    for guess in lab.guesses:
+        text = wrong_answer_text(session, guess)
+        assert text.startswith("Nearly: " if guess in lab.nearly else "No. That would be: ") and len(text) < 225
+        assert right.title not in text and lab.cause not in text
+        assert KNOWLEDGE.causes[guess].title not in text
+
+
+def test_a_more_general_cause_is_nearly_right(tmp_path: Path) -> None:
+    session = session_of("iterable-not-sharded", tmp_path)
+    assert "no sampler can split" in wrong_answer_text(session, "missing-sampler")
+    assert not session.answer("missing-sampler") and not session.progress.answered
+    broken = msgspec.structs.replace(session.lab, nearly={"wrong-nic": "that too"})
+    assert problem_of_links(session.lab, KNOWLEDGE) is None
+    assert problem_of_links(broken, KNOWLEDGE) == ("nearly", "'wrong-nic' is not among the guesses")

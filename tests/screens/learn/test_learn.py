@@ -205,7 +205,7 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         choices = pilot.app.screen.query_one(Choices)
         right = next(number for number, item in enumerate(choices.items) if item.id == "gpu-sick")
         await pilot.press(str(1 if right else 2))
-        await shows(pilot, "No, it is another one")
+        await shows(pilot, "No. That would be: ", "h: a hint")
         await pilot.press("g")
         await shows(pilot, "What is the cause?")
         await pilot.press(str(right + 1))
