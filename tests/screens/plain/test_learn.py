@@ -25,14 +25,14 @@ def test_a_lab_of_a_log_is_solved_and_its_chapter_goes_on() -> None:
         "Hint 1: ",
         "No. That would be: ",
         "Right.",
-        "The wizard ranks it first",
+        "the wizard ranks it as number 1",
         "Which lab?",
         "Which chapter?",
     ):
         assert text in done.stdout
     assert load_progress().labs["gpu-sick"].repaired
     again = ddpwizard("learn", "gpu-sick", "--plain", stdin="q\n").stdout
-    assert "The wizard ranks it first" in again, "the answer of a lab that is done"
+    assert "the wizard ranks it as number 1" in again, "the answer of a lab that is done"
 
 
 def test_a_lab_is_left_without_leaving_its_chapter() -> None:
