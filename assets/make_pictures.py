@@ -106,13 +106,13 @@ async def learning() -> None:
     """Take the chapters with their labs, a page of a chapter, and a lab."""
     app = WizardApp(PictureState(), "learn")
     async with app.run_test(size=SIZE) as pilot:
-        await until(pilot, "labs repaired")
+        await until(pilot, "labs done")
         save(app, "learn")
         await pilot.press("enter")
         await until(pilot, "page 1")
         save(app, "chapter")
         await pilot.press("escape")
-        await until(pilot, "labs repaired")
+        await until(pilot, "labs done")
         await pilot.press("down", "enter")
         await until(pilot, "run it")
         save(app, "lab")

@@ -35,6 +35,11 @@ class CourseLab(msgspec.Struct, frozen=True):
     lab: Lab
     same_as: str = ""
 
+    @property
+    def first_number(self) -> str:
+        """Its number in the first chapter that has it."""
+        return self.same_as or self.number
+
 
 class CourseChapter(msgspec.Struct, frozen=True):
     """A chapter with its number and its labs."""
@@ -52,11 +57,14 @@ class ListedLab(msgspec.Struct, frozen=True):
     failed: bool
     repaired: bool
     same_as: str = ""
+    has_repair: bool = True
 
     @property
     def note(self) -> str:
         """The number of the same lab in an earlier chapter, and what is done."""
-        done = "repaired" if self.repaired else "seen to fail" if self.failed else ""
+        done = (
+            ("repaired" if self.has_repair else "answered") if self.repaired else "seen to fail" if self.failed else ""
+        )
         return ", ".join(filter(None, [self.same_as and f"lab {self.same_as}", done]))
 
 
@@ -178,4 +186,5 @@ def listed_lab(each: CourseLab, progress: Progress) -> ListedLab:
         failed=bool(state and state.failed),
         repaired=bool(state and state.repaired),
         same_as=each.same_as,
+        has_repair=bool(each.lab.fix),
     )

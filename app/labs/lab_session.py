@@ -18,7 +18,7 @@ from .lab_proof import LabProof, missed_repair, right_end
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
 from .plot import BROKEN, MEASURED, REPAIRED, Point, measured_points
 from .progress import LabProgress, load_progress, save_progress
-from .workspace import is_edited, labs_dir, make_workspace, reset_workspace, script_of
+from .workspace import free_name, is_edited, labs_dir, make_workspace, reset_workspace, script_of
 
 VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.ASCII | re.DOTALL)
 Stage = Literal["run", "answer", "repair", "prove", "done"]
@@ -26,16 +26,24 @@ OnOutput = Callable[[str], None]
 
 
 class LabSession:
-    """One lab in the learner's own ``directory``. What was done is kept for the next session."""
+    """One lab in the learner's own ``directory``, by default one that is named by its ``number``.
 
-    def __init__(self, lab: Lab, knowledge: Knowledge, python: str, directory: Path | None = None) -> None:
+    What was done is kept for the next session.
+    """
+
+    def __init__(
+        self, lab: Lab, knowledge: Knowledge, python: str, directory: Path | None = None, number: str = ""
+    ) -> None:
         self.lab, self.knowledge, self.python = lab, knowledge, python
-        self.directory = directory or labs_dir() / lab.id
         self.run: LabRun | None = None
         self.found: LabDiagnosis | None = None
         self.proof: LabProof | None = None
         self.other_failure = ""  # of a run that did not fail as the lab shows
         self.progress: LabProgress = load_progress().of(lab.id)
+        if directory is None and not self.progress.directory:
+            self.progress.directory = free_name(lab.id, number)
+            self._save()
+        self.directory = directory or labs_dir() / self.progress.directory
         make_workspace(lab, self.directory)
 
     @property

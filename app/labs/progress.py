@@ -14,8 +14,8 @@ class LabProgress(msgspec.Struct, kw_only=True):
     """The state of one lab.
 
     ``guess`` is what the learner named last, ``hints`` how many were shown. ``answered``: the answer was shown, right
-    or not. ``launch`` and ``environ`` start the job after an applied fix. ``measured`` has the numbers of the plot, by
-    run.
+    or not. ``directory`` is the name of the learner's copy. ``launch`` and ``environ`` start the job after an applied
+    fix. ``measured`` has the numbers of the plot, by run.
     """
 
     failed: bool = False  # it was seen to fail
@@ -23,6 +23,7 @@ class LabProgress(msgspec.Struct, kw_only=True):
     hints: int = 0
     answered: bool = False
     repaired: bool = False
+    directory: str = ""
     launch: str = ""
     environ: dict[str, str] = {}
     measured: dict[str, list[Point]] = {}

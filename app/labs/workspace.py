@@ -5,6 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 
 from ...knowledge.labs import Lab
@@ -18,6 +19,14 @@ OUTPUTS = ".outputs"  # in the learner's directory: the names of the files that 
 def labs_dir() -> Path:
     """Return the directory of the copies: ``labs`` in the state directory."""
     return state_dir() / "labs"
+
+
+def free_name(lab: str, number: str) -> str:
+    """Return a name for a new copy of a lab: its number, as its id is the answer; a copy from before has its id."""
+    if not number or (labs_dir() / lab).exists():
+        return lab
+    names = chain([number], (f"{number}-{copy}" for copy in count(2)))
+    return next(name for name in names if not (labs_dir() / name).exists())
 
 
 def make_workspace(lab: Lab, directory: Path) -> None:

@@ -72,7 +72,7 @@ class CourseScreen(WizardScreen):
                 rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)
         repaired = self.state.course.repaired(progress)
-        self.show_header(facts=f"{repaired} of {len(self.state.course.labs)} labs repaired")
+        self.show_header(facts=f"{repaired} of {len(self.state.course.labs)} labs done")
         self._show_marked()
 
     @on(Choices.Marked)

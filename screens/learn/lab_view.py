@@ -32,7 +32,8 @@ class LabViewMixin(LabRepairMixin):
         """The learner's way through this lab, kept while the wizard runs."""
         opened, lab = self.state.lab_sessions, self._entry.lab
         if lab.id not in opened:
-            opened[lab.id] = LabSession(lab, self.state.knowledge, target_python(self.state.options))
+            python, number = target_python(self.state.options), self._entry.first_number
+            opened[lab.id] = LabSession(lab, self.state.knowledge, python, number=number)
         return opened[lab.id]
 
     def _available(self) -> list[str]:

@@ -39,7 +39,7 @@ def _choose_chapter(state: WizardState, prompt: Prompt, course: Course) -> None:
     rows = []
     for each in listing:
         repaired = sum(lab.repaired for lab in each.labs)
-        labs = f"{repaired} of {len(each.labs)} labs repaired" if each.labs else ""
+        labs = f"{repaired} of {len(each.labs)} labs done" if each.labs else ""
         rows.append((each.title, labs))
     given = prompt.choose(align_columns(rows), {"q": "quit"}, "Which chapter? ")
     if given == "q":

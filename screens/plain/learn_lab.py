@@ -50,7 +50,8 @@ def run_lab_plain(state: WizardState, prompt: Prompt, entry: CourseLab) -> None:
     What was done is kept, so the lab goes on where it was left.
     """
     try:
-        session = LabSession(entry.lab, state.knowledge, target_python(state.options))
+        python = target_python(state.options)
+        session = LabSession(entry.lab, state.knowledge, python, number=entry.first_number)
         _show_story(prompt, entry, session)
         if not session.lab.launch:
             asyncio.run(session.read_log())

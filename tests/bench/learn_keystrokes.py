@@ -20,7 +20,7 @@ SIZES = ((80, 24), (120, 40))
 SETTLED_S = 0.5
 ANSWER_S = 10
 QUIET_S = 0.3
-LISTED = "labs repaired"  # in the header of the course
+LISTED = "labs done"  # in the header of the course
 RIGHT, ESCAPE = "\x1b[C", "escape"
 NAMES = {RIGHT: "right"}
 

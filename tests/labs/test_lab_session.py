@@ -23,7 +23,7 @@ from ddpwizard.app.labs.phrases import (
     wrong_answer_text,
 )
 from ddpwizard.app.labs.rank_output import lines_by_rank
-from ddpwizard.app.labs.workspace import is_edited, make_workspace, recorded_outputs, reset_workspace
+from ddpwizard.app.labs.workspace import is_edited, labs_dir, make_workspace, recorded_outputs, reset_workspace
 from ddpwizard.knowledge.labs import Lab, problem_of_links, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -259,3 +259,22 @@ def test_a_more_general_cause_is_nearly_right(tmp_path: Path) -> None:
     broken = msgspec.structs.replace(session.lab, nearly={"wrong-nic": "that too"})
     assert problem_of_links(session.lab, KNOWLEDGE) is None
     assert problem_of_links(broken, KNOWLEDGE) == ("nearly", "'wrong-nic' is not among the guesses")
+
+
+def test_the_name_of_a_copy_is_the_number_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    lab, other = LABS["port-in-use"], LABS["script-error"]
+    first = LabSession(lab, KNOWLEDGE, "python", number="2.2")
+    assert first.directory == labs_dir() / "2.2"
+    assert LabSession(lab, KNOWLEDGE, "python", number="3.1").directory == first.directory, "its number has changed"
+    assert LabSession(other, KNOWLEDGE, "python", number="2.2").directory == labs_dir() / "2.2-2"
+    assert {path.name for path in labs_dir().iterdir()} == {"2.2", "2.2-2"}
+
+
+def test_a_copy_that_was_named_by_the_id_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    lab = LABS["port-in-use"]
+    make_workspace(lab, labs_dir() / lab.id)
+    (labs_dir() / lab.id / "train.py").write_text("mine\n")
+    session = LabSession(lab, KNOWLEDGE, "python", number="2.2")
+    assert session.directory == labs_dir() / lab.id and session.is_edited

@@ -94,7 +94,7 @@ async def plan(pilot: Pilot[int], directory: Path) -> None:
 async def learn(pilot: Pilot[int], directory: Path) -> None:
     await home(pilot, directory)
     await pilot.app.screen.run_action("learn")
-    await shows(pilot, "labs repaired", "What a rank is")
+    await shows(pilot, "labs done", "What a rank is")
 
 
 async def chapter(pilot: Pilot[int], directory: Path) -> None:

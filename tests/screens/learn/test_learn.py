@@ -29,7 +29,7 @@ def learn_app() -> WizardApp:
 
 async def open_learn(pilot: Pilot[int], number: str = "") -> None:
     await pilot.app.open("learn", number=number)  # type: ignore[attr-defined]
-    await shows(pilot, "labs repaired" if not number else "")
+    await shows(pilot, "labs done" if not number else "")
 
 
 @walk
@@ -79,7 +79,7 @@ async def test_a_lab_that_is_opened_again_goes_on_where_it_was() -> None:
         lab.session.run = run
         lab.session.found = diagnose_run(lab.session.lab, run, lab.session.directory, built_in_knowledge())
         await pilot.press("escape")
-        await shows(pilot, "labs repaired")
+        await shows(pilot, "labs done")
         await pilot.app.open("lab", entry=lab._entry)  # type: ignore[attr-defined]
         await shows(pilot, f"Lab {number}", "g: name the cause")
         await pilot.press("right", "right")
@@ -215,7 +215,7 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         assert following
         await shows(pilot, f"Lab {following.number}: ", following.lab.title[:30])
         await pilot.press("escape")
-        await shows(pilot, "labs repaired")
+        await shows(pilot, "labs done")
         state = load_progress().labs["gpu-sick"]
         assert state.repaired and state.answered and state.hints == 1
 
