@@ -30,6 +30,7 @@ NOT_FAILED = "It did not fail this time. Restore its files if you have changed t
 WELL_AFTER_CHANGE = "It did not fail: your copy is changed. The proof runs it again and shows whether it is repaired."
 OWN_FAILURE = "Edit your copy, or restore its files."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
+RANK_PREFIX = "[default0]:"
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy with this command from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
 STARTED_SO = "Your copy starts with this command from now on. Restoring the lab takes that back."
@@ -43,6 +44,14 @@ MOST_REASONS = 4  # of the evidence
 def numbered_code(text: str) -> list[str]:
     """Return the lines of a file with their numbers."""
     return [Verbatim(f"{number:>4}  {line}".rstrip()) for number, line in enumerate(text.splitlines(), 1)]
+
+
+def rank_prefix_text(session: LabSession) -> str:
+    """Return what the prefix of lines in the files of a lab means; "" if they have none."""
+    if session.lab.launch:
+        return ""
+    has_prefix = any(RANK_PREFIX in path.read_text(encoding="utf-8", errors="replace") for path in session.lab.files)
+    return f"{RANK_PREFIX} is the prefix that torchrun gives to lines of local rank 0." if has_prefix else ""
 
 
 def question_text(session: LabSession) -> str:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from textual import on
+from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
@@ -21,6 +23,9 @@ class CourseScreen(WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("course.tcss")
     TITLE = "Learn distributed training"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "search", id="course.search", tooltip="Search the knowledge base and its terms"),
+    ]
     ABOUT = (
         "Chapters of a few pages, and labs: small jobs that really fail on this machine. Run one, find the cause, "
         "repair your copy, and prove it. What you have done is kept. The number of a chapter goes to it."
@@ -96,6 +101,9 @@ class CourseScreen(WizardScreen):
     @on(Choices.Picked)
     async def _picked(self, event: Choices.Picked) -> None:
         await self._open(event.id)
+
+    async def action_search(self) -> None:
+        await self.wizard.open("browse", searching=True)
 
     async def _open(self, number: str) -> None:
         if number == QUIZ:

@@ -12,6 +12,7 @@ from ...app.labs.phrases import (
     evidence_lines,
     numbered_code,
     question_text,
+    rank_prefix_text,
     repair_advice_lines,
     repair_diff,
     repair_title_lines,
@@ -99,6 +100,8 @@ def part_content(
 
 def _code(session: LabSession) -> Content:
     rows: list[Content] = []
+    if prefix_text := rank_prefix_text(session):
+        rows += [safe_content(prefix_text, "$muted"), Content("")]
     for path in session.lab.files:
         copy = session.directory / path.relative_to(session.lab.directory)
         rows.append(safe_content(str(copy), "bold"))

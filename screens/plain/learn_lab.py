@@ -17,6 +17,7 @@ from ...app.labs.phrases import (
     not_shown_text,
     numbered_code,
     question_text,
+    rank_prefix_text,
     repair_advice_lines,
     repair_diff,
     repair_question,
@@ -81,6 +82,8 @@ def _next_step(prompt: Prompt, session: LabSession) -> None:
 def _show_story(prompt: Prompt, entry: CourseLab, session: LabSession) -> None:
     lab = entry.lab
     prompt.write("", f"Lab {entry.number}  {lab.title}", "", *lab.story.rstrip().splitlines(), "")
+    if prefix_text := rank_prefix_text(session):
+        prompt.write(prefix_text, "")
     for path in lab.files:
         copy = session.directory / path.relative_to(lab.directory)
         prompt.write(f"--- {copy}", *numbered_code(copy.read_text(encoding="utf-8", errors="replace")), "")

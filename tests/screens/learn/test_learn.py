@@ -42,6 +42,29 @@ async def test_titles_have_one_row_each() -> None:
 
 
 @walk
+async def test_slash_searches_the_knowledge_base() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot)
+        await shows(pilot, "/ search")
+        await pilot.press("slash")
+        await shows(pilot, "Knowledge base")
+        await pilot.press("escape", "escape")
+        await shows(pilot, "labs done")
+
+
+@walk
+async def test_the_prefix_in_a_log_is_explained() -> None:
+    course = read_course(built_in_knowledge())
+    for lab, explained in (("init-file-stale", True), ("rendezvous-mismatch", False)):
+        async with learn_app().run_test(size=(80, 24)) as pilot:
+            await open_learn(pilot, course.number_of(lab))
+            await shows(pilot, "Lab ", "name the cause")
+            await pilot.press("right")
+            await shows(pilot, ".log")
+            assert ("[default0]: is the prefix" in frame(pilot)) is explained
+
+
+@walk
 async def test_a_number_goes_to_its_chapter() -> None:
     async with learn_app().run_test(size=(80, 24)) as pilot:
         with pytest.MonkeyPatch.context() as patch:
