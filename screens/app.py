@@ -88,6 +88,7 @@ class WizardApp(App[int]):
         self._interrupted_at = -QUIT_AGAIN_S
         self._problem_shown = ""  # why the case cannot be saved
         self.problem: Exception | None = None
+        self.left_at = ""  # how to continue
         self.ended_by = 0  # the signal that ended the wizard
         self._leaving: asyncio.Future[None] | None = None
         # Textual loads the style of a screen only when it is pushed, so that of the first is named here.
@@ -190,6 +191,7 @@ class WizardApp(App[int]):
         for worker in running:
             with suppress(WorkerError, asyncio.TimeoutError):  # one may not have begun yet
                 await wait_for(CLEAN_UP_LIMIT_S, worker.wait())
+        self.left_at = self._resume_hint()
         self.exit(code, return_code=code)
 
     def show_error(self, error: UserError) -> None:
@@ -212,6 +214,11 @@ class WizardApp(App[int]):
     async def action_leave(self) -> None:
         await self.leave()
 
+    def _resume_hint(self) -> str:
+        """Return how to continue, by the top screen that says so, else by the open case; "" if there is nothing."""
+        screens = (each for each in reversed(self.screen_stack) if isinstance(each, WizardScreen))
+        return next(filter(None, (each.resume_hint() for each in screens)), "") or self.state.resume_hint()
+
     async def action_interrupt(self) -> None:
         if self.current.cancel_running():
             self.current.show_status("Cancelled.")
@@ -219,8 +226,9 @@ class WizardApp(App[int]):
             await self.leave(130)
         else:
             self._interrupted_at = time.monotonic()
-            saved = "" if self.state.unsaved else " The session is saved."
-            self.current.show_status(f"ctrl+c again quits.{saved}")
+            hint = self._resume_hint()
+            kept = "" if self.state.unsaved or not hint else f" {hint[0].upper()}{' '.join(hint[1:].split())}"
+            self.current.show_status(f"ctrl+c again quits.{kept}")
 
     def _handle_exception(self, error: Exception) -> None:
         self.problem = error.error if isinstance(error, WorkerFailed) else error  # type: ignore[assignment]

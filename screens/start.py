@@ -42,7 +42,7 @@ def run_wizard(screen: str, options: Options, arguments: dict[str, Any]) -> int:
     app = WizardApp(state, screen, **arguments)
     gc_freeze.freeze_garbage("the wizard")
     app.run(mouse=not options.no_mouse)
-    if resume_hint := state.resume_hint():
+    if resume_hint := app.left_at or state.resume_hint():
         print_progress(resume_hint)
     if app.ended_by:
         return 128 + app.ended_by

@@ -36,6 +36,9 @@ class LabViewMixin(LabRepairMixin):
             opened[lab.id] = LabSession(lab, self.state.knowledge, python, number=number)
         return opened[lab.id]
 
+    def resume_hint(self) -> str:
+        return f"to go on with this lab:\n  ddpwizard learn {self._entry.number}"
+
     def _available(self) -> list[str]:
         return available_parts(self.session, self._printed, self._report is not None, self._job_runs)
 

@@ -137,6 +137,10 @@ class WizardScreen(Screen[Any]):
     async def action_back(self) -> None:
         await self.wizard.back()
 
+    def resume_hint(self) -> str:
+        """Return how to continue what this screen shows after the wizard was left; "" for a case or nothing."""
+        return ""
+
     def action_help(self) -> None:
         self.wizard.show_help()
 

@@ -65,6 +65,32 @@ async def test_the_prefix_in_a_log_is_explained() -> None:
 
 
 @walk
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+c", "ctrl+c"]])
+async def test_leaving_a_lab_names_the_command_that_goes_on_with_it(keys: list[str]) -> None:
+    app = learn_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "5.3")
+        await shows(pilot, "Lab 5.3")
+        if keys[1:]:
+            await pilot.press(keys[0])
+            await shows(pilot, "ctrl+c again quits. To go on with this lab: ddpwizard learn 5.3")
+        await pilot.press(keys[-1])
+    assert app.left_at == "to go on with this lab:\n  ddpwizard learn 5.3"
+
+
+@walk
+async def test_leaving_the_chapters_names_no_command() -> None:
+    app = learn_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot)
+        await pilot.press("ctrl+c")
+        await shows(pilot, "ctrl+c again quits.")
+        assert "session" not in frame(pilot)
+        await pilot.press("q")
+    assert not app.left_at
+
+
+@walk
 async def test_a_number_goes_to_its_chapter() -> None:
     async with learn_app().run_test(size=(80, 24)) as pilot:
         with pytest.MonkeyPatch.context() as patch:
