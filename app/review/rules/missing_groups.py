@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from ...training_script.collectives import GROUP_PLACE, POINT_TO_POINT
 from ...training_script.model.function_steps import Noted
@@ -10,8 +11,9 @@ from ...training_script.model.noted_calls import DESTROY, INIT, OF_GROUP
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.users import runs_as_script
-from ...training_script.nodes import node_at
+from ...training_script.nodes import node_at, nodes_of_kinds
 from ...training_script.project_imports import read_module
+from ...training_script.syntax import FUNCTIONS, Function, last_name
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -121,6 +123,49 @@ def asks_for_group(script: Script, reach: Reach) -> bool:
         node = node_at(script.source.tree, site.line, site.column, ast.Call)
         around = script.names.enclosing_function(node) if node else None
         where = around or (script.source.statement_of(node) if node else None)
-        if where is None or ASKS.search(script.source.code(where)):
+        if where is None or ASKS.search(script.source.code(where)) or _asks_by_helper(script, where):
             return True
     return False
+
+
+def _asks_by_helper(script: Script, where: ast.AST) -> bool:
+    """Return whether a condition in a part of the script is what a function of the program tells about the group."""
+    for call in _calls_in_conditions(script, where):
+        function, tree = script.names.function(call), script.source.tree
+        called = script.evaluated.value(call.func) if function is None else None
+        if called is not None and called.op == "function":
+            path, line = called.args
+            tree = script.evaluated.tree_of(Path(path)) or tree
+            function = next((each for each in nodes_of_kinds(tree, *FUNCTIONS) if each.lineno == line), None)
+        if function is not None and _tells_of_group(tree, function, set()):
+            return True
+    return False
+
+
+def _calls_in_conditions(script: Script, where: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls that are conditions themselves, or parts of one by ``not``, ``and`` and ``or``."""
+    pending: list[ast.AST] = [each.test for each in nodes_of_kinds(where, ast.If, ast.IfExp, ast.While, ast.Assert)]
+    pending += nodes_of_kinds(where, ast.BoolOp)
+    for each in pending:  # which grows meanwhile
+        match each:
+            case ast.BoolOp(values=values):
+                pending += values
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                pending.append(inner)
+            case ast.Name():
+                pending += [made.value for made in script.names.bindings(each) if isinstance(made.value, ast.Call)]
+            case ast.Call():
+                yield each
+            case _:
+                pass
+
+
+def _tells_of_group(tree: ast.AST, function: Function, seen: set[ast.AST]) -> bool:
+    """Return whether a function returns something, makes no group, and asks for one, or another one does for it."""
+    seen.add(function)
+    calls = {last_name(each.func) for each in nodes_of_kinds(function, ast.Call)}
+    returns = any(each.value is not None for each in nodes_of_kinds(function, ast.Return))
+    if not returns or INIT.rpartition(".")[2] in calls:
+        return False
+    others = [each for each in nodes_of_kinds(tree, *FUNCTIONS) if each.name in calls and each not in seen]
+    return "is_initialized" in calls or any(_tells_of_group(tree, each, seen) for each in others)

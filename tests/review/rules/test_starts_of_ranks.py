@@ -1,7 +1,10 @@
 """Ranks that a program starts, their numbers and their process group, with look-alikes that meet."""
 
+from pathlib import Path
+
 import pytest
-from helpers.review_snippets import lines
+from ddpwizard.app.review.file_review import review_file
+from helpers.review_snippets import KNOWLEDGE, lines, script
 
 SPAWN = """
 import torch.multiprocessing as mp
@@ -132,3 +135,40 @@ def test_a_program_that_makes_no_group() -> None:
     code = "def main():\n    dist.all_reduce(torch.ones(1))\nmain()\n"
     assert lines(code, "DW115") == ["dist.all_reduce(torch.ones(1))"]
     assert lines("from start import setup\nsetup()\n" + code, "DW115") == []
+
+
+HELPERS = """
+    def ready():
+        return dist.is_available() and dist.is_initialized()
+    def size():
+        {}
+    print(size())
+    dist.init_process_group("gloo")
+"""
+ASKING = {
+    "in an expression": "return dist.get_world_size() if ready() else 1",
+    "before a return": "if not ready(): return 1\n        return dist.get_world_size()",
+    "under a name": "known = ready()\n        return dist.get_world_size() if known else 1",
+}
+
+
+@pytest.mark.parametrize("way", ASKING)
+def test_helper_that_asks_through_another_one(way: str) -> None:
+    assert lines(HELPERS.format(ASKING[way]), "DW115") == []
+
+
+def test_helper_that_another_one_does_not_keep_from_a_missing_group() -> None:
+    assert lines(HELPERS.format("ready()\n        return dist.get_world_size()"), "DW115") == ["print(size())"]
+    without = HELPERS.replace("dist.is_available() and dist.is_initialized()", "size is not None")
+    assert lines(without.format(ASKING["in an expression"]), "DW115") == ["print(size())"]
+
+
+def test_helper_of_another_module_that_asks_for_the_group(tmp_path: Path) -> None:
+    helper = tmp_path / "comm.py"
+    code = "    def size():\n        return dist.get_world_size() if ready() else 1\n    print(size())\n"
+    text = script("    from comm import ready\n" + code + '    dist.init_process_group("gloo")\n')
+    (tmp_path / "train.py").write_text(text)
+    helper.write_text("import torch.distributed as dist\ndef ready():\n    return dist.is_initialized()\n")
+    assert review_file(tmp_path / "train.py", KNOWLEDGE) == []
+    helper.write_text("def ready():\n    return bool(__name__)\n")
+    assert [each.rule for each in review_file(tmp_path / "train.py", KNOWLEDGE)] == ["DW115"]
