@@ -13,18 +13,21 @@ from ..types import RelatedPlace
 from ..violations import violation_at
 from .early_parts import COUNTED
 from .early_parts import WRITES as WRITES_FILE
-from .early_reads import made_path, read_path, written_path
+from .early_reads import REMOVES, made_path, read_path, written_path
 
 SAVES_OF_ALL = ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save")
 PLACE = "checkpoint_id"
 WRITES = WRITES_FILE | {*SAVES_OF_ALL, "os.makedirs", "os.mkdir", ".mkdir"}
+SCATTERED = "what the ranks write there under their numbers (line {}) is scattered over several directories"
 ONLY_HERE = {*UNIQUE, LOCAL_RESULTS["tempfile.mkdtemp"]}  # names that no other rank has
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
-    """Yield the names of places that one rank makes and others use, and of checkpoints of all ranks."""
+    """Yield the names of places that one rank makes and others use, and of checkpoints and directories of all."""
     made: dict[Key, Reach] = {}
     of_each: dict[Key, Reach] = {}  # what each rank has put there under its own number
+    folders: dict[Key, Reach] = {}  # that each rank has made under a name of its own
+    removed = {path.key for _, fact in run.of(REMOVES) if (path := made_path(fact))}
     for reach in run.reached if run.distributed and not WRITES.isdisjoint(run.places) else ():
         fact = reach.fact
         if not isinstance(fact, Noted) or reach.unsure or reach.attempted:
@@ -46,6 +49,11 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 yield from _violation(script, reach, name, f"only one rank has made this one (line {line})")
             elif written and path.key.differs_by & BY_RANK:
                 of_each.setdefault(name, reach)
+                held = next((folder for folder in folders if _is_below(path.key, folder, name)), None)
+                if held is not None:
+                    yield from _violation(script, folders.pop(held), name, SCATTERED.format(fact.site.line), at=reach)
+            elif made_path(fact) and fact.name != REMOVES and path.key not in removed:
+                folders.setdefault(path.key, reach)
 
 
 def _is_own(key: Key) -> bool:
@@ -57,21 +65,30 @@ def _is_counted(path: Key) -> bool:
     return any(part.op in COUNTED for part in parts(path))
 
 
-def _violation(script: Script, reach: Reach, name: Key, what: str) -> Iterator[Violation]:
+def _is_below(path: Key, folder: Key, name: Key) -> bool:
+    """Return whether a path is in a directory of such a name."""
+    return path is not folder and folder in parts(path) and name in parts(folder)
+
+
+def _violation(script: Script, reach: Reach, name: Key, what: str, at: Reach | None = None) -> Iterator[Violation]:
+    """Yield the violation where a name is made, or at the fact if that is elsewhere. ``at``: where it is used."""
     path, line, column, *_ = name.args if name.op == CLOCK else name.args[1:]
-    used = reach.fact.site
-    if isinstance(reach.fact, Noted) and path == script.source.path:
+    used = (at or reach).fact.site
+    related = [RelatedPlace(path=used.path, line=used.line, message="used here")]
+    if path != script.source.path:
+        related.append(RelatedPlace(path=path, line=line, message="the name is made here"))
+    elif isinstance(reach.fact, Noted):
         reach = reach._replace(fact=reach.fact._replace(site=Site(path, line, column, line)), calls=())
     severity: Severity | None = None if name.op == CLOCK else "error"
     why = "asks for the time itself: where a second begins in between, the names differ, and "
     if severity:
         why = "makes a name of its own, and "
-    where = "" if what.endswith("names") else f" where it is used (line {used.line})"
+    where = "" if at or what.endswith("names") else f" where it is used (line {used.line})"
     yield from violation_at(
         script,
         reach,
         f"each rank {why}{what}{where}",
         0.75,
         severity=severity,
-        related=[RelatedPlace(path=used.path, line=used.line, message="used here")],
+        related=related,
     )

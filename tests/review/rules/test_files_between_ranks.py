@@ -1,7 +1,10 @@
 """Files of other ranks that are read or listed early, names made of times, and log files that each rank empties."""
 
+from pathlib import Path
+
 import pytest
-from helpers.review_snippets import found, lines
+from ddpwizard.app.review.file_review import review_file
+from helpers.review_snippets import IMPORTS, KNOWLEDGE, found, lines
 
 START = """
 import datetime
@@ -140,6 +143,49 @@ if rank == 0:
     assert lines(START + code, "DW507") == ["folder = tempfile.mkdtemp()"]
     own = code.replace("{each}", "{rank}").replace(" for each in range(dist.get_world_size())", "")
     assert lines(START + own, "DW507") == []
+
+
+FOLDER_OF_EACH = """
+import uuid
+def new_folder(root):
+    folder = os.path.join(root, "run-" + {})
+    os.makedirs(folder, exist_ok=True)
+    return folder
+folder = new_folder("runs")
+torch.save(1, {})
+"""
+OWN, NUMBERED = "uuid.uuid4().hex[:6]", 'os.path.join(folder, f"part_{rank}.pt")'
+NAMES_OF_EACH = {"by chance": OWN, "a time": 'time.strftime("%H%M%S")', "both": f'time.strftime("%H%M%S") + {OWN}'}
+
+
+@pytest.mark.parametrize("name", NAMES_OF_EACH.values(), ids=NAMES_OF_EACH.keys())
+def test_parts_of_all_ranks_in_a_directory_of_each_are_found(name: str) -> None:
+    assert len(found(START + FOLDER_OF_EACH.format(name, NUMBERED), "DW507")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ('"last"', NUMBERED),
+        (f"str(rank) + {OWN}", 'os.path.join(folder, "part.pt")'),
+        (OWN, 'os.path.join("parts", f"{rank}.pt")'),
+    ],
+)
+def test_directories_of_one_name_or_of_each_rank_are_not(name: str, path: str) -> None:
+    assert lines(START + FOLDER_OF_EACH.format(name, path), "DW507") == []
+
+
+def test_a_directory_of_each_rank_that_it_removes_is_not() -> None:
+    code = "import shutil\n" + FOLDER_OF_EACH.format(OWN, NUMBERED) + "shutil.rmtree(folder)\n"
+    assert lines(START + code, "DW507") == []
+
+
+def test_a_directory_that_a_function_of_another_module_names(tmp_path: Path) -> None:
+    helper, script = FOLDER_OF_EACH.format(OWN, NUMBERED).split("folder = new")
+    (tmp_path / "places.py").write_text(f"import os\n{helper}")
+    (tmp_path / "train.py").write_text(IMPORTS + START + f"from places import new_folder\nfolder = new{script}")
+    (finding,) = [each for each in review_file(tmp_path / "train.py", KNOWLEDGE) if each.rule == "DW507"]
+    assert [(Path(each.path).name, each.line) for each in finding.related][-1] == ("places.py", 5)
 
 
 HISTORY = """
