@@ -15,6 +15,7 @@ from ...training_script.model.values import Instance, Library, Value
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, LAYER
+from ..handed_values import places_on_way
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -43,25 +44,28 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
     """DW427: yield the tensors that all ranks send in another size, and the models in DDP with such layers."""
     for reach, fact, given in sent(run, *SENT):
         sizes = [length(given.key, rank) for rank in PAIR]
+        place, word, _ = SENT[fact.name.removeprefix(PREFIX)]
+        node = call_argument(fact.node, word, place)
         if differ(given.key, length) or is_sized_by_data(given.key) or _is_sized_by_some(run, given.key):
             known = None not in sizes
             how = f" (of two ranks one has {sizes[0]} elements, the other {sizes[1]})" if known else ""
             why = how or ": the data of each rank decide it"
             name = fact.name.removeprefix(PREFIX)
             yield from violation_at(
-                script, reach, f"the tensors that {name} gets from the ranks differ in size{why}", 0.85
+                script,
+                reach,
+                f"the tensors that {name} gets from the ranks differ in size{why}",
+                0.85,
+                related=places_on_way(script, reach, node),
             )
-        elif sizes := _sizes_of_last(reach):
-            place, word, _ = SENT[fact.name.removeprefix(PREFIX)]
-            node = call_argument(fact.node, word, place)
-            if script.is_here(reach) and node is not None and _is_per_sample(script, run, node):
-                yield from violation_at(
-                    script,
-                    reach,
-                    f"the last batch of one rank has {sizes[0]} samples, that of another {sizes[1]}: "
-                    f"{fact.name.removeprefix(PREFIX)} needs tensors of one size",
-                    0.8,
-                )
+        elif (sizes := _sizes_of_last(reach)) and script.is_here(reach) and node and _is_per_sample(script, run, node):
+            yield from violation_at(
+                script,
+                reach,
+                f"the last batch of one rank has {sizes[0]} samples, that of another {sizes[1]}: "
+                f"{fact.name.removeprefix(PREFIX)} needs tensors of one size",
+                0.8,
+            )
     for reach, fact in run.of(*DDP_CLASSES):
         model = argument(fact, 0, "module")
         if model and reach.several and any(map(_is_layer_by_data, _layers(model))):

@@ -11,6 +11,8 @@ from ...training_script.model.members import Member
 from ...training_script.model.message_traces import RECEIVES, SENDS, Step, traces
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.tensor_kinds import shape_of, type_of
+from ...training_script.syntax import call_argument
+from ..handed_values import places_on_way
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -37,7 +39,14 @@ def _of_ranks(script: Script, run: Run) -> Iterator[Violation]:
         if len(found) > 1 and None not in found:
             types = " and ".join(sorted(str(each) for each in found))
             name = fact.name.removeprefix(PREFIX)
-            yield from violation_at(script, reach, f"the ranks pass tensors of different types to {name}: {types}", 0.9)
+            place, word, _ = SENT[name]
+            yield from violation_at(
+                script,
+                reach,
+                f"the ranks pass tensors of different types to {name}: {types}",
+                0.9,
+                related=places_on_way(script, reach, call_argument(fact.node, word, place)),
+            )
 
 
 def types_of_data(given: Key, keys: Keys) -> set[str | None]:

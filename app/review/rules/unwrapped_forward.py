@@ -14,6 +14,7 @@ from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
+from ..handed_values import places_on_way
 from ..patches.average_gradients import average_gradients
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
@@ -25,6 +26,7 @@ BY_HAND = re.compile(
     re.I,
 )
 FIX = "call-wrapper"
+TAKEN = "the inner model is taken here"
 MESSAGE = (
     "the loss comes from a forward pass past the wrapper: the gradients of this step are not reduced over the ranks"
 )
@@ -52,7 +54,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     found |= {id(reach): (reach, fact, None) for reach, fact in _of_stepped(script, run) if id(reach) not in found}
     for reach, fact, backward in found.values():
         patch = partial(_patch, script, run, fact.node, backward) if script.is_here(reach) else None
-        yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch)
+        related = places_on_way(script, reach, _model(fact.node.func), TAKEN)
+        yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch, related=related)
 
 
 def _is_for_comparison(run: Run, backward: Reach) -> bool:
@@ -108,6 +111,11 @@ def _is_of_self(call: Noted) -> bool:
             return call.owner is not None
         case _:
             return False
+
+
+def _model(func: ast.expr) -> ast.expr:
+    """Return the model whose forward pass, or other method, is called."""
+    return func.value if isinstance(func, ast.Attribute) and func.attr != "module" else func
 
 
 def _patch(script: Script, run: Run, call: ast.Call, backward: Noted | None) -> Patch:
