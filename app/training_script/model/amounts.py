@@ -9,6 +9,7 @@ Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, an
 MOST_TERMS = 16
 BATCH = "a batch"
 PIECES_OF_SIZE = "pieces of one size"  # of a tensor, with its key and the size
+NEARLY_EQUAL = "pieces of which the first ones have one row more"
 UNCOUNTED = "pieces of a part of unknown length"  # which ranks may have shared out evenly
 SPLIT = "a part of a split"  # of a data set, with its place and its length
 PIECES = ("pieces", PIECES_OF_SIZE)

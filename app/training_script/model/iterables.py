@@ -5,6 +5,7 @@ import ast
 from ..syntax import dotted_name, last_name
 from .amounts import (
     BATCH,
+    NEARLY_EQUAL,
     DISTINCT,
     PIECES_OF_SIZE,
     UNCOUNTED,
@@ -166,9 +167,10 @@ class IterableEvaluator(EffectEvaluator):
         return True
 
     def pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
-        """Return a tensor in so many pieces."""
+        """Return a tensor in so many pieces. ``equal``: all but the last one are of one size."""
         differs_by = self.unknown(node, whole).key.differs_by
-        held = (whole.key,) if equal and length(whole.key, PAIR[0]) is not None else ()
+        counted = length(whole.key, PAIR[0]) is not None and (equal or number(count.key, PAIR[0]) is not None)
+        held = () if not counted else (whole.key,) if equal else (NEARLY_EQUAL, whole.key)
         made = self.keys.make("pieces", *self.place(node), *held, count.key, differs_by=differs_by)
         return Value(made, whole.facts & CARRIED)
 

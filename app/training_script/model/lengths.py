@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable
 
-from .amounts import PIECES_OF_SIZE, SPLIT, is_of_batch
+from .amounts import NEARLY_EQUAL, PIECES_OF_SIZE, SPLIT, is_of_batch
 from .keys import COMPARE, DIFFERS, TOUCHED, Accumulated, Key
 from .keys import parts as parts_of
 from .members import PAIR, Member
@@ -205,6 +205,10 @@ def _length(key: Key, rank: Member) -> int | None:
             return number(count, rank)
         case "pieces", (_, _, _, Key() as whole, count):
             return count_pieces(length(whole, rank), number(count, rank))
+        case "pieces", (_, _, _, str(), _, count):
+            return number(count, rank)
+        case "item", (Key(op="pieces", args=(_, _, _, str() as how, whole, count)), place) if how == NEARLY_EQUAL:
+            return equal_part_length(length(whole, rank), number(count, rank), number(place, rank))
         case op, (_, _, _, Key() as whole, size) if op == PIECES_OF_SIZE:
             return count_batches(length(whole, rank), number(size, rank), drops=False)
         case "item", (Key(op=op, args=(*_, Key() as whole, size)), place) if op == PIECES_OF_SIZE:
@@ -311,15 +315,16 @@ def _appended(after: Key) -> Key:
 
 
 def _has_rows_of_batch(key: Key) -> bool:
-    """Return whether a value has one row for each sample of a batch of a loader."""
+    """Return whether a value has one row for each sample of a batch of a loader, or of a piece of a tensor."""
     while key.rows_of is not None:
         key = key.rows_of
-    return is_of_batch(key)
+    return is_of_batch(key) or (key.op == "element" and key.args[0].op == PIECES_OF_SIZE)
 
 
 def _of_joined(held: Key, rank: Member) -> int | None:
     """Return the length of parts of tensors in a row: elements of a sequence, or parts of all batches of a loader."""
-    if held.op == "built" and held.args[0] == 1 and held.args[1].op == "loader" and _has_rows_of_batch(held.args[2]):
+    in_batches = held.op == "built" and held.args[0] == 1 and held.args[1].op in ("loader", PIECES_OF_SIZE)
+    if in_batches and _has_rows_of_batch(held.args[2]):
         return _samples_of(held.args[1], rank)
     if held.op == "sequence":
         found = [length(each, rank) for each in held.args]

@@ -188,9 +188,13 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             if length(made, PAIR[0]) is not None:
                 return Value(made, owner.facts & CARRIED)
         if name in PLACES:
-            return self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
+            places = self._computed(f"torch.{name}", [self.unknown(node, owner, *values)])
+            places.key.rows_of = owner.key if keeps_rows(name, given) else None
+            return places
         made = self._opaque(owner, node, values, named)
-        if keeps_rows(name, given) and made.key is not owner.key:
+        if not keeps_rows(name, given):
+            made.key.rows_of = None  # the call that gives the object may begin at the same place
+        elif made.key is not owner.key:
             made.key.rows_of = owner.key
         path = owner.key if name in READS_PATH else None if name in OF_MAPPING else self.file_of(owner.key)
         return self.content(made, path) if path else made

@@ -404,3 +404,49 @@ def test_what_differs_between_ranks_is_found(name: str) -> None:
 def test_what_looks_like_it_is_not(name: str) -> None:
     rule, snippet = SILENT[name]
     assert lines(START + textwrap.dedent(snippet), rule) == []
+
+
+PREDICTIONS = """
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+def predict(model, inputs, size):
+    found = []
+    for part in inputs.split(size):
+        found.append(ADDED)
+    return torch.cat(found)
+def collect(tensor):
+    buffers = [torch.empty_like(tensor) for _ in range(world)]
+    dist.all_gather(buffers, tensor)
+    return torch.cat(buffers)
+inputs = torch.randn(COUNT, 3)
+mine = TAKEN
+collect(RESULT)
+"""
+WHOLE, PARTS = "predict(model, mine, 10)", "inputs.tensor_split(world)[rank]"
+GATHERED = {
+    "by a function": (WHOLE, "model(part).argmax(-1)"),
+    "in a comprehension": ("torch.cat([model(part) for part in mine.split(10)])", "part"),
+    "as they are": (WHOLE, "model(part).softmax(1)"),
+    "the part itself": ("mine", "part"),
+}
+
+
+def _predictions(result: str, added: str, count: int = 101, taken: str = PARTS) -> list[str]:
+    code = PREDICTIONS.replace("RESULT", result).replace("ADDED", added)
+    return lines(code.replace("COUNT", str(count)).replace("TAKEN", taken), "DW427")
+
+
+@pytest.mark.parametrize("way", GATHERED)
+def test_gathered_results_of_parts_of_different_length(way: str) -> None:
+    assert _predictions(*GATHERED[way]) == ["dist.all_gather(buffers, tensor)"]
+    assert _predictions(*GATHERED[way], 100) == []
+    assert _predictions(*GATHERED[way], taken="inputs") == []
+
+
+def test_results_whose_length_is_not_that_of_the_part() -> None:
+    assert _predictions(WHOLE, "model(part).mean(0)") == []
+    assert _predictions(WHOLE, "part[part[:, 0] > 0]") == []
+    assert _predictions("torch.stack([model(part).sum() for part in mine.split(60)])", "part") == []
+    padded = "torch.nn.functional.pad(mine, (0, 0, 0, 101 - len(mine)))"
+    assert _predictions(padded, "part") == []
