@@ -74,11 +74,13 @@ def _gives_norm(function: ast.AST) -> bool:
     )
 
 
-def _measures(function: ast.AST, measures: set[str]) -> dict[str, ast.Assign]:
+def _measures(function: ast.AST, measures: set[str]) -> dict[str, ast.Assign | ast.AugAssign]:
     """Return the names of what follows from a norm or a sum of squares, each with the first such statement."""
-    found: dict[str, ast.Assign] = {}
-    for node in sorted((each for each in walk(function) if isinstance(each, ast.Assign)), key=lambda each: each.lineno):
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+    found: dict[str, ast.Assign | ast.AugAssign] = {}
+    bound = (each for each in walk(function) if isinstance(each, ast.Assign | ast.AugAssign))
+    for node in sorted(bound, key=lambda each: each.lineno):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = [each.id for each in targets if isinstance(each, ast.Name)]
         inside = list(walk(node.value))
         if any(isinstance(each, ast.Call) and last_name(each.func) in measures for each in inside) or any(
             isinstance(each, ast.Name) and each.id in found for each in inside

@@ -5,8 +5,8 @@ import ast
 from ..syntax import dotted_name, last_name
 from .amounts import (
     BATCH,
-    NEARLY_EQUAL,
     DISTINCT,
+    NEARLY_EQUAL,
     PIECES_OF_SIZE,
     UNCOUNTED,
     is_dealt_by_test,

@@ -143,6 +143,10 @@ clip(model.parameters(), 1.0)
 optimizer.step()
 """
 )
+ADDED_UP = CLIPPED.replace(
+    "    total = torch.stack([g.pow(2).sum() for g in grads]).sum()",
+    "    total = torch.zeros(())\n    for g in grads:\n        total += g.pow(2).sum()",
+)
 WHITENED = (
     START
     + """
@@ -235,6 +239,11 @@ FOUND = {
         filled(CLIPPED, PART="p.grad.to_local()", SUM="pass", SCALED="g *= factor"),
         "total = torch.stack([g.pow(2).sum() for g in grads]).sum()",
     ),
+    "gradients scaled by squares that are added up": (
+        "DW303",
+        filled(ADDED_UP, PART="p.grad.to_local()", SUM="pass", SCALED="g.mul_(factor)"),
+        "total += g.pow(2).sum()",
+    ),
     "inputs whitened by what a rank has seen": (
         "DW251",
         filled(WHITENED, BASE="object", SUM="pass", USED="(x - self.mean) / self.var.sqrt()"),
@@ -277,6 +286,10 @@ RIGHT = {
     "the norm of all shards": (
         "DW303",
         filled(CLIPPED, PART="local(p.grad)", SUM="dist.all_reduce(total)", SCALED="g.mul_(factor)"),
+    ),
+    "squares of all ranks that are added up": (
+        "DW303",
+        filled(ADDED_UP, PART="local(p.grad)", SUM="dist.all_reduce(total)", SCALED="g.mul_(factor)"),
     ),
     "a norm that scales nothing": ("DW303", filled(CLIPPED, PART="local(p.grad)", SUM="pass", SCALED="print(factor)")),
     "the norm of whole gradients": (
