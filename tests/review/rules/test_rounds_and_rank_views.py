@@ -533,6 +533,27 @@ def test_meter_that_counts_what_the_sampler_repeats() -> None:
     assert lines(METER.replace("KEPT", cut).replace("SAMPLES", "25"), "DW430") == []
 
 
+GIVEN = METER.replace("def update(self, guess, y, number):", "def update(self, hits, number):").replace(
+    "        self.hits += (guess == y).sum()\n        self.count += (guess == guess).sum()",
+    "        self.hits += hits * number\n        self.count += number",
+)
+GIVEN = GIVEN.replace(
+    "    accuracy.update(model(x).argmax(1), y, number)",
+    "    hits = (model(x).argmax(1) == y).float().mean().item()\n    accuracy.update(hits, len(y))",
+)
+
+
+def test_meter_that_a_loop_gives_what_the_sampler_repeats() -> None:
+    sampler = "sampler = DistributedSampler(test_set, shuffle=False)"
+    code = GIVEN.replace("KEPT", "pass")
+    assert lines(code.replace("SAMPLES", "25"), "DW430") == [sampler]
+    assert lines(code.replace("SAMPLES", "24"), "DW430") == []
+    cut = "    x, y = x[: len(test_set) - number * 4 * world], y[: len(test_set) - number * 4 * world]\n    hits ="
+    assert lines(code.replace("SAMPLES", "25").replace("    hits =", cut, 1), "DW430") == []
+    trains = code.replace("    accuracy.update(hits", "    model(x).sum().backward()\n    accuracy.update(hits")
+    assert lines(trains.replace("SAMPLES", "25"), "DW430") == []
+
+
 def test_mean_of_the_f1_scores_of_the_ranks() -> None:
     code = """
 def f1(guess, y):
