@@ -75,7 +75,7 @@ def has_key(text: bytes, name: str) -> bool:
 def unknown_keys(text: bytes) -> list[str]:
     """Return the keys of a specification that have no meaning; they are ignored."""
     plain = msgspec.json.decode(text)
-    parts = {"": (plain, TrainingSetup)}
+    parts: dict[str, tuple[Any, type[msgspec.Struct]]] = {"": (plain, TrainingSetup)}
     for name, kind in (("model", Model), ("train", TrainingOptions), ("strategy", Strategy)):
         parts[f"{name}."] = (plain.get(name), kind)
     parts["train.lora."] = ((plain.get("train") or {}).get("lora"), Lora)

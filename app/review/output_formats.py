@@ -107,11 +107,15 @@ def github_command_of_skipped(skipped: SkippedFile) -> str:
     return f"::warning file={place},title=not reviewed::{_escaped(skipped.reason, '')}"
 
 
-def place_text(finding: ReviewFinding, *, column: bool = True) -> str:
-    """Return the place of a finding as it is shown: ``train.py:12:5``, in a notebook ``train.ipynb:cell 3:12:5``."""
-    cell = finding.cell
-    line = f"cell {cell.number}:{cell.line}" if cell else f"{finding.line}"
-    return f"{relative_to_cwd(finding.path)}:{line}" + (f":{finding.column}" if column else "")
+def place_text(place: ReviewFinding | RelatedPlace, *, column: bool = True) -> str:
+    """Return a place as it is shown: ``train.py:12:5``, in a notebook ``train.ipynb:cell 3:12:5``.
+
+    Only a finding has a column.
+    """
+    cell = place.cell
+    line = f"cell {cell.number}:{cell.line}" if cell else f"{place.line}"
+    at = f":{place.column}" if column and isinstance(place, ReviewFinding) else ""
+    return f"{relative_to_cwd(place.path)}:{line}{at}"
 
 
 def finding_lines(
@@ -121,6 +125,7 @@ def finding_lines(
     rule = rules_with_texts(knowledge)[finding.rule]
     lines = [f"{place_text(finding)} {finding.rule} {finding.message}"]
     lines += [Verbatim(f"    {line}") for line in _numbered(finding, excerpt, ascii_only)]
+    lines += [f"    see  {place_text(each)}: {each.message}" for each in _outside(finding, excerpt)]
     lines += [f"    why  {finding.why}", f"    fix  {rule.fix}"]
     fix = finding.fix
     if fix and fix.safety == "display":
@@ -128,6 +133,14 @@ def finding_lines(
     elif fix:
         lines.append(f"         patch {fix.id}, {fix.safety}" + (f": {fix.why_unsafe}" if fix.why_unsafe else ""))
     return lines
+
+
+def _outside(finding: ReviewFinding, excerpt: Sequence[SourceLine]) -> list[RelatedPlace]:
+    """Return the related places of a finding that its excerpt does not show."""
+    if finding.cell:
+        return [each for each in finding.related if each.cell != finding.cell]
+    shown = {line.number for line in excerpt}
+    return [each for each in finding.related if each.path != finding.path or each.line not in shown]
 
 
 def _numbered(finding: ReviewFinding, excerpt: Sequence[SourceLine], ascii_only: bool) -> list[str]:

@@ -424,7 +424,7 @@ mine = TAKEN
 collect(RESULT)
 """
 WHOLE, PARTS = "predict(model, mine, 10)", "inputs.tensor_split(world)[rank]"
-GATHERED = {
+OF_PREDICTIONS = {
     "by a function": (WHOLE, "model(part).argmax(-1)"),
     "in a comprehension": ("torch.cat([model(part) for part in mine.split(10)])", "part"),
     "as they are": (WHOLE, "model(part).softmax(1)"),
@@ -437,11 +437,11 @@ def _predictions(result: str, added: str, count: int = 101, taken: str = PARTS) 
     return lines(code.replace("COUNT", str(count)).replace("TAKEN", taken), "DW427")
 
 
-@pytest.mark.parametrize("way", GATHERED)
+@pytest.mark.parametrize("way", OF_PREDICTIONS)
 def test_gathered_results_of_parts_of_different_length(way: str) -> None:
-    assert _predictions(*GATHERED[way]) == ["dist.all_gather(buffers, tensor)"]
-    assert _predictions(*GATHERED[way], 100) == []
-    assert _predictions(*GATHERED[way], taken="inputs") == []
+    assert _predictions(*OF_PREDICTIONS[way]) == ["dist.all_gather(buffers, tensor)"]
+    assert _predictions(*OF_PREDICTIONS[way], 100) == []
+    assert _predictions(*OF_PREDICTIONS[way], taken="inputs") == []
 
 
 def test_results_whose_length_is_not_that_of_the_part() -> None:
