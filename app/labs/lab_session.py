@@ -40,11 +40,12 @@ class LabSession:
         self.proof: LabProof | None = None
         self.other_failure = ""  # of a run that did not fail as the lab shows
         self.progress: LabProgress = load_progress().of(lab.id)
-        if directory is None and not self.progress.directory:
-            self.progress.directory = free_name(lab.id, number)
-            self._save()
-        self.directory = directory or labs_dir() / self.progress.directory
+        name = self.progress.directory or free_name(lab.id, number)
+        self.directory = directory or labs_dir() / name
         make_workspace(lab, self.directory)
+        if directory is None and not self.progress.directory:
+            self.progress.directory = name
+            self._save()
 
     @property
     def stage(self) -> Stage:
