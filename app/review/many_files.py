@@ -20,7 +20,7 @@ FILES_PER_WORKER = 20  # below that, starting processes takes longer than it sav
 MOST_WORKERS = 32
 # New objects between two collections of garbage, and collections of younger objects between two of older ones: all
 # that a review makes is freed without one (``Script.forget``).
-COLLECTIONS = 2_000_000, 5, 3
+COLLECTIONS = 1_000_000, 5, 3
 
 
 def review_files(

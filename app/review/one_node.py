@@ -54,8 +54,8 @@ def _is_started_on_one_node(script: Script) -> bool:
     known = libraries_in_use().on_one_node
     if package not in known:
         known[package] = False  # for a module that is asked for again meanwhile
-        starts = list(_starts(package))
-        known[package] = bool(starts) and all(map(_says_one_node, starts))
+        says = map(_says_one_node, _starts(package))
+        known[package] = next(says, False) and all(says)
     return known[package]
 
 

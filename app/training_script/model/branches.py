@@ -12,7 +12,7 @@ from ..syntax import last_name
 from .caught_errors import caught_by
 from .context_steps import before_leaving, count_leaves, has_notes, with_body
 from .followed import known_functions
-from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, kinds
+from .function_steps import Attempt, Branch, Called, Item, Rounds, Summary, kinds, own_kinds
 from .library_calls import UNIFORM_ERRORS
 from .rounds import RoundsEvaluator
 from .sequences import Site
@@ -60,7 +60,8 @@ class BranchEvaluator(RoundsEvaluator):
         self.items = []
         for value, context in reversed(entered):
             self._enter(value, "__exit__", context)
-        self.items = _with_end(outside, body, self.items)
+        end = self.items
+        self.items = outside + (before_leaving(body, end) if kinds(end) else body) + end
         self.no_sync, self.no_grad, self.free = no_sync, no_grad, free
         return leaves
 
@@ -106,7 +107,9 @@ class BranchEvaluator(RoundsEvaluator):
         if stmt.finalbody:
             body, self.items = self.items[begin:], []
             leaves = self.block(stmt.finalbody) or leaves
-            self.items = _with_end(outside[:begin], body, self.items)
+            end = self.items
+            events, _ = own_kinds(end)  # a called function may have thousands of them: these come at its last end only
+            self.items = outside[:begin] + (before_leaving(body, end) if events else body) + end
         return leaves and not goes_on
 
     def _For_statement(self, stmt: ast.For | ast.AsyncFor) -> None:
@@ -175,11 +178,6 @@ class BranchEvaluator(RoundsEvaluator):
 
         self._rounds(lambda: self.keys.make("while", test[-1]), site, round_, stmt.orelse, test_led=True)
         return False
-
-
-def _with_end(before: list[Item], body: list[Item], end: list[Item]) -> list[Item]:
-    """Return steps with those of a block, and at each end of it those that the program takes wherever it leaves it."""
-    return [*before, *(before_leaving(body, end) if end else body), *end]
 
 
 def _always_leaves(body: Sequence[ast.stmt]) -> bool:

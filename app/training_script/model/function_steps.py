@@ -146,7 +146,7 @@ class Summary:
                 if each._kinds is not None:
                     found |= each._kinds
                     continue
-                own, called = _own_kinds(each.items)
+                own, called = own_kinds(each.items)
                 found |= own
                 for summary in called:
                     if id(summary) not in seen:
@@ -251,11 +251,11 @@ def _exits(body: Node) -> bool:
 
 def kinds(items: "list[Item]") -> frozenset[str]:
     """Return the kinds of events in steps, those of called functions included."""
-    found, called = _own_kinds(items)
+    found, called = own_kinds(items)
     return frozenset(found).union(*(summary.kinds for summary in called))
 
 
-def _own_kinds(items: "list[Item]") -> "tuple[set[str], list[Summary]]":
+def own_kinds(items: "list[Item]") -> "tuple[set[str], list[Summary]]":
     """Return the kinds of events in steps themselves, and the functions that are called there."""
     found, called, pending = set[str](), list[Summary](), [*items]
     while pending:
