@@ -47,8 +47,7 @@ def next_steps(
         gain *= _fitting_probability(question, knowledge, weights, shares, asked)
         cost_s = READING_S + question.cost_s
         options = [AnswerOption(answer, text) for answer, text in offered.items()]
-        place = 1 if gain > LEAST_GAIN_BITS and not question.general else 2
-        place = place if described else 1
+        place = 2 if described and (question.general or gain <= LEAST_GAIN_BITS) else 1
         steps.append((place, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3), options)))
     useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
     return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]

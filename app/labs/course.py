@@ -62,9 +62,9 @@ class ListedLab(msgspec.Struct, frozen=True):
     @property
     def note(self) -> str:
         """The number of the same lab in an earlier chapter, and what is done."""
-        done = (
-            ("repaired" if self.has_repair else "answered") if self.repaired else "seen to fail" if self.failed else ""
-        )
+        done = "seen to fail" if self.failed else ""
+        if self.repaired:
+            done = "repaired" if self.has_repair else "answered"
         return ", ".join(filter(None, [self.same_as and f"lab {self.same_as}", done]))
 
 

@@ -5,7 +5,7 @@ import ast
 from ..training_script.model.reach import Reach
 from ..training_script.nodes import node_at
 from ..training_script.scopes import Binding
-from ..training_script.syntax import Function, match_arguments, parameters
+from ..training_script.syntax import match_arguments
 from .rule_context import Script
 from .types import RelatedPlace
 
@@ -52,11 +52,4 @@ def _given(script: Script, binding: Binding, call: ast.Call) -> ast.expr | None:
     parameter, function = binding.at, script.names.enclosing_function(binding.at)
     if not isinstance(parameter, ast.arg) or function is None:
         return None
-    return match_arguments(_passed(script, function), call.args, call.keywords).get(parameter.arg)
-
-
-def _passed(script: Script, function: Function) -> list[str]:
-    """Return the parameters that a call passes: without the object of a method."""
-    static = any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in function.decorator_list)
-    of_class = isinstance(script.source.parents.get(function), ast.ClassDef) and not static
-    return parameters(function)[1 if of_class else 0 :]
+    return match_arguments(script.names.passed_parameters(function), call.args, call.keywords).get(parameter.arg)

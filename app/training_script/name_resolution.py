@@ -224,11 +224,15 @@ class Names(Scopes):
 
     # ---- calls
 
+    def passed_parameters(self, function: Function) -> list[str]:
+        """Return the parameters that a call passes: without the object of a method."""
+        method = isinstance(self.source.parents.get(function), ast.ClassDef)
+        static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
+        return parameters(function)[1 if method and not static else 0 :]
+
     def _record_call(self, call: ast.Call, scope: Scope) -> None:
         if function := self.function(call):
-            method = isinstance(self.source.parents.get(function), ast.ClassDef)
-            static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
-            names = parameters(function)[1 if method and not static else 0 :]
+            names = self.passed_parameters(function)
             self.arguments[function].append((call, match_arguments(names, call.args, call.keywords)))
         target = next(
             (k.value for k in call.keywords if k.arg in ("target", "fn")), call.args[0] if call.args else None

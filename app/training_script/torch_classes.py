@@ -9,6 +9,7 @@ GRAPH_LOADERS = {f"torch_geometric.loader.{name}": (2, "input_nodes") for name i
     "torch_geometric.loader.LinkNeighborLoader": (2, "edge_label_index")
 }
 SAMPLER_CLASSES = ("torch.utils.data.distributed.DistributedSampler", "torch.utils.data.DistributedSampler")
+CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip_grad.") for kind in ("norm", "value"))
 OPTIMIZERS, SCHEDULERS = "torch.optim.", "torch.optim.lr_scheduler."  # what their names begin with
 LAYER = re.compile(
     r"(?:Lazy)?(?:Linear|Conv\dd|ConvTranspose\dd|Embedding|Bilinear|LSTM|GRU|(?:Batch|Layer|Group)Norm\d?d?)"

@@ -1,4 +1,4 @@
-"""The patch that moves a collective out of an side of ``match``, ``elif`` or ``else`` in front of the statement."""
+"""The patch that moves a collective out of a side of ``match``, ``elif`` or ``else`` in front of the statement."""
 
 import ast
 
@@ -11,7 +11,7 @@ FIX = "call-before-choice"
 
 
 def call_before_choice(script: Script, call: ast.Call) -> Patch | None:
-    """Return the patch that makes a call which begins an side before the side is chosen; None if it needs the side."""
+    """Return the patch that makes a call which begins a side before the side is chosen; None if it needs the side."""
     source, stmt = script.source, script.source.statement_of(call)
     if not isinstance(stmt, ast.Expr) or stmt.value is not call or not source.alone(stmt):
         return None
@@ -39,7 +39,7 @@ def _side(script: Script, stmt: ast.stmt) -> ast.match_case | ast.If | None:
 
 
 def _choice(script: Script, side: ast.match_case | ast.If) -> ast.stmt | None:
-    """Return the statement that chooses an side: the first ``if`` of a chain."""
+    """Return the statement that chooses a side: the first ``if`` of a chain."""
     parents = script.source.parents
     if isinstance(side, ast.match_case):
         parent = parents[side]

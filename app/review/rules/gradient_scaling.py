@@ -5,13 +5,10 @@ from collections.abc import Iterator, Sequence
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.noted_calls import GRAD_SCALERS
 from ...training_script.model.reach import Reach, Run, argument, together
+from ...training_script.torch_classes import CLIPS
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
-CLIPS = (
-    *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
-    *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
-)
 FIX = "unscale-before-clip"
 
 

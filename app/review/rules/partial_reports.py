@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.model.collective_effects import SAME
-from ...training_script.model.keys import DIFFERS, Key, parts
+from ...training_script.model.keys import DIFFERS, Key, parts, parts_entered
 from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
@@ -36,7 +36,9 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     }
     gathering = {loop.site[:2] for each in run.reached if isinstance(each.fact, Event) for loop in each.loops}
     for reach, fact in reports:
-        given = (part for value in (*fact.values, *fact.named.values()) for part in _reported(value.key))
+        given = (
+            part for value in (*fact.values, *fact.named.values()) for part in parts_entered(value.key, _is_no_model)
+        )
         for part in given:
             if part.accumulated is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
@@ -72,16 +74,9 @@ def _is_shared_out(rounds: Key) -> bool:
     return any(each.op == "prepared" and any(part.op == "loader" for part in parts(each)) for each in parts(rounds))
 
 
-def _reported(key: Key) -> Iterator[Key]:
-    """Yield a value and the values in it, without those that a loss or a layer was computed of: the loss is shown."""
-    pending, seen = [key], set[Key]()
-    while pending:
-        each = pending.pop()
-        if each not in seen:
-            seen.add(each)
-            yield each
-            of_model = each.op == "call" and str(each.args[0]).startswith("torch.nn.")
-            pending += [arg for arg in each.args if isinstance(arg, Key) and not of_model]
+def _is_no_model(key: Key) -> bool:
+    """Return whether a value is no loss and no result of a layer: what these were computed of is not shown."""
+    return key.op != "call" or not str(key.args[0]).startswith("torch.nn.")
 
 
 def _behind(script: Script, summed: Key) -> ast.expr | None:

@@ -14,7 +14,7 @@ from ...training_script.model.reach import ALL, Reach, Run, alternatives, argume
 from ...training_script.model.sequences import Site
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import last_name
-from ...training_script.torch_classes import DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
+from ...training_script.torch_classes import CLIPS, DDP_CLASSES, OPTIMIZERS, SAMPLER_CLASSES, SCHEDULERS, is_optimizer
 from ..patches.move_statement import may_move_below, moved_below, statement_with
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
@@ -25,7 +25,6 @@ GRADIENT = re.compile(r"\.grad\b")
 CLIP_LATER = "clip-the-average"
 RATE = re.compile(r"""\[["']lr["']\]""")
 REDUCE = "torch.distributed.all_reduce"
-CLIPS = tuple(f"torch.nn.utils.{inner}clip_grad_{kind}_" for inner in ("", "clip_grad.") for kind in ("norm", "value"))
 
 
 def check_some(script: Script, run: Run) -> Iterator[Violation]:

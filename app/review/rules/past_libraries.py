@@ -7,13 +7,10 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import entry, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Value
-from ...training_script.torch_classes import is_optimizer
+from ...training_script.torch_classes import CLIPS, is_optimizer
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
-CLIPS = tuple(
-    f"torch.nn.utils.{module}clip_grad_{kind}_" for module in ("", "clip_grad.") for kind in ("norm", "value")
-)
 ACCELERATOR = "accelerate.Accelerator"
 ENGINE = "deepspeed.initialize"
 ACCUMULATES = "accumulate"

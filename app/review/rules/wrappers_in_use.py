@@ -83,7 +83,7 @@ def _asked(script: Script, call: ast.Call) -> Iterator[Violation]:
         return
     if not _is_wrapped_by_class(script, held):
         return
-    if any(OF_WRAPPER.search(ast.unparse(each.test)) for each in _arms(script, parent)):
+    if any(OF_WRAPPER.search(ast.unparse(each.test)) for each in _sides_around(script, parent)):
         return
     yield violation_at_node(
         parent,
@@ -209,11 +209,11 @@ def _read(script: Script, function: Function) -> Iterator[Violation]:
 
 def _are_apart(script: Script, node: ast.expr, other: ast.expr) -> bool:
     """Return whether two expressions are in different sides of one condition."""
-    sides = _arms(script, other)
-    return any(sides.get(choice, side) != side for choice, side in _arms(script, node).items())
+    sides = _sides_around(script, other)
+    return any(sides.get(choice, side) != side for choice, side in _sides_around(script, node).items())
 
 
-def _arms(script: Script, node: ast.expr | ast.stmt) -> dict[ast.If | ast.IfExp, bool]:
+def _sides_around(script: Script, node: ast.expr | ast.stmt) -> dict[ast.If | ast.IfExp, bool]:
     """Return the conditions around a node, with whether it is in their other side."""
     found: dict[ast.If | ast.IfExp, bool] = {}
     at: ast.AST = node

@@ -1,8 +1,6 @@
 """Numbers of rounds and elements: whether they are the same for ranks whose bounds differ."""
 
-from collections.abc import Iterator
-
-from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, is_text, parts
+from .keys import BY_RANK, DIFFERS, LOCAL, Key, Keys, is_text, parts, parts_entered
 from .library_calls import RANDOM
 
 Terms = dict[tuple[int, ...], int]  # factors, by the identity of their keys, and how often they are added
@@ -158,20 +156,11 @@ def is_of_batch(key: Key) -> bool:
 
 def is_of_data(key: Key) -> bool:
     """Return whether data of a rank decide a value, rather than its number."""
-    return bool(key.differs_by & LOCAL) or (
-        bool(key.differs_by & BY_RANK) and any(map(_is_part_of_rank, _parts_of_rank(key)))
-    )
+    return bool(key.differs_by & LOCAL) or any(map(_is_part_of_rank, parts_entered(key, _depends_on_rank)))
 
 
-def _parts_of_rank(key: Key) -> Iterator[Key]:
-    """Yield a key that depends on the rank, and the keys in it that do."""
-    pending, seen = [key], set[Key]()
-    while pending:
-        each = pending.pop()
-        if each not in seen:
-            seen.add(each)
-            yield each
-            pending += [arg for arg in each.args if type(arg) is Key and arg.differs_by & BY_RANK]
+def _depends_on_rank(key: Key) -> bool:
+    return bool(key.differs_by & BY_RANK)
 
 
 def _is_part_of_rank(key: Key) -> bool:

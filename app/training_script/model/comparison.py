@@ -30,7 +30,7 @@ from .sequences import (
     leaving,
     path_of,
 )
-from .taken_sides import BranchSide, TakenArms, refuses
+from .taken_sides import BranchSide, TakenSides, refuses
 
 Joins = tuple[tuple[Node, Assumptions], ...]
 OF_TRAINING = {FORWARD, BACKWARD}  # which no protocol between a leader and its workers is made of
@@ -43,7 +43,7 @@ class Comparison:
     def __init__(self, keys: Keys, first: Rank, second: Rank, budget: Budget) -> None:
         self.keys, self.ranks, self.budget = keys, (first, second), budget
         self.found: list[Divergence] = []
-        self._taken = TakenArms(keys, first, second)
+        self._taken = TakenSides(keys, first, second)
         self._views = self._taken.views
         self._visits: dict[tuple[int, int], int] = {}
         self._known: set[tuple[int, int, int]] = set()

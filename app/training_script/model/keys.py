@@ -120,6 +120,18 @@ def parts(key: Key) -> Iterator[Key]:
             pending += [arg for arg in each.args if type(arg) is Key]
 
 
+def parts_entered(key: Key, enters: Callable[[Key], bool]) -> Iterator[Key]:
+    """Yield a key, and the keys in it that are in no key which is not entered."""
+    pending, seen = [key], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            if enters(each):
+                pending += [arg for arg in each.args if type(arg) is Key]
+
+
 class Rank(NamedTuple):
     """One rank of a job, with the sizes it sees, as far as they are known."""
 

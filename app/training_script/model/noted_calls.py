@@ -6,7 +6,7 @@ import re
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..nodes import walk
 from ..syntax import last_name
-from ..torch_classes import DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
+from ..torch_classes import CLIPS, DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
 from . import library_effects
 from .keys import Key
 from .library_calls import GENERATORS, LISTING_METHODS, LISTINGS
@@ -30,8 +30,7 @@ NOTED_FUNCTIONS = {
     *("torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group", *LISTINGS),
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
-    *("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"),
-    *("torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad.clip_grad_value_"),
+    *CLIPS,
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
     *FINITE,
     "time.sleep",

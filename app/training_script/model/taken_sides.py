@@ -7,7 +7,7 @@ from .sequences import Choice, End, Loop, Node
 BranchSide = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
 
 
-class TakenArms:
+class TakenSides:
     """The branches of two ranks. ``views``: the conditions as each of them sees them."""
 
     def __init__(self, keys: Keys, first: Rank, second: Rank) -> None:
