@@ -6,9 +6,9 @@ import copy
 from ...training_script.syntax import last_name
 from ..facts import CaseFacts
 from ..user_code import UserFile
+from .limited_request import LIMIT_S, limited_request
 from .types import RecipeResult
 
-LIMIT_S = 10
 TAKES_TIMEOUT = frozenset(
     {
         *("urlopen", "create_connection", "request", "get", "post", "put", "patch", "delete", "head"),
@@ -24,8 +24,10 @@ def limit_wait(facts: CaseFacts) -> RecipeResult:
     where = facts.place(report.verdict.where or "", "waits here") if report else None
     file = facts.file_as_started(where.path) if where else None
     statement = _statement_at(file, where.line) if file and where else None
-    if where is None or statement is None:
+    if where is None or file is None or statement is None:
         return RecipeResult(places=[where] if where else [])
+    if patch := limited_request(file, where.line):
+        return RecipeResult(patches=[patch], places=[where])
     limited = _limited(statement)
     if not limited:
         return RecipeResult(places=[where])

@@ -12,19 +12,28 @@ Recipe = Callable[[CaseFacts], RecipeResult]
 RECIPES: dict[str, tuple[str, str]] = {
     "agree-on-exit": ("agree_on_exit", "agree_on_exit"),
     "end-of-job": ("end_of_job", "end_of_job"),
+    "fill-meta": ("fill_meta", "fill_meta"),
     "first-failure": ("first_failure", "first_failure"),
+    "group-norm": ("group_norm", "group_norm"),
+    "interface-in-script": ("interface_in_script", "interface_in_script"),
     "join-loop": ("join_loop", "join_loop"),
     "launcher-group": ("launcher_group", "launcher_group"),
     "limit-wait": ("limit_wait", "limit_wait"),
     "local-rank-argument": ("local_rank_argument", "local_rank_argument"),
     "name-parameters": ("unused_parameters", "name_parameters"),
     "nested-collective": ("nested_collective", "move_out_of_condition"),
+    "one-dtype": ("one_dtype", "one_dtype"),
     "pair-exchange": ("pair_exchange", "pair_exchange"),
     "port-in-script": ("port_in_script", "port_in_script"),
+    "run-always": ("run_always", "run_always"),
     "same-calls": ("same_calls", "same_calls"),
     "same-lock": ("same_lock", "same_lock"),
     "save-unwrapped": ("state_dict_prefix", "save_unwrapped"),
+    "saved-keys": ("saved_keys", "saved_keys"),
+    "shard-each": ("shard_each", "shard_each"),
+    "share-by-turns": ("share_by_turns", "share_by_turns"),
     "strip-prefix": ("state_dict_prefix", "strip_prefix"),
+    "thread-end": ("thread_end", "thread_end"),
     "worker-place": ("worker_place", "worker_place"),
 }
 # Those that change or show lines of the user's code, or of a running job: without either they have nothing to say.
@@ -39,6 +48,8 @@ OF_CODE = frozenset(
         "port-in-script",
         "same-calls",
         "save-unwrapped",
+        "saved-keys",
+        "share-by-turns",
         "strip-prefix",
     }
 )

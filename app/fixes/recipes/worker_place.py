@@ -3,6 +3,7 @@
 from ...text.units import rank_ranges
 from ..facts import CaseFacts
 from ..job_facts import stuck_workers
+from .limited_request import limited_request
 from .types import RecipeResult
 
 
@@ -21,4 +22,7 @@ def worker_place(facts: CaseFacts) -> RecipeResult:
         f"A worker of rank {rank_ranges(report.verdict.culprits)} does not come back from {places[0].shown} "
         f"`{places[0].text}`: give the call there a time-out, or leave out the sample that it reads."
     )
-    return RecipeResult(text=text, places=places)
+    lines = {place.path: place.line for place in reversed(places)}
+    files = [(file, line) for path, line in lines.items() if (file := facts.file_as_started(path))]
+    patches = [patch for file, line in files if (patch := limited_request(file, line))]
+    return RecipeResult(text=text, patches=patches, places=places)
