@@ -19,7 +19,10 @@ from ..fixes.facts import FixContext
 from ..fixes.records import AppliedFix
 from ..fixes.types import FilePatch, Fix, changed_places
 from ..logs.read import find_sources, source_of_text
+from ..probes.context import ProbeContext
+from ..probes.run_probes import run_probes
 from ..review.patches.apply_edits import apply_edits
+from ..snapshot import Snapshot
 from .lab_run import LabRun
 from .workspace import script_of
 
@@ -56,7 +59,14 @@ def command_text(launch: str, environ: Mapping[str, str]) -> str:
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in environ.items()), launch])
 
 
-def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -> LabDiagnosis:
+async def read_machine(python: str, knowledge: Knowledge) -> Snapshot:
+    """Return the CPUs and the network interfaces of this machine, by which fixes choose numbers and names."""
+    return await run_probes(["limits", "network"], ProbeContext(python=python), knowledge, granted="reads")
+
+
+def diagnose_run(
+    lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge, machine: Snapshot | None = None
+) -> LabDiagnosis:
     """Diagnose what a run of a lab showed: the sampled ranks, the output of a job that ended, and the script."""
     case = Case(knowledge)
     script = script_of(lab, directory)
@@ -72,6 +82,7 @@ def diagnose_run(lab: Lab, run: LabRun, directory: Path, knowledge: Knowledge) -
     for question, answer in lab.answers.items():
         case.answer(question, answer)
     context = FixContext(
+        snapshot=machine,
         script=str(script),
         report=run.report,
         findings=findings,

@@ -13,7 +13,16 @@ from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..fixes.records import AppliedFix
 from ..triage.types import JobReport
-from .lab_diagnosis import LabDiagnosis, Repair, apply_repair, command_text, diagnose_log, diagnose_run, repair_of
+from .lab_diagnosis import (
+    LabDiagnosis,
+    Repair,
+    apply_repair,
+    command_text,
+    diagnose_log,
+    diagnose_run,
+    read_machine,
+    repair_of,
+)
 from .lab_proof import LabProof, missed_repair, right_end
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
 from .plot import BROKEN, MEASURED, REPAIRED, Point, measured_points
@@ -157,7 +166,10 @@ class LabSession:
         if not failed and (self.run.code or self.run.ending == "over its limit"):
             self.other_failure = (await asyncio.to_thread(missed_repair, self.lab, self.run, self.knowledge)).what
         if failed:
-            self.found = await asyncio.to_thread(diagnose_run, self.lab, self.run, self.directory, self.knowledge)
+            machine = await read_machine(self.python, self.knowledge)
+            self.found = await asyncio.to_thread(
+                diagnose_run, self.lab, self.run, self.directory, self.knowledge, machine
+            )
             self.progress.failed = True
             self._measure(BROKEN, self.run)
             self._save()

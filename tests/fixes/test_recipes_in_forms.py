@@ -308,7 +308,8 @@ class TestLimitedRequest:
             (
                 "def f():\n    with urlopen(url) as reply:\n        return reply.read()\n",
                 "def f():\n    for attempt in range(3):\n        try:\n"
-                "            with urlopen(url, timeout=10) as reply:\n                return reply.read()\n        except OSError:\n            if attempt == 2:\n"
+                "            with urlopen(url, timeout=10) as reply:\n                return reply.read()\n"
+                "        except OSError:\n            if attempt == 2:\n"
                 "                raise\n",
             ),
             (

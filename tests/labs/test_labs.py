@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.labs.lab_diagnosis import apply_repair, diagnose_log, diagnose_run, repair_of
+from ddpwizard.app.labs.lab_diagnosis import apply_repair, diagnose_log, diagnose_run, read_machine, repair_of
 from ddpwizard.app.labs.lab_run import is_repaired, run_lab, shows_failure
 from ddpwizard.app.labs.plot import measured_points
 from ddpwizard.app.labs.workspace import make_workspace
@@ -23,7 +23,8 @@ def test_lab_fails_is_diagnosed_and_is_repaired(id_: str, tmp_path: Path) -> Non
     make_workspace(lab, tmp_path)
     failed = asyncio.run(run_lab(lab, tmp_path, sys.executable))
     assert shows_failure(lab, failed), (failed.ending, failed.code, failed.output[-3000:])
-    found = diagnose_run(lab, failed, tmp_path, KNOWLEDGE)
+    machine = asyncio.run(read_machine(sys.executable, KNOWLEDGE))
+    found = diagnose_run(lab, failed, tmp_path, KNOWLEDGE, machine)
     ranking = [(each.id, each.confidence) for each in found.diagnosis.causes[:3]]
     assert ranking and ranking[0][0] == lab.cause, ranking
     repair = repair_of(lab, found, tmp_path, KNOWLEDGE)
