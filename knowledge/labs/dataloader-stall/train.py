@@ -27,8 +27,7 @@ def main():
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    server, url = storage.connect()
-    data = Samples(url)
+    data = Samples(storage.connect())
     sampler = DistributedSampler(data, world_size, rank, shuffle=False)
     loader = DataLoader(data, batch_size=16, sampler=sampler, num_workers=1)
     model = DDP(nn.Linear(8, 1))
@@ -44,7 +43,6 @@ def main():
 
     if rank == 0:
         print(f"read {len(data)} samples")
-    server.close()
 
 
 if __name__ == "__main__":
