@@ -48,6 +48,7 @@ for number, x in enumerate(data):
     "cpu-oversubscribed": LOADER,
     "data-bound": LOADER,
     "dataloader-stall": LOADER,
+    "compile-per-rank": f"{WRAPPED}model = torch.compile(model)\n",
     "effective-batch-lr": f"{GROUP}batch_size = 64\nbatch_size //= torch.cuda.device_count()\n"
     'print(os.environ["WORLD_SIZE"])\n',
     "env-contract-broken": 'dist.init_process_group("nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=8)\n',
@@ -60,6 +61,7 @@ own = [pair for pair in pairs if rank in pair]
 for pair in sorted(own, key=lambda pair: (pair[0] - rank) % world_size):
     dist.all_reduce(torch.ones(1), group=groups[pair])
 """,
+    "fsdp-state-dict": f'{GROUP}model = nn.Linear(1, 1)\nfully_shard(model)\nmodel.load_state_dict(torch.load("last.pt"))\n',
     "gradient-scaler-amp": f"""{WRAPPED}{OPTIMIZER}
 scaler = torch.amp.GradScaler("cuda")
 for x in data:
@@ -70,6 +72,11 @@ for x in data:
     "heterogeneous-gpus": GROUP,
     "host-ram-oom": LOADER,
     "init-file-stale": 'dist.init_process_group("nccl", init_method="file:///tmp/x", rank=rank, world_size=2)\n',
+    "incomplete-resume": f"""{WRAPPED}{OPTIMIZER}
+state = torch.load("last.pt")
+optimizer.load_state_dict(state["optimizer"])
+torch.save({{"model": model.module.state_dict()}}, "last.pt")
+""",
     "inplace-buffer-modified": WRAPPED,
     "iterable-not-sharded": f"""{WRAPPED}
 class Lines(IterableDataset):
@@ -146,4 +153,4 @@ def test_enough_causes_end_in_a_patch() -> None:
 def test_causes_whose_patch_is_run() -> None:
     """The patch of each of these causes is run on two ranks: without it a script goes wrong there, with it right."""
     assert set(SCRIPTS) >= RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES
-    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 31
+    assert len(RUN_BY_REVIEW | CAUSE_PROGRAMS.keys() | RUN_BY_RECIPES) == 33

@@ -78,8 +78,9 @@ for step in range(2):
 }
 # Causes of which the review makes a patch that is run in ``real_jobs``: ``test_proved_patches`` compares.
 RUN_BY_REVIEW = {
-    *("accumulate-without-no-sync", "checkpoint-race", "collective-desync"),
-    *("effective-batch-lr", "env-contract-broken", "exit-hang", "fsdp-optimizer-order", "gradient-scaler-amp"),
+    *("accumulate-without-no-sync", "all-ranks-side-effects", "checkpoint-race", "collective-desync"),
+    *("effective-batch-lr", "env-contract-broken", "exit-hang", "fsdp-optimizer-order", "fsdp-state-dict"),
+    "gradient-scaler-amp",
     *("group-order-cycle", "iterable-not-sharded", "local-rank-device", "missing-sampler", "missing-set-epoch"),
     "mixed-parallel-groups",
     *("module-prefix-state-dict", "p2p-deadlock", "rank-conditional-collective", "rank-dependent-init"),

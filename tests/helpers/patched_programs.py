@@ -907,4 +907,87 @@ model.load_state_dict(torch.load(path)["model"])
 nn.Linear(1, 1).load_state_dict(torch.load(path)["model"])
 """,
     ),
+    "appended_rows": Program(
+        "append-on-rank-0",
+        """
+import uuid
+
+name = [f"rows-{uuid.uuid4()}.txt"]
+if distributed:
+    dist.broadcast_object_list(name)
+for step in range(2):
+    with open(name[0], "a") as file:
+        file.write(f"step {step}\\n")
+if distributed:
+    dist.barrier()
+with open(name[0]) as file:
+    rows = file.read().splitlines()
+assert rows == ["step 0", "step 1"], rows
+""",
+    ),
+    "mean_of_means": Program(
+        "reduce-sum-and-number",
+        """
+def mean_of(values):
+    total, count = 0.0, 0
+    for value in values:
+        total += value.item()
+        count += 1
+    mean = torch.tensor(total / count)
+    if distributed:
+        dist.all_reduce(mean)
+        mean /= world_size
+    return mean.item()
+
+
+own = data if not distributed else data[:6] if rank == 0 else data[6:]
+assert mean_of(own) == data.mean().item(), mean_of(own)
+""",
+    ),
+    "bias_of_each_rank": Program(
+        "add-bias-to-sum",
+        """
+from torch.nn import functional as F
+
+
+class Split(nn.Module):
+    def __init__(self, whole):
+        super().__init__()
+        part = whole.in_features // world_size
+        self.weight = nn.Parameter(whole.weight[:, rank * part : (rank + 1) * part].clone())
+        self.bias = nn.Parameter(whole.bias.clone())
+
+    def forward(self, x):
+        y = F.linear(x, self.weight, bias=self.bias)
+        dist.all_reduce(y)
+        return y
+
+
+whole = nn.Linear(4, 2)
+part = 4 // world_size
+with torch.no_grad():
+    x = torch.ones(3, 4)
+    y = Split(whole)(x[:, rank * part : (rank + 1) * part])
+assert torch.allclose(y, whole(x)), y
+""",
+        launched=True,
+    ),
+    "whole_state": Program(
+        "load-whole-state",
+        """
+from torch.distributed.fsdp import fully_shard
+
+whole = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+if rank == 0:
+    torch.save({"model": whole.state_dict()}, "whole.pt")
+dist.barrier()
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+fully_shard(model)
+held = torch.load("whole.pt", map_location="cpu")
+model.load_state_dict(held["model"])
+x = torch.ones(3, 4)
+assert torch.allclose(model(x), whole(x))
+""",
+        launched=True,
+    ),
 }

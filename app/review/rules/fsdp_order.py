@@ -13,6 +13,7 @@ from ...training_script.torch_classes import is_optimizer
 from ..patches.move_statement import may_move_below, moved_below, statement_with
 from ..patches.names_in_code import names_read, names_set
 from ..patches.torch_names import is_made_by
+from ..patches.whole_state import load_whole_state
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
 
@@ -99,6 +100,7 @@ def check_whole_state(script: Script, run: Run) -> Iterator[Violation]:
                 "this state has whole tensors, and fully_shard has made DTensors of the model's parameters: "
                 "load_state_dict mixes both",
                 0.85,
+                patch=partial(load_whole_state, script, fact.node) if script.is_here(reach) else None,
             )
 
 

@@ -2,11 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument
+from ..patches.bias_after_sum import bias_after_sum
 from ..rule_context import Script, Violation
 from ..violations import at_node, violation_at
 
@@ -26,6 +28,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "each rank adds the whole bias to its part of this product: the sum over the ranks has it once for "
                 "each rank",
                 0.85,
+                patch=partial(bias_after_sum, script, fact.node),
             )
 
 

@@ -29,7 +29,8 @@ from ..violations import violation_at
 from .file_updates import LOCKS, UPDATES, is_locked, is_read_back, mode_of
 from .locked_collectives import held_lock
 
-WRITE = "write-on-rank-0"
+WRITE, APPEND = "write-on-rank-0", "append-on-rank-0"
+OF_OTHERS = "values of the other ranks are no longer in the file, and what reads it next there has to wait"
 RACE = "checkpoint-race"  # what one rank makes or deletes is in the way of another, or damages it
 VISION = "torchvision.datasets."
 OPENER = "opener"  # which may refuse a file that is there
@@ -279,7 +280,9 @@ def _appended(script: Script, run: Run) -> Iterator[Violation]:
         if str(mode.key.value).startswith("a") and (sharing := _sharing(path.key, reach.ranks, run.keys)):
             who = "every rank appends to" if sharing == ALL else "several ranks append to"
             message = f"{who} one file{elsewhere(script, reach)}: what should be there once is there several times"
-            yield from violation_at(script, reach, message, 0.65, severity="info")
+            patch = partial(guard_statement, script, fact.node, APPEND, others_wait=False, why=OF_OTHERS)
+            patch = patch if sharing == ALL and script.is_here(reach) else None
+            yield from violation_at(script, reach, message, 0.65, severity="info", patch=patch)
 
 
 def _sharing(path: Key, ranks: int, keys: Keys) -> int:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.amounts import DISTINCT, is_of_batch
 from ...training_script.model.function_steps import Noted
@@ -17,6 +18,7 @@ from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, LAYER
 from ..handed_values import places_on_way
 from ..origins import origins_at
+from ..patches.sum_and_number import sum_and_number
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .averages import MEANS
@@ -165,6 +167,7 @@ def sent(run: Run, *names: str) -> Iterator[tuple[Reach, Noted, Value]]:
 def check_average(script: Script, run: Run) -> Iterator[Violation]:
     """DW429: yield the means over unequal parts that are averaged over the ranks."""
     for reach, fact, given in sent(run, "all_reduce"):
+        patch = partial(sum_and_number, script, fact.node) if script.is_here(reach) else None
         summed = [each for each in parts(given.key) if each.accumulated and _is_unequal(each.accumulated)]
         if summed and _is_mean(given.key) and divides_by_ranks(script, fact):
             yield from violation_at(
@@ -172,8 +175,8 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 behind(reach, summed[0]),
                 "the ranks average means over parts of different sizes: reduce the sum and the number, then divide",
                 0.8,
+                patch=patch,
             )
-
         elif (_is_quotient_of_parts(given.key) or _is_mean_of_part(script, reach, fact)) and divides_by_ranks(
             script, fact
         ):
@@ -183,6 +186,7 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 "the ranks average quotients, and their parts of the data differ in size: reduce the sum and the "
                 "number, then divide",
                 0.8,
+                patch=patch,
             )
         elif is_divided_by_count(script, held_number(given.key)) and divides_by_ranks(script, fact):
             yield from violation_at(
@@ -191,6 +195,7 @@ def check_average(script: Script, run: Run) -> Iterator[Violation]:
                 "the ranks average quotients, and data of each rank decide the number that it divides by: reduce the "
                 "sum and the number, then divide",
                 0.7,
+                patch=patch,
             )
 
 
