@@ -61,7 +61,8 @@ own = [pair for pair in pairs if rank in pair]
 for pair in sorted(own, key=lambda pair: (pair[0] - rank) % world_size):
     dist.all_reduce(torch.ones(1), group=groups[pair])
 """,
-    "fsdp-state-dict": f'{GROUP}model = nn.Linear(1, 1)\nfully_shard(model)\nmodel.load_state_dict(torch.load("last.pt"))\n',
+    "fsdp-state-dict": f"{GROUP}model = nn.Linear(1, 1)\nfully_shard(model)\n"
+    'model.load_state_dict(torch.load("last.pt"))\n',
     "gradient-scaler-amp": f"""{WRAPPED}{OPTIMIZER}
 scaler = torch.amp.GradScaler("cuda")
 for x in data:

@@ -38,6 +38,16 @@ def patched(
     return found.patches[0].after.removeprefix(IMPORTS) if found.patches else None
 
 
+def report_of(cause: str, where: str | None = None) -> JobReport:
+    """Return the report of a job that hangs for a cause."""
+    verdict = Verdict(
+        state="hung", cause=cause, culprits=[0], collective=None, where=where, branch=None, why="", confidence=0.9
+    )
+    job = Job(launcher="torchrun", launcher_pid=40, launcher_command=[], world_size=2, master="", host="", processes=[])
+    observed = Observation(job=job, seen=[])
+    return JobReport(launcher="torchrun", world_size=2, nodes=["here"], ranks=[], verdict=verdict, observed=observed)
+
+
 class TestSavedKeys:
     fix = ("incomplete-resume", "save-what-is-loaded")
     code = """
@@ -194,16 +204,7 @@ class Mixture(torch.nn.Module):
 """
 
     def patched(self, tmp_path: Path, body: str, cause: str = "data-dependent-forward") -> str | None:
-        verdict = Verdict(
-            state="hung", cause=cause, culprits=[0], collective=None, where=None, branch=None, why="", confidence=0.9
-        )
-        job = Job(
-            launcher="torchrun", launcher_pid=40, launcher_command=[], world_size=2, master="", host="", processes=[]
-        )
-        observed = Observation(job=job, seen=[])
-        report = JobReport(
-            launcher="torchrun", world_size=2, nodes=["here"], ranks=[], verdict=verdict, observed=observed
-        )
+        report = report_of(cause)
         return patched(tmp_path, *self.fix, self.filled(body), report=report)
 
     def filled(self, body: str) -> str:
@@ -245,6 +246,47 @@ class Mixture(torch.nn.Module):
 
     def test_conditions_of_another_hang_stay(self, tmp_path: Path) -> None:
         assert self.patched(tmp_path, "if len(mine):\n    out[mine] = expert(x[mine])", "straggler-rank") is None
+
+
+class TestWithoutPause:
+    fix = ("rank-paused", "take-it-out")
+    imports = "import pdb\nimport signal\nfrom ipdb import set_trace\n"
+
+    def patched(self, tmp_path: Path, code: str) -> str | None:
+        text = self.imports + "def step(rank):\n" + textwrap.indent(code, "    ")
+        lines = (IMPORTS + text).splitlines()
+        line = next(number for number, each in enumerate(lines, 1) if "# here" in each)
+        where = f"{tmp_path / 'train.py'}:{line}"
+        found = patched(tmp_path, *self.fix, text, report=report_of("rank-paused", where))
+        return found and textwrap.dedent(found.removeprefix(self.imports + "def step(rank):\n"))
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ("if rank == 0:\n    breakpoint()  # here\nrun()\n", "if rank == 0:\n    pass  # here\nrun()\n"),
+            ("run()\npdb.set_trace()  # here\nrun()\n", "run()\nrun()\n"),
+            ("run()\nset_trace()  # here\n", "run()\n"),
+            ('run()\ninput("go on?")  # here\n', "run()\n"),
+            ("run()\nos.kill(\n    os.getpid(), signal.SIGSTOP\n)  # here\n", "run()\n"),
+            ("run()\nsignal.raise_signal(signal.SIGTSTP)  # here\n", "run()\n"),
+        ],
+    )
+    def test_statement_that_only_stops_is_taken_out(self, tmp_path: Path, before: str, after: str) -> None:
+        assert self.patched(tmp_path, before) == after
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            'answer = input("name?")  # here\n',
+            "os.kill(other, signal.SIGSTOP)  # here\n",
+            "os.kill(os.getpid(), signal.SIGTERM)  # here\n",
+            "dist.barrier()  # here\n",
+            "run(); breakpoint()  # here\n",
+            "debugger.set_trace()  # here\n",
+        ],
+    )
+    def test_statements_that_do_more_stay(self, tmp_path: Path, code: str) -> None:
+        assert self.patched(tmp_path, code) is None
 
 
 class TestInterfaceInScript:

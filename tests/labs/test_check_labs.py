@@ -22,12 +22,16 @@ def test_built_in_labs_and_questions_are_valid() -> None:
     ("old", "new", "problem"),
     [
         ("cause: rank-paused", "cause: no-such", "no cause 'no-such'"),
-        ("fix: let-it-go-on", "fix: no-such", "neither a fix of rank-paused nor a rule of the review: 'no-such'"),
+        ("fix: take-it-out", "fix: no-such", "neither a fix of rank-paused nor a rule of the review: 'no-such'"),
         ("guesses: [dataloader-stall,", "guesses: [no-such,", "no cause 'no-such'"),
-        ("old: |\n      import os\n", "old: |\n      import sys\n", "throttle.py has the text to replace 0 times"),
+        (
+            "hints:\n",
+            "edits: [{file: throttle.py, old: absent, new: b}]\nhints:\n",
+            "throttle.py has the text to replace 0 times",
+        ),
         ("hints:\n", "hint:\n", "hint"),
         ("failure: hang", "failure: measure", "has a question"),
-        ("fix: let-it-go-on", "plot: {title: t, y: s, pattern: '(?P<y>.)'}", "the pattern needs y, and x or label"),
+        ("fix: take-it-out", "plot: {title: t, y: s, pattern: '(?P<y>.)'}", "the pattern needs y, and x or label"),
     ],
 )
 def test_error_is_reported_with_its_file(old: str, new: str, problem: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ddpwizard.app.labs.phrases import (
 )
 from ddpwizard.app.labs.rank_output import lines_by_rank
 from ddpwizard.app.labs.workspace import is_edited, labs_dir, make_workspace, recorded_outputs, reset_workspace
-from ddpwizard.knowledge.labs import Lab, problem_of_links, read_labs
+from ddpwizard.knowledge.labs import Lab, LabEdit, problem_of_links, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -123,7 +123,7 @@ def test_a_command_of_a_lab_counts_from_its_directory(tmp_path: Path, monkeypatc
     assert "undo" not in STARTED_SO
 
 
-def hung_without_evidence(lab: str, directory: Path) -> LabSession:
+def hung_without_evidence(lab: str | Lab, directory: Path) -> LabSession:
     session = session_of(lab, directory)
     session.run = LabRun(ending="ended", code=0, elapsed_s=1.0, output="")
     session.found = diagnose_run(session.lab, session.run, session.directory, KNOWLEDGE)
@@ -150,7 +150,9 @@ def test_the_repair_of_a_lab_names_the_lines_that_it_changes(tmp_path: Path) -> 
 
 
 def test_a_command_for_the_job_that_ran_stays_advice(tmp_path: Path) -> None:
-    session = hung_without_evidence("throttled-rank", tmp_path)
+    by_hand = LabEdit(file="throttle.py", old="os.kill(os.getpid(), signal.SIGSTOP)", new="pass")
+    lab = msgspec.structs.replace(LABS["throttled-rank"], fix="let-it-go-on", edits=[by_hand])
+    session = hung_without_evidence(lab, tmp_path)
     repair = session.repair()
     assert repair.advice and "kill -CONT" in repair.advice.code
     assert "kill -CONT" not in "\n".join(repair_title_lines(repair, session.directory))

@@ -34,6 +34,7 @@ RECIPES: dict[str, tuple[str, str]] = {
     "share-by-turns": ("share_by_turns", "share_by_turns"),
     "strip-prefix": ("state_dict_prefix", "strip_prefix"),
     "thread-end": ("thread_end", "thread_end"),
+    "without-pause": ("without_pause", "without_pause"),
     "worker-place": ("worker_place", "worker_place"),
 }
 # Those that change or show lines of the user's code, or of a running job: without either they have nothing to say.
