@@ -17,7 +17,7 @@ from helpers.machines import interface, snapshot
 
 KNOWLEDGE = built_in_knowledge()
 IMPORTS = "import os\nimport threading\n\nimport torch\nimport torch.distributed as dist\n"
-LEAVING = Evidence(id="job.rank-leaving", source="triage", what="rank 0 does not exit")
+LEAVING = Evidence(id="job.rank-leaving", source="job", what="rank 0 does not exit")
 
 
 def patched(
@@ -320,7 +320,7 @@ class TestInterfaceInScript:
     def test_names_that_fit_and_other_variables_stay(self, tmp_path: Path, code: str) -> None:
         assert patched(tmp_path, *self.fix, code, machine=self.machine) is None
 
-    def test_without_a_look_at_the_machine_nothing_changes(self, tmp_path: Path) -> None:
+    def test_without_the_machine_nothing_changes(self, tmp_path: Path) -> None:
         assert patched(tmp_path, *self.fix, 'os.environ["GLOO_SOCKET_IFNAME"] = "enp65s0f0"\n') is None
 
 

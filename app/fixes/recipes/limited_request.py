@@ -65,7 +65,7 @@ def limited_request(file: UserFile, line: int) -> FilePatch | None:
 
 
 def _is_apart(file: UserFile, statement: ast.stmt) -> bool:
-    """Return whether a statement stands alone on its lines, and can be run again."""
+    """Return whether a statement has its lines for itself, and can be run again."""
     lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
     single = isinstance(statement, ast.With) and len(statement.body) == 1
     inside = [statement, *nodes_of_body(statement)]
