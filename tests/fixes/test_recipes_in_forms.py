@@ -107,7 +107,9 @@ class TestShareByTurns:
                 "each = len(texts) // world\nown = texts[rank : each * world : world]\n",
             ),
             (
+                "texts = read()\ntexts.sort(key=len)\n"
                 "n = len(texts) // dist.get_world_size()\nown = texts[n * rank : n * (rank + 1)]\n",
+                "texts = read()\ntexts.sort(key=len)\n"
                 "n = len(texts) // dist.get_world_size()\n"
                 "own = texts[rank : n * dist.get_world_size() : dist.get_world_size()]\n",
             ),
@@ -118,7 +120,7 @@ class TestShareByTurns:
         ],
     )
     def test_as_many_elements_in_turns(self, tmp_path: Path, before: str, after: str) -> None:
-        texts = "texts = sorted(read(), key=len)\n"
+        texts = "" if "sort" in before else "texts = sorted(read(), key=len)\n"
         assert patched(tmp_path, *self.fix, self.start + texts + before) == self.start + texts + after
 
     def test_turns_give_each_rank_as_many_elements_and_all_together_the_same(self) -> None:
@@ -137,9 +139,10 @@ class TestShareByTurns:
             "n = len(others) // world\nown = texts[rank * n : (rank + 1) * n]\n",
             "n = len(texts) // 4\nown = texts[rank * n : (rank + 1) * n]\n",
             "n = len(texts) // world\nown = texts[rank * n : (rank + 2) * n]\n",
+            "n = len(others) // world\nown = others[rank * n : (rank + 1) * n]\n",
             "n = len(texts) // world\ntexts = texts[1:]\nown = texts[rank * n : (rank + 1) * n]\n",
         ],
-        ids=["a weight", "no rank", "another length", "no world size", "overlap", "changed since"],
+        ids=["a weight", "no rank", "another length", "no world size", "overlap", "not sorted", "changed since"],
     )
     def test_other_parts_stay(self, tmp_path: Path, code: str) -> None:
         texts = "texts, others, chunk = sorted(read(), key=len), read(), int(input())\n"

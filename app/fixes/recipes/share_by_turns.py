@@ -4,12 +4,15 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...training_script.edits import Edit
+from ...training_script.syntax import last_name
 from ..facts import CaseFacts
 from ..types import FilePatch, Place
 from .types import RecipeResult
 
 if TYPE_CHECKING:
     from ...review.rule_context import Script
+
+SORTS = ("sorted", "sort", "argsort", "sort_values")
 
 
 class _Part(NamedTuple):
@@ -67,11 +70,21 @@ def _by_turns(script: "Script", part: _Part) -> list[str] | None:
     if ast.dump(rank) != ast.dump(after.left) or ast.dump(count) != ast.dump(size):
         return None
     world = _number_of_ranks(script, count, part.whole)
-    if world is None or not _is_rank(script, rank):
+    if world is None or not _is_rank(script, rank) or not _is_sorted(script, part.whole):
         return None
     code = script.source.one_line
     first, ranks = code(rank), code(world)
     return [first, f"{code(count) if isinstance(count, ast.Name) else f'({code(count)})'} * {ranks}", ranks]
+
+
+def _is_sorted(script: "Script", whole: ast.expr) -> bool:
+    """Return whether the script sorts a list: only then neighbours are surely alike."""
+    made = script.names.origins(whole)
+    if made and all(isinstance(each, ast.Call) and last_name(each.func) in SORTS for each in made):
+        return True
+    calls = (node for node in script.names.scope_of if isinstance(node, ast.Call))
+    sorts = (call.func.value for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "sort")
+    return any(ast.dump(held) == ast.dump(whole) for held in sorts)
 
 
 def _is_rank(script: "Script", node: ast.expr) -> bool:
