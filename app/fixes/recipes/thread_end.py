@@ -30,9 +30,9 @@ def thread_end(facts: CaseFacts) -> RecipeResult:
 
 
 def _edits(facts: CaseFacts, file: UserFile, call: ast.Call) -> list[Edit]:
-    """Return the edits for a thread that is an attribute: none if it is a daemon, or joined in a place that is reached.
+    """Return the edits that make a thread a daemon, and call at exit the method of its class that joins it.
 
-    A method of its class that joins it is called when the script ends: after the daemons' statements, before they end.
+    None if it is no attribute, is a daemon, or something calls that method. Daemons still run when ``atexit`` does.
     """
     source, statement = file.source, file.source.statement_of(call)
     daemon = source.add_argument(call, "daemon=True")
