@@ -190,6 +190,13 @@ writer = Writer()
     def test_threads_that_are_joined_or_not_known_stay(self, tmp_path: Path, code: dict[str, str]) -> None:
         assert patched(tmp_path, *self.fix, self.filled(**code), evidence=(LEAVING,)) is None
 
+    def test_file_without_an_import_at_its_top_stays(self, tmp_path: Path) -> None:
+        script = tmp_path / "train.py"
+        script.write_text("try:\n    import threading\nexcept ImportError:\n    pass\n" + self.filled())
+        context = FixContext(script=str(script), evidence=[LEAVING])
+        built = build_fixes(KNOWLEDGE.causes["exit-hang"], context, KNOWLEDGE)
+        assert not next(each for each in built if each.id == "end-the-thread").patches
+
     def test_threads_of_a_job_that_hangs_elsewhere_stay(self, tmp_path: Path) -> None:
         assert patched(tmp_path, *self.fix, self.filled()) is None
 

@@ -2,6 +2,7 @@
 
 import ast
 
+from ...review.patches.torch_names import import_line
 from ...training_script.edits import Edit
 from ...training_script.syntax import FUNCTIONS, Function, dotted_name, parameters
 from ..facts import CaseFacts
@@ -24,8 +25,8 @@ def thread_end(facts: CaseFacts) -> RecipeResult:
             if file.qualified(call.func) == THREAD and (made := _edits(facts, file, call)):
                 edits += made
                 places.append(file.place(call, "keeps the process alive"))
-        if edits:
-            patches.append(file.patched(_import_atexit(file, edits)))
+        if edits and (made := _with_import(file, edits)):
+            patches.append(file.patched(made))
     return RecipeResult(patches=patches, places=places)
 
 
@@ -52,6 +53,8 @@ def _edits(facts: CaseFacts, file: UserFile, call: ast.Call) -> list[Edit]:
     if is_called or parameters(end) != ["self"] or end.name.startswith("__") or end.decorator_list:
         return []
     line = (starts[0].end_lineno or starts[0].lineno) + 1
+    if line > len(source.starts):
+        return []
     indent = source.indent(starts[0].lineno)
     return [daemon, source.insert_line(line, f"atexit.register(self.{end.name})", indent)]
 
@@ -72,12 +75,9 @@ def _is_call(statement: ast.stmt, name: str) -> bool:
             return False
 
 
-def _import_atexit(file: UserFile, edits: list[Edit]) -> list[Edit]:
-    if file.imports.get("atexit") == "atexit" or not any("atexit" in edit.text for edit in edits):
+def _with_import(file: UserFile, edits: list[Edit]) -> list[Edit]:
+    """Return edits with the import of ``atexit``, or none if the file has no import at its top to put it above."""
+    if file.imports.get("atexit") == "atexit":
         return edits
-    first = next(
-        node.lineno
-        for node in file.source.tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom) and getattr(node, "module", "") != "__future__"
-    )
-    return [file.source.insert_line(first, "import atexit", ""), *edits]
+    imported = import_line(file.source, "import atexit")
+    return [imported, *edits] if imported else []
