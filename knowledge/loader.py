@@ -17,7 +17,19 @@ from .differences import mirror_differences
 from .labs import LABS
 from .pattern_cost import has_nested_repeat
 from .phrases import expand_cause, expand_question, unknown_group
-from .schema import BUILT_IN, UNFINISHED, Cause, Knowledge, Message, Probe, Question, Rule, Term, TrainingWords
+from .schema import (
+    BUILT_IN,
+    NEUTRAL_ANSWERS,
+    UNFINISHED,
+    Cause,
+    Knowledge,
+    Message,
+    Probe,
+    Question,
+    Rule,
+    Term,
+    TrainingWords,
+)
 from .stemming import clue_stems
 from .templates import names_in_template
 from .yaml_file import Key, KnowledgeError, convert, line_of, read_foreign_bytes
@@ -246,6 +258,8 @@ def _problems(cause: Cause, knowledge: Knowledge, findings: dict[str, str]) -> I
         for answer in weights:
             if answer not in knowledge.questions[question].answers:
                 yield ["questions", question, answer], f"question {question!r} has no answer {answer!r}"
+            elif answer in NEUTRAL_ANSWERS:
+                yield ["questions", question, answer], f"the answer {answer!r} is no evidence and has no weight"
     for index, clue in enumerate(cause.clues):
         if group := unknown_group(clue.all, knowledge.phrases):
             yield ["clues", index], f"no group ${group} in phrases.yaml"

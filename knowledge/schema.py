@@ -15,6 +15,7 @@ Weight = Literal["decisive", "strong", "moderate", "weak", "against"]
 
 # Log-odds in nats. A decisive observation alone takes a cause from 1 in 20 to 9 in 10; a weak one
 # never decides alone; one against undoes a strong one.
+NEUTRAL_ANSWERS = ("unsure", "not-tried")  # to any question: they are no evidence
 NATS: dict[Weight, float] = {"decisive": 5.5, "strong": 3.2, "moderate": 1.7, "weak": 0.7, "against": -3.0}
 
 Family = Literal["launch", "ddp", "fsdp", "zero", "hang", "nccl", "elastic", "memory", "performance"]

@@ -92,7 +92,7 @@ def command(paths: Sequence[str], script: str | None, probe: bool, answers: Sequ
         case.add(found)
     if timeline and not scripts:
         _review_named_script(case, timeline)
-    scope = is_about_training or bool(answers) or probe
+    scope = is_about_training or any(map(case.answer_to, case.answers)) or probe
 
     def diagnose() -> Diagnosis:
         return case.diagnosis(in_scope=scope, may_probe=[] if probe else _readable_probes(knowledge))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...knowledge.schema import Knowledge, Question
+from ...knowledge.schema import NEUTRAL_ANSWERS, Knowledge, Question
 from ..evidence import (
     MIN_SHARE_SHOWN,
     MOVING,
@@ -59,7 +59,7 @@ class Case:
         self.evidence += items
 
     def answer(self, question: str, answer: str) -> None:
-        """Record the answer to a question; ``skipped`` only marks it as asked."""
+        """Record the answer to a question; ``skipped`` and "I don't know" only mark it as asked."""
         self._record("answer", question=question, answer=answer)
 
     def take_back_answer(self, question: str) -> None:
@@ -159,7 +159,7 @@ class Case:
         answer = given or next((answer for asked, answer in implied if asked == question), "")
         if question == FRONT_DOOR and answer == HANGS and self.is_moving:
             return RUNS
-        return "" if answer in (SKIPPED, "unsure") else answer
+        return "" if answer in (SKIPPED, *NEUTRAL_ANSWERS) else answer
 
     def _fits(self, question: Question) -> bool:
         return all((given := self.answer_to(other)) in answers or not given for other, answers in question.fits.items())
@@ -191,7 +191,7 @@ class Case:
             return
         self.answers[question] = answer
         spec = self.knowledge.questions.get(question)
-        if spec and answer in spec.answers:
+        if spec and answer in spec.answers and answer not in NEUTRAL_ANSWERS:
             offered = self._described_causes() if spec.of_causes and answer == NONE_ANSWER else []
             what = f"{spec.ask} {spec.answers[answer]}"
             given = [answer, *map(none_of, offered)]

@@ -168,7 +168,7 @@ def build_draft(
         words=[word[:160] for word in words],
         lines=list(lines),
         findings=sorted({item.id for item in items if item.source in ("probe", "job", "review")}),
-        answers=sorted((question, answer) for question, _, answer in answers if answer != "unsure"),
+        answers=sorted((question, answer) for question, _, answer in answers),
         instead_of=sorted({item.id.removeprefix("rejected:") for item in items if item.id.startswith("rejected:")}),
         origin=origin,
     )

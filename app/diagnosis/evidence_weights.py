@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from ...knowledge.calibration import Calibration, built_in_calibration
-from ...knowledge.schema import NATS, Knowledge, Severity, Weight
+from ...knowledge.schema import NATS, NEUTRAL_ANSWERS, Knowledge, Severity, Weight
 from ..evidence import (
     answer_id,
     clue_id,
@@ -26,7 +26,6 @@ UNMENTIONED_NATS = -1.0  # an answer that does not name a cause known by this qu
 NONE_NATS = -2.0  # "none of these" to a question in which the cause has an answer of its own
 # What a finding of the review adds to the cause of its rule, where the entry of the cause has no weight of its own.
 RULE_WEIGHTS: dict[Severity, Weight] = {"error": "strong", "warning": "moderate", "info": "weak"}
-NEUTRAL_ANSWERS = ("unsure", "not-tried")
 NONE_ANSWER = "none"
 
 # The classes of evidence whose multipliers are fitted.
@@ -100,7 +99,9 @@ def none_of(cause: str) -> str:
 
 def _answer_nats(answer: str, weights: Mapping[str, float]) -> float:
     """Return the nats of an answer for a cause that weighs these answers of the question."""
-    if answer in weights or answer in NEUTRAL_ANSWERS:
-        return weights.get(answer, 0.0)
+    if answer in NEUTRAL_ANSWERS:
+        return 0.0
+    if answer in weights:
+        return weights[answer]
     known = max(weights.values(), default=0.0) >= NATS["strong"]
     return (NONE_NATS if answer == NONE_ANSWER else UNMENTIONED_NATS) if known else 0.0

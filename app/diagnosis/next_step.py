@@ -8,13 +8,14 @@ times the probability that the question makes sense.
 import math
 from collections.abc import Collection, Mapping
 
-from ...knowledge.schema import Knowledge, Question
+from ...knowledge.schema import NEUTRAL_ANSWERS, Knowledge, Question
 from ..evidence import AnswerOption, NextStep, answer_id
-from .evidence_weights import NEUTRAL_ANSWERS, NONE_ANSWER, Weights
+from .evidence_weights import NONE_ANSWER, Weights
 
 NO_FINDING_NATS = 1.0  # a probe most often finds nothing: that outcome is e times as likely as a neutral one
 SMALLEST_GAIN_BITS = 0.004
 LEAST_GAIN_BITS = 0.2  # of a question that is asked before a guess
+LEAST_FITTING = 0.5  # probability that a question makes sense
 OWN_ANSWERS = (NONE_ANSWER, *NEUTRAL_ANSWERS)  # of a question whose other answers are the causes
 READING_S = 10.0  # a person takes to read a question and its answers, before finding out which is right
 
@@ -27,27 +28,33 @@ def next_steps(
     probes_left: Collection[str],
     described: Collection[str] = (),
 ) -> list[NextStep]:
-    """Return useful steps, best first; probes come before questions to the user.
+    """Return useful steps, best first; probes come before questions to the user, except those that tell more of a
+    description.
 
     ``shares`` holds the probability of each cause; the rest to 1 is "none of these". ``asked`` are the questions
     already asked, ``probes_left`` the probes that may still run without confirmation. ``described``: the likely causes
     of a description; then the questions come first that tell enough, and that it does not answer as well.
+    A question is left out where it hardly makes sense.
     """
     steps: list[tuple[int, float, NextStep]] = []
+    most_of_probes = 0.0
     for id_ in probes_left:
         probe = knowledge.probes[id_]
         outcomes = [f"{id_}.{name}" for name in probe.findings]
         gain = expected_gain_bits(outcomes, weights, shares, NO_FINDING_NATS)
-        steps.append((0, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
+        most_of_probes = max(gain, most_of_probes)
+        steps.append((1, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
     for id_, question in knowledge.questions.items():
         if id_ in asked or (question.of_causes and len(described) < 2):
             continue
         offered = offered_answers(question, described)
-        gain = expected_gain_bits([answer_id(id_, answer) for answer in offered], weights, shares, None)
-        gain *= _fitting_probability(question, knowledge, weights, shares, asked)
+        if (fitting := _fitting_probability(question, knowledge, weights, shares, asked)) < LEAST_FITTING:
+            continue
+        gain = expected_gain_bits([answer_id(id_, answer) for answer in offered], weights, shares, None) * fitting
         cost_s = READING_S + question.cost_s
         options = [AnswerOption(answer, text) for answer, text in offered.items()]
-        place = 2 if described and (question.general or gain <= LEAST_GAIN_BITS) else 1
+        tells_more = described and not question.general and gain > max(LEAST_GAIN_BITS, most_of_probes)
+        place = 0 if tells_more else 2 if not described or (gain > LEAST_GAIN_BITS and not question.general) else 3
         steps.append((place, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3), options)))
     useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
     return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]

@@ -107,6 +107,8 @@ def rank_causes(
         lines[id_].append(ReasonLine("job", "the running job shows none of its signs", "", UNSEEN_NATS))
     reasons = {
         id_: _with_surroundings(_discounted(_once_per_sentence(lines[id_])), _once_per_sentence(around[id_]))
+        if lines[id_] or around[id_]
+        else []
         for id_ in knowledge.causes
     }
     _step_back(knowledge, reasons)
@@ -135,12 +137,12 @@ def rank_causes(
             id=id_,
             title=knowledge.causes[id_].title,
             confidence=round(shares[id_], 4),
-            because=sorted((b for b in _merged(reasons[id_]) if b.weight > 0), key=lambda b: -b.weight),
-            against=sorted((b for b in _merged(reasons[id_]) if b.weight <= 0), key=lambda b: b.weight),
+            because=sorted((b for b in merged if b.weight > 0), key=lambda b: -b.weight),
+            against=sorted((b for b in merged if b.weight <= 0), key=lambda b: b.weight),
             fixes=[fix.id for fix in knowledge.causes[id_].fixes],
             distributed=knowledge.causes[id_].distributed,
         )
-        for id_ in order
+        for id_, merged in ((id_, _merged(reasons[id_])) for id_ in order)
     ]
     return Ranking(ranked, other, bool(both), support)
 

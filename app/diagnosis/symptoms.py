@@ -16,8 +16,8 @@ class Symptom(NamedTuple):
 SYMPTOMS = (
     Symptom("hangs", "My job hangs", {"symptom": "hangs"}),
     Symptom("crashed", "It crashed", {"symptom": "crashes"}),
-    Symptom("slow", "It is too slow", {"symptom": "wrong-or-slow", "area": "speed"}),
-    Symptom("wrong", "The numbers are wrong", {"symptom": "wrong-or-slow", "area": "results"}),
+    Symptom("slow", "It is too slow", {"symptom": "wrong-or-slow", "slow-or-wrong": "slow"}),
+    Symptom("wrong", "The numbers are wrong", {"symptom": "wrong-or-slow", "slow-or-wrong": "wrong"}),
     Symptom("memory", "It runs out of memory", {"symptom": "crashes", "area": "memory"}),
     Symptom("dead-start", "It does not start", {"symptom": "does-not-start"}),
 )

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from ddpwizard.app.diagnosis import dialogue
 from ddpwizard.app.diagnosis.case import FRONT_DOOR, SCRIPT_PATH, SKIPPED, Case
-from ddpwizard.app.diagnosis.evidence_weights import NEUTRAL_ANSWERS, weight_table
+from ddpwizard.app.diagnosis.evidence_weights import NEUTRAL_ANSWERS
 from ddpwizard.app.diagnosis.experiment import choose_experiment
-from ddpwizard.app.evidence import Evidence, NextStep, Support, answer_id, confirmed_id, typical_words_id
+from ddpwizard.app.evidence import Evidence, NextStep, Support, confirmed_id, typical_words_id
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -150,5 +150,27 @@ def test_first_question_of_the_next_steps_is_the_one_before_a_guess():
 @pytest.mark.parametrize("question", [id_ for id_ in KNOWLEDGE.questions if id_ != FRONT_DOOR])
 def test_each_question_can_be_left_open_and_that_answer_moves_nothing(question: str):
     (unknown,) = [answer for answer in KNOWLEDGE.questions[question].answers if answer in NEUTRAL_ANSWERS]
-    weights = weight_table(KNOWLEDGE).get(answer_id(question, unknown), {})
-    assert all(abs(nats) <= 1.0 for nats in weights.values()), weights
+    case = described("wrong-nic", "p2p-broken", "gpu-sick")
+    before = case.diagnosis()
+    case.answer(question, unknown)
+    after = case.diagnosis()
+    assert (after.causes, after.other, after.support) == (before.causes, before.other, before.support)
+    assert question in case.known_answers() and question not in [step.id for step in after.next]
+
+
+def test_question_that_tells_more_than_a_probe_comes_first():
+    may_probe = [id_ for id_, spec in KNOWLEDGE.probes.items() if spec.intrusiveness == "reads" and spec.findings]
+    first, *others = described("wrong-nic", "p2p-broken", "gpu-sick").diagnosis(may_probe=may_probe).next
+    assert first.kind == "question"
+    assert first.expected_gain > max(step.expected_gain for step in others if step.kind == "probe") > 0
+    undescribed = Case(KNOWLEDGE)
+    undescribed.answer(FRONT_DOOR, "hangs")
+    assert undescribed.diagnosis(may_probe=may_probe).next[0].kind == "probe"
+
+
+def test_when_it_stops_is_asked_only_where_something_stops():
+    def asked(*causes: str) -> list[str]:
+        return [step.id for step in described(*causes).diagnosis().next]
+
+    assert "when-it-stops" not in asked("poor-scaling", "slow-link", "straggler-rank")
+    assert "when-it-stops" in asked("barrier-wrong-device", "exit-hang", "ranks-missing-at-init")

@@ -95,6 +95,7 @@ def test_a_team_adds_words_under_either_file_name(name: str, tmp_path: Path):
         ("limits.shm-small: strong", "limits.shm-tiny: strong", 8, "limits.shm-tiny"),
         ("{symptom: {hangs: weak}}", "{symptoms: {hangs: weak}}", 9, "symptoms"),
         ("{hangs: weak}", "{hung: weak}", 9, "hung"),
+        ("{hangs: weak}", "{hangs: weak, unsure: weak}", 9, "no evidence"),
         ("symptoms: [it is odd]", "symptoms: [it is odd, 1.10]", 5, "float"),
         ("id: odd-cause", "id: Odd_Cause", 1, "Odd_Cause"),
         ("id: odd-cause", "id: other-cause", 1, "file name"),

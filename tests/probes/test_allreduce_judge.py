@@ -160,7 +160,7 @@ def test_a_correct_test_on_cpus_names_no_slow_link():
     def shares(check: Check | None) -> dict[str, float]:
         case = Case(built_in_knowledge())
         case.answer("symptom", "wrong-or-slow")
-        case.answer("area", "speed")
+        case.answer("slow-or-wrong", "slow")
         case.add(item for item in [check.evidence() if check else None] if item)
         return {cause.id: cause.confidence for cause in case.diagnosis().causes}
 
