@@ -4,10 +4,13 @@
 ``text_model.msgpack``. A weight is stored as an integer of 8 bits; most are zero and are left out. A term counts
 (1 + log of its count) × its inverse document frequency, and a text has length 1, as in scikit-learn's
 ``TfidfVectorizer(sublinear_tf=True)``: a long text does not make the model surer than a short one. The fewer terms a
-text has, the less sure the model is: in a few words, any of them may be typical by chance.
+text has, the less sure the model is: in a few words, any of them may be typical by chance. A term that is only in lines
+of code, settings or output counts half: what the person writes about them tells more.
 """
 
 import math
+import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -18,13 +21,17 @@ from typing import NamedTuple
 import msgspec
 
 from .schema import BUILT_IN
-from .words import Term, terms_of
+from .words import COMMON_WORDS, Term, terms_of
 
 MODEL_FILE = BUILT_IN / "text_model.msgpack"
 SHOWN_WORDS = 5
 LEAST_TERMS = 3  # of the model in a text; of fewer it says nothing
 TERMS_OF_HALF = 4  # a text with so many terms has half of the weight that a long one has
 IDF_STEPS = 16  # an inverse document frequency is stored in steps of 1/16
+A_WORD = re.compile(r"[^\W_]+")
+BETWEEN_PHRASES = re.compile(r"[^\w\s./-]")  # in a pair of words: they are of two phrases, or of code
+LEAST_PROSE = 0.7  # share of words of letters in a line of prose; others are code, settings or output
+OTHER_LINE = 0.5  # weight of a term in such a line
 
 
 class TextModel(msgspec.Struct, frozen=True, array_like=True):
@@ -82,7 +89,11 @@ class TextClassifier:
                 found[term.name].append(term)
         if len(found) < LEAST_TERMS:
             return []
-        values = {name: (1 + math.log(len(places))) * self._columns[name][0] for name, places in found.items()}
+        lines = _LineWeights(text)
+        values = {
+            name: lines.best(terms) * (1 + math.log(len(terms))) * self._columns[name][0]
+            for name, terms in found.items()
+        }
         length = math.sqrt(sum(value * value for value in values.values()))
         values = {name: value / length for name, value in values.items()}
         model = self._model
@@ -116,16 +127,42 @@ class TextClassifier:
         return parts
 
 
+class _LineWeights:
+    """The weight of a term by its line: less where the line is no prose."""
+
+    def __init__(self, text: str) -> None:
+        lines = text.split("\n")
+        self._starts = [0, *accumulate(len(line) + 1 for line in lines)][:-1]
+        self._weights = [1.0 if _is_prose(line) else OTHER_LINE for line in lines]
+
+    def best(self, terms: Iterable[Term]) -> float:
+        """Return the weight of a term that occurs at these places."""
+        return max(self._weights[bisect_right(self._starts, term.begin) - 1] for term in terms)
+
+
+def _is_prose(line: str) -> bool:
+    tokens = line.split()
+    return sum(token.strip(".,;:!?()\"'`*").isalpha() for token in tokens) >= LEAST_PROSE * len(tokens)
+
+
 def _shown_words(text: str, parts: dict[str, float], found: dict[str, list[Term]]) -> list[str]:
-    """Return the words of the text that add most to a label, none inside another."""
+    """Return the words of the text that add most to a label and could be of no other text, none inside another."""
     shown: list[Term] = []
     for name in sorted(parts, key=lambda name: -parts[name]):
-        term = found[name][0]
         if parts[name] <= 0 or len(shown) == SHOWN_WORDS:
             break
-        if all(term.end <= other.begin or term.begin >= other.end for other in shown):
+        term = found[name][0]
+        is_apart = all(term.end <= other.begin or term.begin >= other.end for other in shown)
+        if is_apart and _may_be_typical(text[term.begin : term.end]):
             shown.append(term)
     return [" ".join(text[term.begin : term.end].split()) for term in shown]
+
+
+def _may_be_typical(words: str) -> bool:
+    """Return whether words of one phrase begin and end with a word that is neither a number nor in any text."""
+    parts = A_WORD.findall(words)
+    ends = {parts[0].lower(), parts[-1].lower()}
+    return not (any(part.isdigit() for part in parts) or ends & COMMON_WORDS or BETWEEN_PHRASES.search(words))
 
 
 def read_text_model(path: Path = MODEL_FILE) -> TextModel:

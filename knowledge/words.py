@@ -26,6 +26,31 @@ STOP_WORDS = frozenset(
     )
 )
 
+# Words of any text, which no person would call typical of a cause. They count, but are not shown.
+COMMON_WORDS = STOP_WORDS | frozenset(
+    re.findall(
+        r"\w+",
+        """about above across actually add added after again all alone along already also always am another any anybody
+        anyone anything around away back because become becomes been before begin begins behind being below between both
+        bring bug but came certain change changed changes clear come comes complete completely correct correctly course
+        day did different doing done down due during each either else end ended ends enough even ever every everything
+        exactly example expect expected fact few fine first follow followed following found full fully further gave
+        general get give given gives go goes going gone good got great half happen happened happens hard have having
+        help here hour hours however instead issue itself just keep keeps kept kind know known last later least less
+        let like likely line little long look looked looking looks lot made make makes making many may maybe me mean
+        means might minute minutes more most much must need needed needs never new next nice no nobody none nor normal
+        normally not note nothing notice noticed notices now nowhere off often okay old once one ones only other others
+        otherwise out over own part people per perhaps place please point possible problem problems put question quite
+        rather real really reason right same saw say says second see seem seems seen set setting several shall she
+        should show shown shows similar simple simply since small some somebody someone something sometimes soon still
+        stop such sure take takes tell ten thank thanks themselves these thing things think those though thought three
+        through thus time times together took toward tried tries trouble true try trying turn two under understand
+        unfortunately until upon use used useful uses using usual usually various very want wanted wants way ways week
+        well went were whatever whenever whether whole whose within without work worked working works worse would wrong
+        yes yesterday yet zero""",
+    )
+)
+
 
 class Term(NamedTuple):
     """A term, and where its words begin and end in the text."""

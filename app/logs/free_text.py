@@ -104,16 +104,16 @@ def _typical_words(text: str, passages: PassageIndex, origin: str, knowledge: Kn
     model = built_in_classifier()
     for label, share, because in model.shares(without_options(text), MOST_LABELS):
         strength = round(1 + math.log(max(share, 1e-9)) / math.log(model.size), 2)
-        words = ", ".join(f"“{word}”" for word in because)
+        words = f": {', '.join(f'“{word}”' for word in because)}" if because else ""
         if strength < LEAST_STRENGTH:
             continue
         place = passages.sentences.place_of_all(because)
         where = f"{origin}:{place}" if place else origin
         if not label:
-            what = f"the words are typical of another subject: {words}"
+            what = f"the words are typical of another subject{words}"
             yield Evidence(OTHER_SUBJECT, "description", what, where=where, strength=strength)
         elif label in knowledge.causes:
-            what = f"these words are typical of it: {words}"
+            what = f"the words are typical of it{words}"
             yield Evidence(typical_words_id(label), "description", what, where=where, strength=strength)
 
 

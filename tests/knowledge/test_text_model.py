@@ -62,6 +62,31 @@ def test_a_model_of_two_labels_follows_its_weights():
         assert (found[0].label if found else "") == label
 
 
+def test_a_term_counts_less_in_lines_of_code_or_output():
+    terms = "leak\nport\nrank"
+    model = TextModel("", {}, ["a", "b"], [0.0, 0.0], 0.1, terms, bytes([16] * 3), bytes([1] * 3),
+                      bytes([0, 1, 1]), bytes([150] * 3))  # fmt: skip
+    in_prose, in_code, in_both = (
+        {label.label: label.share for label in TextClassifier(model).shares(text, 2)}["a"]
+        for text in (
+            "There is a leak in it.\nport, rank",
+            "self.x = leak(0)\nport, rank",
+            "self.x = leak(0)\nThere is a leak in it.\nport, rank",
+        )
+    )
+    assert in_code < in_prose <= in_both
+
+
+def test_words_of_any_text_and_numbers_are_not_shown_as_typical():
+    text = (
+        "After 8 minutes each rank 0 still uses the same DistributedSampler, and 2 of them (using shuffle) look fine."
+    )
+    found = built_in_classifier().shares(text, 10)
+    words = {word for label in found for words in label.because for word in words.lower().split()}
+    assert "distributedsampler" in words
+    assert not any(word.isdigit() for word in words) and not words & {"after", "each", "using", "same", "look", "fine"}
+
+
 def test_the_fewer_terms_a_text_has_the_less_sure_is_the_model():
     terms = "leak\nport\nrank\nstep\nnode\nhost"
     model = TextModel("", {}, ["a", "b"], [0.0, 0.0], 0.1, terms, bytes([16] * 6), bytes([1] * 6), bytes([0] * 6),
