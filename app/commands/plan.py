@@ -69,10 +69,10 @@ def command(
         raise UserError("--batch without --exact", "leave it out, or add --exact; --micro-batch sets the batch size")
     if (keep_global_batch or lr is not None) and reference_gpus is None:
         raise UserError("compared with which run?", "name its GPUs with --reference-gpus N")
-    if keep_global_batch and values["global_batch"] is not None:
-        raise UserError("--keep-global-batch and --global-batch: which batch?", "leave one of them out")
     script = script or SCRIPT
     resolved = _request(given, values | {"script": script}, options)
+    if keep_global_batch and resolved.global_batch is not None:
+        raise UserError("--keep-global-batch and --global-batch: which batch?", "leave one of them out")
     whole, batch = resolved.setting, None
     if reference_gpus is not None and keep_global_batch:
         earlier = batch_scaling.scale_batch(whole, reference_gpus, lr, None)
@@ -92,7 +92,7 @@ def command(
         chosen = rows[0].candidate
         whole = whole.with_train(micro_batch=chosen.micro_batch, grad_accum=chosen.grad_accum)
     if reference_gpus is not None and not batch:
-        batch = batch_scaling.scale_batch(whole, reference_gpus, lr, values["global_batch"])
+        batch = batch_scaling.scale_batch(whole, reference_gpus, lr, resolved.global_batch)
     more_gpus = ""
     if strategy is None and plan_answer.wants_more(rows[0]):
         more_gpus = str(summary.summary_lines(plan_answer.add_scaling(found))[-1])

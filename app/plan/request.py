@@ -48,6 +48,7 @@ class PlanRequest(NamedTuple):
     nvme_bytes: float | None = None
     recompute: Checkpointing | None = None
     chooses_micro_batch: bool = False
+    global_batch: int | None = None
 
 
 def option_name(name: str) -> str:
@@ -73,6 +74,9 @@ def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
         "nodes": setting.nodes if spec.has_key(text, "nodes") else None,
         "gpu": setting.gpu,
         "gpu_memory_gib": setting.gpu_memory_gib,
+        "global_batch": spec.global_batch(text),
+        "micro_batch": setting.train.micro_batch,
+        "grad_accum": setting.train.grad_accum,
     }
 
     def spec_key(name: str) -> str:
@@ -147,6 +151,7 @@ def resolve_request(
         nvme_bytes=machine.nvme_bytes,
         recompute=train.act_ckpt if compares else None,
         chooses_micro_batch=leaves_micro_batch_open(given),
+        global_batch=given.get("global_batch"),
     )
 
 

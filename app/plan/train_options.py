@@ -22,8 +22,13 @@ def train_from_values(
     Raises:
         UserError: A value makes no sense, or the batch does not multiply out.
     """
-    if "train" in given:
-        return given["train"], []
+    found = given["train"] if "train" in given else _from_options(given, model, frozen)
+    if given.get("global_batch") is None:
+        return found, []
+    return _with_global_batch(found, given["global_batch"], gpus)
+
+
+def _from_options(given: Mapping[str, Any], model: Model, frozen: float) -> TrainingOptions:
     plain = {name: given[name] for name in PLAIN_OPTIONS if was_given(given, name)}
     rank = given.get("lora")
     if given.get("lora_target") and rank is None:
@@ -36,12 +41,9 @@ def train_from_values(
         raise UserError(
             "--frozen and --lora exclude each other", "leave out --frozen: with adapters the whole model is frozen"
         )
-    found = msgspec.structs.replace(
+    return msgspec.structs.replace(
         msgspec.convert(plain, TrainingOptions), lora=lora, frozen=share if share and not lora else None
     )
-    if given.get("global_batch") is None:
-        return found, []
-    return _with_global_batch(found, given["global_batch"], gpus)
 
 
 def leaves_micro_batch_open(given: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from ddpwizard.app.errors import UserError
 from ddpwizard.app.plan import form_fields, plan_answer
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.model import catalog
@@ -264,6 +265,29 @@ class TestReaders:
         model = {"params": 7.4e8, "layers": 48, "hidden": 1024, "heads": 16, "kind": "encoder-decoder"}
         text = {"model": model, "train": {}, "strategy": strategy, "gpus": 8, "gpu": "H100"}
         assert request_from_spec(json.dumps(text).encode(), {}).setting.train.seq_len == seq_len
+
+    @pytest.mark.parametrize(
+        ("train", "micro_batch", "grad_accum", "is_open"),
+        [
+            ({"global_batch": 64}, 1, 8, True),
+            ({"global_batch": 64, "micro_batch": 4}, 4, 2, False),
+            ({"micro_batch": 4}, 4, 1, False),
+        ],
+    )
+    def test_specification_with_the_batch_of_a_step(
+        self, train: dict[str, int], micro_batch: int, grad_accum: int, is_open: bool
+    ) -> None:
+        text = {"model": {"params": 1e9}, "train": train, "gpus": 8, "gpu": "H100"}
+        found = request_from_spec(json.dumps(text).encode(), {})
+        whole = found.setting.train
+        assert (whole.micro_batch, whole.grad_accum, found.chooses_micro_batch) == (micro_batch, grad_accum, is_open)
+        assert not any("no key" in line for line in found.assumed)
+
+    @pytest.mark.parametrize("batch", ["64", True, 6.5, 60])
+    def test_batch_of_a_step_that_makes_no_sense(self, batch: object) -> None:
+        text = {"model": {"params": 1e9}, "train": {"global_batch": batch}, "gpus": 8, "gpu": "H100"}
+        with pytest.raises(UserError, match="batch"):
+            request_from_spec(json.dumps(text).encode(), {})
 
     def test_specification_without_nodes_has_as_many_as_its_gpus_need(self) -> None:
         text = {"model": {"params": 1e9}, "train": {}, "gpus": 16, "gpu": "H100"}

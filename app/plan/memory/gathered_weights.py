@@ -6,7 +6,7 @@ docs of DeepSpeed 0.19 (bucket sizes and their defaults).
 
 from functools import lru_cache
 
-from ..model.parameter_counts import embedding_params, kv_width, trained_params
+from ..model.parameter_counts import kv_width, trained_params
 from ..model.parameters import EMBEDDING, HEAD, ROOT, Parameter, Unit, bytes_per_parameter, frozen_weight_bytes
 from ..types import TrainingSetup
 from .computation import compute_dtype_bytes, layer_tokens, recomputes_activations
@@ -46,8 +46,10 @@ def gathered_terms(setting: TrainingSetup) -> Terms:
 
 
 def bucket_terms(setting: TrainingSetup) -> Terms:
-    """Return the buffers that exist in the optimizer step too: those of DDP and DeepSpeed are never freed."""
-    return gathered_terms(setting) if setting.layout.replicates or setting.layout.kind == "deepspeed" else ()
+    """Return the buffers that exist in the optimizer step too: those of DDP and of DeepSpeed's stage 3."""
+    if setting.layout.stage == 3:
+        return reduce_bucket_terms(setting)
+    return gathered_terms(setting) if setting.layout.replicates else ()
 
 
 @lru_cache(maxsize=256)
@@ -180,28 +182,35 @@ def _kept_units(setting: TrainingSetup, gathered: Terms, freed: int = 0) -> Term
     return (*gathered, larger.times(*ranks(size)))
 
 
+def reduce_bucket_terms(setting: TrainingSetup) -> Terms:
+    """Return the buckets in which DeepSpeed reduces gradients, of their full size however few weights are trained.
+
+    Stage 3 allocates its bucket once, 1 and 2 theirs for each backward pass: two if one is filled while the other is
+    sent, which the examples of DeepSpeed and transformers enable (``setup_buckets``).
+    """
+    strategy = setting.layout
+    bucket = buffer("reduce bucket", strategy.reduce_bucket_size or DEEPSPEED_BUCKET, "values", 2)
+    twice = strategy.stage != 3 and strategy.overlap_comm is not False
+    return (bucket.times(Factor(2, "buffers")) if twice else bucket,)
+
+
 def _deepspeed(setting: TrainingSetup) -> Terms:
-    model, strategy, weight = setting.model, setting.layout, _whole_bytes(setting)
-    trained = trained_params(setting.model, setting.train)
-    reduce_bucket = min(strategy.reduce_bucket_size or DEEPSPEED_BUCKET, trained)
-    gather_bucket = min(strategy.allgather_bucket_size or DEEPSPEED_BUCKET, trained)
-    if strategy.stage != 3:
-        # Two buffers if one is filled while the other is sent; the examples of DeepSpeed and transformers enable it.
-        overlapping = () if strategy.overlap_comm is False else (Factor(2, "buffers"),)
-        return (
-            buffer("reduce buckets", reduce_bucket, "values", 2, *overlapping),
-            buffer("all-gather bucket", gather_bucket, "values", 2),
-        )
-    # Gathered modules up to the limit, the largest beyond it, and the flat buffer that receives them.
-    largest = max(_largest_unit(setting).elements, embedding_params(model) / (1 if model.tied else 2))
-    live = min(DEEPSPEED_LIVE + largest, model.params)
-    if is_persistent(setting):
-        live, largest = model.params, 0.0
+    """Return the buckets of DeepSpeed, and of stage 3 the modules that are gathered.
+
+    It gathers modules without children one by one, ahead until the limit of live elements is reached, and one at the
+    limit; those of one call are copied out of their buffer (``PartitionedParameterCoordinator.fetch_sub_module`` and
+    ``AllGatherCoalescedHandle``).
+    """
+    model, weight = setting.model, _whole_bytes(setting)
+    buckets = reduce_bucket_terms(setting)
+    if setting.layout.stage != 3:
+        return buckets
+    largest = max(each.elements / each.copies for unit in units_of(setting) for each in unit.parameters)
+    live = model.params if is_persistent(setting) else min(DEEPSPEED_LIVE + largest, model.params)
     return (
         buffer("gathered modules", live, "weights", weight),
-        buffer("buffer for the largest", largest, "weights", weight),
-        buffer("prefetched", DEEPSPEED_PREFETCH, "weights", weight),
-        buffer("reduce bucket", reduce_bucket, "values", 2),
+        buffer("buffer of those prefetched", DEEPSPEED_PREFETCH, "weights", weight),
+        *buckets,
     )
 
 

@@ -58,11 +58,10 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
         return (term("temporaries", what, Factor(elements, "weights"), Factor(width, "bytes"), *more),)
 
     if strategy.kind == "deepspeed":
-        if train.master_dtype == "bf16":
-            return ()
+        width = 2 if train.master_dtype == "bf16" else 2 + 4
         if strategy.stage == 3 and shard > DEEPSPEED_SUB_GROUP:
-            return temporary("gradients in fp32, a group at a time", 4, DEEPSPEED_SUB_GROUP)
-        return temporary("gradients in fp32", 4, trained, *ranks(over))
+            return temporary("flat gradients, a group at a time", width, DEEPSPEED_SUB_GROUP)
+        return temporary("flat gradients", width, trained, *ranks(over))
     largest = min(shard, _largest_trained(setting) / over)
     if train.optimizer == "adafactor":
         per = bytes_per_parameter(train)

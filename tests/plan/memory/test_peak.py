@@ -8,6 +8,7 @@ from ddpwizard.app.plan.memory.activations import logits_terms
 from ddpwizard.app.plan.memory.block_tensors import block_activation_bytes, block_terms
 from ddpwizard.app.plan.memory.computation import target_tokens
 from ddpwizard.app.plan.memory.formula import total_bytes
+from ddpwizard.app.plan.memory.gathered_weights import gathered_terms
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
 from ddpwizard.app.plan.memory.temporaries import autocast_terms, non_torch_terms, optimizer_step_terms
@@ -181,6 +182,35 @@ class TestPeak:
         )
         assert low.model_state_bytes_per_gpu == pytest.approx(10 / 16 * usual.model_state_bytes_per_gpu)
         assert usual.breakdown.temporaries > low.breakdown.temporaries
+
+    @pytest.mark.parametrize(("stage", "buckets"), [(2, 2), (3, 1)])
+    def test_buckets_of_deepspeed_have_their_size_for_adapters_too(self, stage: Any, buckets: int) -> None:
+        small, usual = (
+            estimate_candidate(
+                setting(
+                    strategy=Strategy(kind="deepspeed", stage=stage, reduce_bucket_size=size),
+                    dtype="bf16",
+                    lora=Lora(r=8),
+                )
+            )
+            for size in (1e6, None)
+        )
+        assert usual.breakdown.buffers - small.breakdown.buffers == pytest.approx(buckets * 2 * (5e8 - 1e6))
+
+    def test_gathered_modules_of_deepspeed_are_matrices(self) -> None:
+        """A block of Llama 2 70B has 856 million elements, its largest matrix, the embedding, 262 million."""
+        model = catalog.MODELS["llama-2-70b"]
+        found = gathered_terms(setting(model, Strategy(kind="deepspeed", stage=3), dtype="bf16-deepspeed"))
+        gathered = next(each for each in found if each.what == "gathered modules")
+        assert gathered.bytes == pytest.approx(2 * (1e9 + 32000 * 8192), rel=0.01)
+
+    def test_step_of_deepspeed_copies_gradients_flat_and_in_fp32(self) -> None:
+        """Its modules are sharded by then, so that the step of a small batch is the peak (published: 31.4 GiB)."""
+        model = msgspec.structs.replace(SEVEN, params=6.86e9, layers=32)
+        stage = Strategy(kind="deepspeed", stage=3, reduce_bucket_size=1e6)
+        found = estimate_candidate(setting(model, stage, 4, dtype="bf16-deepspeed", seq_len=512, act_ckpt="full"))
+        assert found.peak_phase == "step"
+        assert found.peak_allocated_bytes_per_gpu == pytest.approx(31.38 * GIB, rel=0.02)
 
     def test_t5_has_wide_heads(self) -> None:
         assert attention_width(T5) == pytest.approx(128 * 32, rel=0.01)
