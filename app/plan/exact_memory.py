@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ..text.terminal import align_columns
 from ..text.units import GIB, MIB
 from .memory.activations import logits_terms
 from .memory.formula import Factor, Term, term, total_bytes
-from .memory.peak import Phase, strategy_name
+from .memory.peak import PEAK_WORDS, Phase, strategy_name
 from .model.from_code import OFFLINE, names_function
 from .model_source import ModelSource
 from .types import Candidate, Checkpointing, PlanRow, TrainingSetup
@@ -253,35 +253,51 @@ def estimate_by_part(found: Candidate) -> PeakParts:
     )
 
 
+class ComparedRow(NamedTuple):
+    """A row of the comparison: figures by formula and tracked, and the difference of the formula."""
+
+    label: str
+    cells: tuple[str, str, str]
+    kind: Literal["head", "same", "differs", "total"] = "same"
+
+
+def comparison_rows(found: TrackedStrategy) -> list[ComparedRow]:
+    """Return both figures of each part and of the whole, in MiB for a small model; [] if it was not tracked."""
+    whole, seen, parts = found.formula_peak_bytes_per_gpu, found.tracked_peak_bytes_per_gpu, found.tracked_bytes
+    if seen is None or parts is None:
+        return []
+    unit, name = (GIB, "GiB") if whole > GIB else (MIB, "MiB")
+    phases = PEAK_WORDS[found.formula_phase], PEAK_WORDS[found.tracked_phase or ""]
+    rows = [ComparedRow(f"{name} per GPU", ("formula", "tracked", "off by"), "head")]
+    for part in PARTS:
+        sizes = [getattr(each, part) / unit for each in (found.formula_bytes, parts)]
+        first, second = (f"{size:,.2f}" for size in sizes)
+        off = "same" if first == second else f"{round(sizes[0], 2) - round(sizes[1], 2):+,.2f}"
+        kind = "differs" if part in found.differs else "same"
+        rows.append(ComparedRow(WORDS.get(part, part), (first, second, off), kind))
+    total = f"{whole / unit:,.2f}", f"{seen / unit:,.2f}", f"{whole / seen - 1:+.1%}"
+    rows.append(ComparedRow("total", total, "total"))
+    return [*rows, ComparedRow("peak in", (*phases, "same" if phases[0] == phases[1] else ""))]
+
+
+def comparison_notes(found: TrackedStrategy) -> list[str]:
+    """Return the part that differs most, and what the tracked figure leaves out."""
+    most = f"They differ most in {WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""
+    return [most or f"No part differs by over {SAME:.0%} of the peak.", *found.notes]
+
+
 def render_comparison(all_tracked: Sequence[TrackedStrategy]) -> list[str]:
-    """Render the comparison as a table with notes; in MiB for a small model."""
-    unit = GIB if max(each.formula_peak_bytes_per_gpu for each in all_tracked) > GIB else MIB
-    rows = [("strategy", "recompute", "formula", "tracked", "difference", "where they differ")]
-    notes: list[str] = []
+    """Render the comparison of each strategy as a table with notes."""
+    shown: list[str] = []
     for each in all_tracked:
-        formula, seen = each.formula_peak_bytes_per_gpu, each.tracked_peak_bytes_per_gpu
-        start = (each.strategy, "all" if each.recompute == "full" else "no", f"{formula / unit:.1f}")
-        if seen is None:
-            rows.append((*start, "—", "", f"not tracked: {each.problem}"))
+        name = each.strategy + ", recomputing" * (each.recompute == "full")
+        if rows := comparison_rows(each):
+            table = align_columns([(row.label, *row.cells) for row in rows])
+            shown += ["", f"Exact: what PyTorch allocates at the peak of {name}"]
+            shown += ["  " + line for line in (*table, *comparison_notes(each))]
         else:
-            rows.append((*start, f"{seen / unit:.1f}", f"{formula / seen - 1:+.1%}", _where(each, unit)))
-        notes += [note for note in each.notes if note not in notes]
-    name = "GiB" if unit == GIB else "MiB"
-    head = f"What PyTorch allocates at the peak, {name} per GPU, by formula and tracked on your module:"
-    return ["", head, *("  " + line for line in align_columns(rows)), *notes]
-
-
-def _where(each: TrackedStrategy, unit: int) -> str:
-    """Return the parts that differ, by formula and tracked, and the phase of both peaks."""
-    if each.tracked_bytes is None or not each.differs:
-        return f"nothing by over {SAME:.0%}"
-    formula, seen = each.formula_bytes, each.tracked_bytes
-    parts = [
-        f"{WORDS.get(part, part)} {getattr(formula, part) / unit:.1f}, tracked {getattr(seen, part) / unit:.1f}"
-        for part in each.differs
-    ]
-    phase = f"peak at the {each.formula_phase}, tracked at the {each.tracked_phase}"
-    return "; ".join([*parts, *([phase] if each.formula_phase != each.tracked_phase else [])])
+            shown += ["", f"{name} is not tracked: {each.problem}"]
+    return shown
 
 
 def _differs(formula: PeakParts, seen: PeakParts, peak: float) -> list[str]:

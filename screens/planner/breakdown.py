@@ -12,14 +12,14 @@ from textual.widget import Widget
 from ...app.errors import UserError
 from ...app.options import target_python
 from ...app.plan import exact_memory, summary
-from ...app.plan.exact_memory import PeakParts, TrackedStrategy
+from ...app.plan.exact_memory import TrackedStrategy
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.explain import slowdown_text
 from ...app.plan.strategies.what_if import effect_text
 from ...app.plan.types import PlanRow
-from ...app.text.units import GIB, MIB, gib_number, gib_text, percent_text, seconds_text
+from ...app.text.units import GIB, gib_number, gib_text, percent_text, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import table
@@ -50,12 +50,12 @@ class MemoryBreakdownScreen(ScrollingPage, ChildProcessMixin):
     class TrackingDone(Message):
         """A strategy was tracked, or could not be; ``at`` is its index in the rows."""
 
-        def __init__(self, at: int, found: exact_memory.TrackedStrategy) -> None:
+        def __init__(self, at: int, found: TrackedStrategy) -> None:
             super().__init__()
             self.at, self.found = at, found
 
     def __init__(
-        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[str, exact_memory.TrackedStrategy]
+        self, rows: Sequence[PlanRow], at: int, source: ModelSource, tracked: dict[str, TrackedStrategy]
     ) -> None:
         super().__init__()
         self._rows, self._at, self._source = list(rows), at, source
@@ -114,7 +114,7 @@ def strategy_details(
     row: PlanRow,
     width: int,
     ascii_only: bool,
-    tracked: exact_memory.TrackedStrategy | None = None,
+    tracked: TrackedStrategy | None = None,
     best: PlanRow | None = None,
 ) -> Content:
     """Return all details of one strategy; ``best`` is the first choice if this is another one."""
@@ -202,36 +202,17 @@ def indent_lines(text: str, width: int) -> list[Content]:
 
 LABEL_WIDTH, COLUMN_WIDTHS = 28, (9, 9, 10)
 TITLE = "Exact: what PyTorch allocates at the peak"
-MOMENTS = {"loss": "the loss", "backward": "backward", "step": "the step"}
+STYLES = {"head": "$muted", "same": "", "differs": "$warning", "total": "bold"}
 
 
 def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
     """Return both figures and the error of the formula, for each part, with notes."""
-    seen, parts = found.tracked_peak_bytes_per_gpu, found.tracked_bytes
-    if seen is None or parts is None:
-        return [safe_content(TITLE, "bold"), *safe_content(f"not tracked: {found.problem}", "$warning").wrap(width)]
-    formula = found.formula_peak_bytes_per_gpu
-    unit, name = (GIB, "GiB") if formula > GIB else (MIB, "MiB")
-    formula_moment, tracked_moment = (MOMENTS[phase or ""] for phase in (found.formula_phase, found.tracked_phase))
-    shown = [
-        safe_content(TITLE, "bold"),
-        _row(f"{name} per GPU", ("formula", "tracked", "off by"), "$muted"),
-        *(_part(part, found.formula_bytes, parts, unit, part in found.differs) for part in exact_memory.PARTS),
-        _row("total", (f"{formula / unit:,.2f}", f"{seen / unit:,.2f}", f"{formula / seen - 1:+.1%}"), "bold"),
-        _row("peak in", (formula_moment, tracked_moment, "same" if formula_moment == tracked_moment else ""), ""),
+    rows, title = exact_memory.comparison_rows(found), safe_content(TITLE, "bold")
+    if not rows:
+        return [title, *safe_content(f"not tracked: {found.problem}", "$warning").wrap(width)]
+    columns = ["".join(f"{cell:>{each}}" for cell, each in zip(row.cells, COLUMN_WIDTHS, strict=True)) for row in rows]
+    table = [
+        safe_content(f"{row.label:<{LABEL_WIDTH}}{line}", STYLES[row.kind])
+        for row, line in zip(rows, columns, strict=True)
     ]
-    most = f"They differ most in {exact_memory.WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""
-    notes = [most or f"No part differs by over {exact_memory.SAME:.0%} of the peak.", *found.notes]
-    return [*shown, *safe_content(" ".join(notes), "$muted").wrap(width)]
-
-
-def _part(part: str, formula: PeakParts, tracked: PeakParts, unit: int, is_far: bool) -> Content:
-    sizes = [getattr(parts, part) / unit for parts in (formula, tracked)]
-    first, second = (f"{size:,.2f}" for size in sizes)
-    off = "same" if first == second else f"{round(sizes[0], 2) - round(sizes[1], 2):+,.2f}"
-    return _row(exact_memory.WORDS.get(part, part), (first, second, off), "$warning" if is_far else "")
-
-
-def _row(label: str, cells: tuple[str, str, str], style: str) -> Content:
-    columns = "".join(f"{cell:>{width}}" for cell, width in zip(cells, COLUMN_WIDTHS, strict=True))
-    return safe_content(f"{label:<{LABEL_WIDTH}}{columns}", style)
+    return [title, *table, *safe_content(" ".join(exact_memory.comparison_notes(found)), "$muted").wrap(width)]

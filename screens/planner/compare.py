@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from textual.content import Content
 
+from ...app.plan.memory.peak import PEAK_WORDS
 from ...app.plan.script_changes import required_changes
 from ...app.plan.strategies.evaluate import rate_text
 from ...app.plan.types import Candidate, PlanRow
@@ -12,7 +13,7 @@ from ...app.text.units import GIB, gib_number, round_seconds, seconds_text
 from ..dialogs.page import ScrollingPage
 from ..widgets.formatting import join_lines, safe_content
 from . import table
-from .breakdown import MOMENTS, indent_lines, wrap_lines
+from .breakdown import indent_lines, wrap_lines
 
 LABEL_WIDTH, COLUMN_WIDTH, PAIR_BAR_WIDTH = 18, 14, 30
 PER_GPU, PER_STEP = "total per GPU", "time per step"
@@ -75,7 +76,7 @@ def side_by_side(first: PlanRow, second: PlanRow, width: int, ascii_only: bool) 
         else:
             shown += [safe_content(name, "bold"), Content.assemble("   ", *bar)]
     shown += [Content(""), _line("", ("1", "2", "difference"), column, "$muted")]
-    moment, other = (MOMENTS[row.candidate.peak_phase] for row in (first, second))
+    moment, other = (PEAK_WORDS[row.candidate.peak_phase] for row in (first, second))
     for figure in comparison_rows(first, second):
         style = "bold" if figure.label in (PER_GPU, PER_STEP) else ""
         shown.append(_line(figure.label, figure.cells, column, style))

@@ -86,10 +86,10 @@ def test_command_shows_both_figures_and_the_import() -> None:
     assert done.returncode == 0, done.stderr
     assert f"importing llama in {HELPERS} with {sys.executable} to track " in done.stderr
     lines = done.stdout.splitlines()
-    head = next(number for number, line in enumerate(lines) if "by formula and tracked on your module" in line)
-    assert "difference" in lines[head + 1]
-    assert lines[head + 2].split()[:2] == ["single", "GPU"]
-    assert "%" in lines[head + 2]
+    head = next(number for number, line in enumerate(lines) if "allocates at the peak of single GPU" in line)
+    assert lines[head + 1].split()[-4:] == ["formula", "tracked", "off", "by"]
+    assert lines[head + 8].split()[0] == "total"
+    assert lines[head + 8].endswith("%")
     assert "the 3 Block modules" in done.stdout
 
 
@@ -390,8 +390,10 @@ def test_table_names_differing_parts() -> None:
         differs=["activations", "grads"],
         notes=["A note."],
     )
-    shown = "\n".join(exact_memory.render_comparison([seen]))
-    assert "9.0      8.0      +12.5%" in shown
-    where = "activations and loss 5.0, tracked 4.0; grads 0.0, tracked 0.5; peak at the loss, tracked at the backward"
-    assert where in shown
-    assert shown.endswith("A note.")
+    shown = {line.strip().split("  ")[0]: line.split()[-3:] for line in exact_memory.render_comparison([seen])}
+    assert shown["total"] == ["9.00", "8.00", "+12.5%"]
+    assert shown["activations and loss"] == ["5.00", "4.00", "+1.00"]
+    assert shown["grads"] == ["0.00", "0.50", "-0.50"]
+    assert shown["params"] == ["1.00", "1.00", "same"]
+    assert shown["peak in"] == ["the", "loss", "backward"]
+    assert {"They differ most in activations and loss.", "A note."} < set(shown)

@@ -37,6 +37,7 @@ Phase = Literal["loss", "backward", "step"]
 Terms = tuple[Term, ...]
 STATES = ("params", "grads", "optimizer")
 PHASES = {"loss": "at the end of the forward pass", "backward": "in the backward pass", "step": "in the optimizer step"}
+PEAK_WORDS = {"loss": "the loss", "backward": "backward", "step": "the step"}
 
 
 def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
