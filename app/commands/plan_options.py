@@ -90,7 +90,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         return {"help": self.help, "metavar": self.metavar, **takes}
 
 
-OPTIONS = read_table("options.yaml", dict[str, dict[str, Option]])  # by group
+OPTIONS = read_table("options.jsonc", dict[str, dict[str, Option]])  # by group
 
 
 def plan_options(command: F) -> F:

@@ -44,7 +44,7 @@ PAGES = {
     page: {
         name: msgspec.structs.replace(field, choices=words_of(name, field.choices)) for name, field in fields.items()
     }
-    for page, fields in read_table("form.yaml", dict[str, dict[str, FormField]]).items()
+    for page, fields in read_table("form.jsonc", dict[str, dict[str, FormField]]).items()
 }
 ALL = PAGES["usual"] | PAGES["more-fields"]
 NAMES = {  # suggested in a field

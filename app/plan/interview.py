@@ -20,7 +20,7 @@ from .tables import read_table
 from .types import PlanRow
 
 Values = Mapping[str, str]
-INTERVIEW = read_table("interview.yaml", dict[str, Any])
+INTERVIEW = read_table("interview.jsonc", dict[str, Any])
 QUESTIONS: dict[str, str] = INTERVIEW["questions"]
 ANSWERS: dict[str, dict[str, dict[str, str]]] = INTERVIEW["answers"]  # fields of the form by the text of an answer
 USUAL_LENGTH = 1  # the second of them

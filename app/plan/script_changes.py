@@ -1,4 +1,4 @@
-"""Changes that a strategy needs in a script and in its launch command; the words are ``strategies.yaml``."""
+"""Changes that a strategy needs in a script and in its launch command; the words are ``strategies.jsonc``."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ class StrategyWords(msgspec.Struct, frozen=True):
     mesh: str = ""
 
 
-WORDS = read_table("strategies.yaml", dict[str, StrategyWords])
+WORDS = read_table("strategies.jsonc", dict[str, StrategyWords])
 
 
 def mesh_line(setting: TrainingSetup) -> str:

@@ -16,7 +16,7 @@ from ..types import Model
 from . import hf_config, safetensors_header
 from .safetensors_header import TensorInfo
 
-PATTERNS = {part: re.compile(pattern) for part, pattern in read_table("tensor_names.yaml", dict[str, str]).items()}
+PATTERNS = {part: re.compile(pattern) for part, pattern in read_table("tensor_names.jsonc", dict[str, str]).items()}
 # Assumed experts per token if nothing shows them: for few experts (Mixtral, Phi-3.5-MoE; DBRX has 4), and for many
 # (Qwen3, OLMoE, DeepSeek V3; Qwen1.5-MoE and gpt-oss have 4, DeepSeek V2 6).
 FEW, OF_FEW, OF_MANY = 16, 2, 8

@@ -24,7 +24,7 @@ LIMIT_BYTES = 1_000_000
 NEXT_STEP = "name a Hugging Face config.json"
 SHOWN = 6
 TEXT, VISION = ("text_config", "llm_config", "language_config"), "vision_config"
-OF_NO_WEIGHT = re.compile("|".join(read_table("fields_of_no_weight.yaml", list[str])))
+OF_NO_WEIGHT = re.compile("|".join(read_table("fields_of_no_weight.jsonc", list[str])))
 
 
 class TrackedConfig(Mapping[str, Any]):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..tables import read_table
 from ..types import BlockLayout, Lora, Model, TrainingOptions
 
-ADAPTED = read_table("adapter_names.yaml", dict[str, list[str]])
+ADAPTED = read_table("adapter_names.jsonc", dict[str, list[str]])
 
 
 def kv_width(model: Model) -> float:

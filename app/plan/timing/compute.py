@@ -66,7 +66,7 @@ class WorkTable(msgspec.Struct, frozen=True):
     hooks: dict[str, tuple[float, float]]
 
 
-WORK = read_table("block_work.yaml", WorkTable)
+WORK = read_table("block_work.jsonc", WorkTable)
 # Time in which a core launches one operation of PyTorch (measured with torch 2.13: 15 to 19 µs, with autograd and
 # modules), and one of a compiled graph.
 EAGER_S, COMPILED_S = LAUNCH_S, 5e-6

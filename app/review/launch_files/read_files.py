@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import UserError
 from ...launchers.launch_scripts import JobFile, Statement, parse_hostfile, parse_shell_script
 from ...system.files import read_regular_file
@@ -158,6 +156,8 @@ def _manifest(path: str, text: str, plain: dict[str, Any]) -> JobFile:
 
 
 def _yaml(path: str, text: str) -> JobFile | None:
+    import yaml  # takes longer than the rest of this module, which a plan imports for its manifest
+
     try:
         plain = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
