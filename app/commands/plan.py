@@ -13,7 +13,6 @@ from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
 from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
-from ..plan.job_files.write import start_lines, unwritable_error, write_job_files
 from ..plan.model_source import SCRIPT
 from ..plan.request import PlanRequest
 from ..plan.strategies.table import render_table, rows_of_strategy
@@ -49,7 +48,7 @@ def command(
     """Compare DDP, FSDP and ZeRO for a model: what fits, in how much memory, and how fast.
 
     Memory is computed from the model's shape, for most models to within 10 %; times are estimates. The exit code is 1
-    if no strategy fits, or all that fit are too slow.
+    if no strategy fits, all that fit are too slow, or --write cannot write what is planned.
 
     \b
     Examples:
@@ -101,21 +100,26 @@ def command(
         between = gbps_text(resolved.links.inter_gbps)
         assumed.append(f"link between nodes: {between}, where the curve has several: --inter-gbps")
     best, best_setting = rows[0]
-    if write and (problem := unwritable_error(rows[0])):
-        print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
-    elif write:
+    is_refused = False
+    if write:
         from ..plan.job_files.manifest import read_package_versions
         from ..plan.job_files.own_script import plan_job_files
+        from ..plan.job_files.write import UnwritablePlanError, check_writable, start_lines, write_job_files
 
-        versions = read_package_versions(target_python(options))
-        made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)
-        files = [Path(write) / name for name in made.files]
-        write_job_files(Path(write), made.files, "name another directory with --write")
-        written = [str(file.absolute()) for file in files]
-        rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
-        wrote = (f"wrote {file}" for file in files)
-        for note in (*wrote, *made.notes, *start_lines(rows[0], write, made.files)):
-            print_progress(note)
+        try:
+            check_writable(rows[0])
+            versions = read_package_versions(target_python(options))
+            made = plan_job_files(best_setting, Path(write), script, batch, versions, resolved.links)
+            files = [Path(write) / name for name in made.files]
+            write_job_files(Path(write), made.files, "name another directory with --write")
+            written = [str(file.absolute()) for file in files]
+            rows[0] = PlanRow(msgspec.structs.replace(best, files=written), best_setting)
+            wrote = (f"wrote {file}" for file in files)
+            for note in (*wrote, *made.notes, *start_lines(rows[0], write, made.files)):
+                print_progress(note)
+        except UnwritablePlanError as problem:
+            is_refused = True
+            print_progress(f"nothing is written to {write}: {problem.message}; {problem.next_step}")
     candidates = [row.candidate for row in rows]
     if options.json:
         body = {
@@ -138,7 +142,7 @@ def command(
     if compared and all(each.problem for each in compared.values()):
         return ExitCode.NOT_INSPECTED
     fitting = any(each.works for each in candidates)
-    return ExitCode.OK if fitting else ExitCode.FOUND
+    return ExitCode.OK if fitting and not is_refused else ExitCode.FOUND
 
 
 def _request(given: str | None, values: Mapping[str, Any], options: Options) -> PlanRequest:

@@ -157,7 +157,9 @@ def _row(prompt: Prompt, rows: list[PlanRow], which: str) -> PlanRow:
 
 def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links) -> None:
     """Show the files of a strategy, and write them after a confirmation."""
-    if problem := write.unwritable_error(row):
+    try:
+        write.check_writable(row)
+    except UserError as problem:
         _refuse(prompt, problem)
         return
     script = _asked(prompt, "Script", SCRIPT, str)
@@ -168,8 +170,7 @@ def _write(state: WizardState, prompt: Prompt, row: PlanRow, links: Links) -> No
 def _write_into(state: WizardState, prompt: Prompt, row: PlanRow, script: str, where: Path, links: Links) -> None:
     """Write the files of a strategy after a confirmation, and show the commands that start them and plan them again."""
     try:
-        if problem := write.unwritable_error(row):
-            raise problem
+        write.check_writable(row)
         versions = read_package_versions(target_python(state.options))
         made, notes = plan_job_files(row.setting, where, script, None, versions, links)
         prompt.write("", *(f"  {name:<16} {len(content.splitlines()):>4} lines" for name, content in made.items()))

@@ -117,6 +117,7 @@ class PlanWriteScreen(WizardScreen):
             self._made, self._notes = plan_job_files(
                 self._row.setting, self._directory, script, None, self._versions, self._links
             )
+            write.check_writable(self._row)
         except UserError as error:
             self._problem = error
         self._show()
@@ -127,9 +128,8 @@ class PlanWriteScreen(WizardScreen):
         choices = [Choice(name, _listed(name, longest, content, width)) for name, content in self._made.items()]
         self.query_one("#files", Choices).set_items(choices)
         self._preview()
-        problem = self._problem or write.unwritable_error(self._row)
-        if problem:
-            self.wizard.show_error(problem)
+        if self._problem:
+            self.wizard.show_error(self._problem)
         elif self._row.candidate.fits == "tight":
             self.show_status(
                 safe_content("It only just fits. Nothing is written yet; press w to write the files.", "$warning")
@@ -158,8 +158,8 @@ class PlanWriteScreen(WizardScreen):
         self.app.push_screen(TextDialog(event.id, safe_content(self._made[event.id]), "not written yet"))
 
     def action_write(self) -> None:
-        if problem := self._problem or write.unwritable_error(self._row):
-            self.wizard.show_error(problem)
+        if self._problem:
+            self.wizard.show_error(self._problem)
             return
         if self._versions is None:
             self._writes_then = True

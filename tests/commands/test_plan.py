@@ -252,11 +252,28 @@ class TestCommand:
         where = tmp_path / "job"
         asked = ("--model", "Llama-3.1-8B", "--gpus", "16", "--gpu", "H100", "--fp8", "--compile")
         done = self.run(*asked, "--strategy", "FSDP2 + TP 8 + PP 2", "--write", str(where))
-        assert done.returncode == 0
+        assert done.returncode == 1
         assert "Use FSDP2 + tensor parallel 8 + pipeline parallel 2: " in done.stdout
         assert "init_device_mesh" in done.stderr
         assert not where.exists()
-        assert "no files can be written with fp8" in self.run(*asked, "--write", str(where)).stderr
+
+    @pytest.mark.parametrize(
+        ("more", "part", "instead"),
+        [
+            (("--fp8", "--compile"), "products in fp8", "leave out --fp8"),
+            (("--lora", "16", "--quant", "nf4"), "frozen weights in nf4", "plan without --quant"),
+        ],
+    )
+    def test_plan_that_no_files_can_do_is_shown_and_not_written(
+        self, tmp_path: Path, more: tuple[str, ...], part: str, instead: str
+    ) -> None:
+        where = tmp_path / "job"
+        asked = ("--model", "Llama-3.1-8B", "--gpus", "8", "--gpu", "H100", *more)
+        done = self.run(*asked, "--write", str(where))
+        assert done.returncode == 1
+        assert f"nothing is written to {where}: the files cannot do all of this plan: {part}; {instead}" in done.stderr
+        assert done.stdout == self.run(*asked).stdout
+        assert not where.exists()
 
     def test_nothing_fits(self) -> None:
         done = self.run(
@@ -269,7 +286,7 @@ class TestCommand:
             "--heads",
             "128",
             "--gpu-memory",
-            "24GB",
+            "16GB",
             "--host-memory",
             "64GB",
         )

@@ -1,7 +1,7 @@
 """The training project of a plan: a program, its model, data, layout and checkpoints, which runs as it is.
 
 The files are rendered from ``assets/templates``. A part of the plan that no template does is refused
-(``write._refuse_unwritable``), so the files do what the plan counted.
+(``write._program_refusals``), so the files do what the plan counted.
 """
 
 import re

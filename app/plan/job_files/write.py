@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...errors import UserError
@@ -52,8 +52,9 @@ def render_job_files(
     packages where it runs; ``links``: of the plan.
 
     Raises:
-        UserError: The files of a new program could not do what was planned.
+        UnwritablePlanError: The files could not do what was planned.
     """
+    _refuse([*_refusals(setting), *([] if own_script else _program_refusals(setting))])
     machine = _machine(setting)
     with_zero = setting.layout.kind == "deepspeed"
     script = f"./{own_script}" if own_script.startswith("-") else own_script or project.SCRIPT
@@ -94,21 +95,22 @@ def write_job_files(directory: Path, made: Mapping[str, str], next_step: str = "
         raise UserError(f"cannot write {directory}: {error.strerror}", next_step) from error
 
 
-def unwritable_error(row: PlanRow) -> UserError | None:
-    """Return why no files are written for a strategy: it does not fit, or has no template yet; None if there are."""
-    if row.setting.without_files:
-        why = f"no files can be written for {row.candidate.strategy} yet, with {row.setting.without_files}"
-        return UserError(why, " ".join(split_changes(row.setting)))
-    if row.setting.train.fp8:
-        way = "leave out --fp8 to get files, and convert the model in train.py: torchao's convert_to_float8_training"
-        return UserError("no files can be written with fp8 products yet", way)
-    if row.setting.train.reference_model:
-        way = "leave out --reference-model to get files for one model; TRL's DPOTrainer holds both"
-        return UserError("no files can be written with a reference model yet", way)
-    if row.candidate.fits is not False:
-        return None
-    why = f"{row.candidate.full_name} does not fit ({shortage_text(row)}): nothing is written"
-    return UserError(why, "take a strategy that fits; the table of strategies explains what would make this one fit")
+class UnwritablePlanError(UserError):
+    """Files of a plan would not do what it promises; ``next_step`` is the plan to make instead."""
+
+
+def check_writable(row: PlanRow) -> None:
+    """Check that files can be written for a strategy, whether they start a new program or a script of the user's.
+
+    Raises:
+        UnwritablePlanError: It does not fit, or has no template yet.
+    """
+    _refuse(_refusals(row.setting))
+    if row.candidate.fits is False:
+        raise UnwritablePlanError(
+            f"{row.candidate.full_name} does not fit ({shortage_text(row)}): nothing is written",
+            "take a strategy that fits; the table of strategies explains what would make this one fit",
+        )
 
 
 def free_directory(parent: Path) -> str:
@@ -144,7 +146,6 @@ def _on_each_node(row: PlanRow) -> str:
 
 def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[str, str]:
     """Render a new program, and one for Accelerate if that can do the same."""
-    _refuse_unwritable(setting, project.template_kind(setting))
     made = project.render_project(setting, options)
     if configurations.does_project(setting):
         script = project.ACCELERATE_SCRIPT
@@ -155,17 +156,37 @@ def _program(setting: TrainingSetup, options: project.ProjectOptions) -> dict[st
     return made
 
 
-def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
-    """Refuse a setting whose files would need more memory than planned. ``kind``: of the templates.
+Refusal = tuple[object, str, str]  # condition, part of a plan that the files cannot do, and what to plan instead
 
-    Raises:
-        UserError: It names the parts that the files cannot do, and what to leave out.
-    """
+
+def _refuse(refusals: Iterable[Refusal]) -> None:
+    """Raise an error that names the parts whose condition holds, and what to plan instead of the first."""
+    refused = [(part, instead) for is_asked, part, instead in refusals if is_asked]
+    if refused:
+        parts = ", ".join(part for part, _ in refused)
+        raise UnwritablePlanError(f"the files cannot do all of this plan: {parts}", refused[0][1])
+
+
+def _refusals(setting: TrainingSetup) -> Iterator[Refusal]:
+    """Yield what no files can do, with a script of the user's neither."""
+    train = setting.train
+    yield setting.without_files, setting.without_files, " ".join(split_changes(setting))
+    yield (
+        train.fp8,
+        "products in fp8",
+        "leave out --fp8, and convert the model in train.py: torchao's convert_to_float8_training",
+    )
+    yield train.reference_model, "a reference model", "leave out --reference-model; TRL's DPOTrainer holds both models"
+
+
+def _program_refusals(setting: TrainingSetup) -> Iterator[Refusal]:
+    """Yield what a new program cannot do, or not in the memory that is planned."""
+    kind = project.template_kind(setting)
     train, strategy, with_zero = setting.train, setting.layout, kind == "deepspeed"
     loss = train.loss == "fused-linear" or (with_zero and train.loss not in (None, "eager"))
     optimizer = kind == "fsdp2" and train.optimizer == "adafactor"  # it cannot step on sharded tensors (torch 2.13)
     in_backward = train.optimizer_in_bwd and not steps_in_backward(train, kind)
-    parts = [
+    yield from (
         (strategy.kind in ("fsdp1", "fairscale-sharded-ddp"), strategy.kind, "plan for fsdp2"),
         (optimizer, f"the optimizer {train.optimizer} with {strategy.kind}", "plan for another optimizer: adamw"),
         (train.quant, f"frozen weights in {train.quant}", "plan without --quant, or quantize in your own script"),
@@ -181,20 +202,14 @@ def _refuse_unwritable(setting: TrainingSetup, kind: str) -> None:
             "Muon with ZeRO-3, under which DeepSpeed's loss does not fall",
             "plan for ZeRO-2 or fsdp2",
         ),
-        (setting.without_files, setting.without_files, "plan for fsdp2 alone"),
         *_split_refusals(setting),
         (with_zero and train.frozen, "frozen weights with DeepSpeed", "plan for fsdp2 or ddp"),
         (with_zero and train.compile, "torch.compile with DeepSpeed", "plan without --compile"),
-    ]
-    refused = [(part, instead) for is_asked, part, instead in parts if is_asked]
-    if refused:
-        raise UserError(
-            f"the files cannot do all of this plan: {', '.join(part for part, _ in refused)}", refused[0][1]
-        )
+    )
 
 
-def _split_refusals(setting: TrainingSetup) -> Iterator[tuple[object, str, str]]:
-    """Yield what the files cannot do of a plan that splits layers or sequences: condition, part, and what to change."""
+def _split_refusals(setting: TrainingSetup) -> Iterator[Refusal]:
+    """Yield what the files cannot do of a plan that splits layers or sequences."""
     train, model, splits = setting.train, setting.model, setting.layout.splits
     tensor, context, expert = splits["tensor"], splits["context"], splits["expert"]
     if not setting.layout.splits_model:

@@ -6,7 +6,7 @@ import pytest
 from ddpwizard.app.errors import UserError
 from ddpwizard.app.hardware import gpu_catalog
 from ddpwizard.app.plan import script_changes, spec
-from ddpwizard.app.plan.job_files.write import unwritable_error
+from ddpwizard.app.plan.job_files.write import UnwritablePlanError, render_job_files
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, phase_terms
 from ddpwizard.app.plan.model import catalog
@@ -151,11 +151,15 @@ class TestCandidates:
         ]
         for row in rows:
             (split,) = (each for each, size in row.setting.layout.splits.items() if size > 1)
-            problem = unwritable_error(row)
             lacking = row.candidate.without_files
             assert bool(lacking) == (split not in written)
             assert ("no files yet for" in row.candidate.why_not) == bool(lacking) or not row.candidate.works
-            assert (problem is not None and "init_device_mesh" in problem.next_step) == bool(lacking)
+            if lacking:
+                with pytest.raises(UnwritablePlanError) as refused:
+                    render_job_files(row.setting, "train.py")
+                assert "init_device_mesh" in refused.value.next_step
+            else:
+                assert render_job_files(row.setting, "train.py")
         shown = "\n".join(render_table(rows[0].setting, [row.candidate for row in rows], []))
         assert ("(split layers with experts)" in shown) == ("expert" in written)
         assert {"tensor", "context"} <= {
