@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .. import snapshot as snapshots
-from ..errors import InspectionError, UserError
+from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
 from ..hardware.machine import Machine, machine_from_snapshot
-from ..probes import gpus as gpus_probe
-from ..probes import limits as limits_probe
 from ..probes.context import ProbeContext
-from ..snapshot import AllreduceSection, GpuSection, LimitsSection, Snapshot
+from ..snapshot import AllreduceSection, Snapshot
 from ..system.files import read_regular_file
 from ..text.units import GIB, gbps_text, gib_text, seconds_text
 from . import spec
@@ -25,7 +23,6 @@ from .timing.communication import NVLINK_HOP_S, PCIE_HOP_S, START_S, Links
 
 PCIE_MOST_GBPS = 30.0  # highest bus bandwidth that GPUs reach over PCIe
 GPU_BACKENDS = ("nccl", "rccl")
-LIMIT_S = 10.0  # of each probe
 LEAST_FREE_GIB = 0.1  # of a GPU whose memory is all in use
 
 
@@ -255,10 +252,15 @@ def parse_gib(text: str | None, option: str) -> float | None:
 
 
 def detect_machine(python: str) -> Machine:
-    """Detect this machine with the probes of ``ddpwizard doctor``."""
-    found = asyncio.run(_detect(ProbeContext(python=python)))
+    """Detect this machine with the probes of ``ddpwizard doctor``, which a plan for given GPUs does not need."""
+    from ..knowledge_cache import load_knowledge
+    from ..probes.run_probes import run_probes
+
+    probes = run_probes(["gpus", "limits"], ProbeContext(python=python), load_knowledge(), granted="reads")
     free_bytes, mount = free_nvme()
-    return msgspec.structs.replace(found, nvme_free_bytes=free_bytes, nvme_mount=mount)
+    return msgspec.structs.replace(
+        machine_from_snapshot(asyncio.run(probes)), nvme_free_bytes=free_bytes, nvme_mount=mount
+    )
 
 
 def free_nvme() -> tuple[float, str]:
@@ -271,25 +273,6 @@ def free_nvme() -> tuple[float, str]:
             with suppress(OSError):
                 found = max(found, (float(psutil.disk_usage(each.mountpoint).free), each.mountpoint))
     return found
-
-
-async def _detect(context: ProbeContext) -> Machine:
-    found = await asyncio.gather(
-        gpus_probe.collect(context, LIMIT_S), limits_probe.collect(context, LIMIT_S), return_exceptions=True
-    )
-    for each in found:
-        if isinstance(each, BaseException) and not isinstance(each, InspectionError):
-            raise each
-    gpus, limits = found
-    return machine_from_snapshot(
-        Snapshot(
-            taken_at=0,
-            host="",
-            ddpwizard_version="",
-            gpus=gpus if isinstance(gpus, GpuSection) else None,
-            limits=limits if isinstance(limits, LimitsSection) else None,
-        )
-    )
 
 
 def free_gpu_memory_gib(machine: Machine) -> float | None:
