@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..training_script.model.divergence import Divergence
     from ..training_script.model.divergences import Divergences
     from ..training_script.model.evaluated import Evaluated
-    from ..training_script.model.function_steps import Branch
+    from ..training_script.model.function_steps import Branch, Noted
     from ..training_script.model.reach import Reach, Run
     from ..training_script.model.reached_parts import Reached
     from ..training_script.model.sequences import Site
@@ -198,6 +198,20 @@ class Script:
         from ..training_script.model.runs import find_runs
 
         return find_runs(self.evaluated) if self.has_ranks and self.is_of_several else []
+
+    @cached_property
+    def _starts_noting(self) -> dict[str, list[int]]:
+        """The places in ``runs`` of the starts that come to a noted call of each name."""
+        found: dict[str, list[int]] = {}
+        for place, run in enumerate(self.runs):
+            for name in run.places:
+                found.setdefault(name, []).append(place)
+        return found
+
+    def noted(self, *names: str) -> "Iterator[tuple[Reach, Noted]]":
+        """Yield the noted calls with one of these names, those of each start of the program."""
+        for place in sorted({each for name in names for each in self._starts_noting.get(name, ())}):
+            yield from self.runs[place].of(*names)
 
     def place(self, reach: "Reach") -> "Site | None":
         """Return the place of a fact in this script: its own, or that of the call that leads to it."""

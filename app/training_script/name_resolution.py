@@ -8,6 +8,8 @@ import ast
 import builtins
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
 
 from .scopes import Binding, Scope, Scopes
 from .source import ScriptSource
@@ -20,18 +22,39 @@ IMPLICIT = {"__file__", "__name__", "__doc__", "__spec__", "__builtins__", "__cl
 _Place = tuple[ast.expr, int | None]  # an expression, and the position in the tuple that it gives
 
 
+class _Calls(NamedTuple):
+    """The calls of a file: for each function their arguments, and the functions that started processes run."""
+
+    arguments: dict[Function, list[tuple[ast.Call, dict[str, ast.expr]]]]
+    spawned: set[Function]
+
+
 class Names(Scopes):
-    """The names of one file. ``arguments`` holds, for each function, the arguments of its calls within the file."""
+    """The names of one file."""
 
     def __init__(self, source: ScriptSource) -> None:
         super().__init__(source)
-        self.arguments: dict[Function, list[tuple[ast.Call, dict[str, ast.expr]]]] = defaultdict(list)
-        self.spawned: set[Function] = set()
         self._returned: dict[Function, list[ast.expr]] = {}
         self._is_generator: dict[Function, bool] = {}
-        for node, scope in list(self.scope_of.items()):
-            if isinstance(node, ast.Call):
-                self._record_call(node, scope)
+
+    @property
+    def arguments(self) -> dict[Function, list[tuple[ast.Call, dict[str, ast.expr]]]]:
+        """The arguments of the calls of each function within the file."""
+        return self._calls.arguments
+
+    @property
+    def spawned(self) -> set[Function]:
+        """The functions that started processes run."""
+        return self._calls.spawned
+
+    @cached_property
+    def _calls(self) -> _Calls:
+        """The calls in the text, which few rules ask for."""
+        calls = _Calls(defaultdict(list), set())
+        for node, scope in self.scope_of.items():
+            if type(node) is ast.Call:  # no call that was completed
+                self._record_call(node, scope, calls)
+        return calls
 
     def lookup(self, name: str, scope: Scope) -> tuple[list[Binding], Scope] | None:
         """Return the bindings of ``name`` as seen from ``scope`` and the scope that holds them, or None."""
@@ -230,18 +253,18 @@ class Names(Scopes):
         static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
         return parameters(function)[1 if method and not static else 0 :]
 
-    def _record_call(self, call: ast.Call, scope: Scope) -> None:
+    def _record_call(self, call: ast.Call, scope: Scope, calls: _Calls) -> None:
         if function := self.function(call):
             names = self.passed_parameters(function)
-            self.arguments[function].append((call, match_arguments(names, call.args, call.keywords)))
+            calls.arguments[function].append((call, match_arguments(names, call.args, call.keywords)))
         target = next(
             (k.value for k in call.keywords if k.arg in ("target", "fn")), call.args[0] if call.args else None
         )
         is_start = self.qualified(call.func).endswith((".spawn", ".start_processes", ".Process"))
         if is_start and isinstance(target, ast.Name):
-            self._record_start(call, target, scope)
+            self._record_start(call, target, scope, calls)
 
-    def _record_start(self, call: ast.Call, target: ast.Name, scope: Scope) -> None:
+    def _record_start(self, call: ast.Call, target: ast.Name, scope: Scope, calls: _Calls) -> None:
         """Record the start of a process: ``spawn`` passes the process index before the given arguments."""
         found = self.lookup(target.id, scope)
         function = found[0][0].at if found and len(found[0]) == 1 else None
@@ -253,10 +276,10 @@ class Names(Scopes):
             place = call.args[1]
         names = parameters(function)
         if spawn:
-            self.spawned.add(function)
+            calls.spawned.add(function)
             names = names[1:]
         if isinstance(place, (ast.Tuple, ast.List)):
-            self.arguments[function].append((call, match_arguments(names, place.elts, [])))
+            calls.arguments[function].append((call, match_arguments(names, place.elts, [])))
 
 
 def _imported(node: ast.AST, name: str) -> str:

@@ -101,7 +101,7 @@ class _Hoist:
 
     def _asks_for_group(self) -> list[str]:
         """Return the question whether there is a process group, if a run of one process has none and no such call."""
-        made = [reach for run in self.script.runs for reach, _ in run.of(INIT)]
+        made = [reach for reach, _ in self.script.noted(INIT)]
         module = distributed_module(self.script, self.guard)
         return [f"{module}.is_initialized()"] if module and any(each.conditions for each in made) else []
 

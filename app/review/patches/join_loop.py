@@ -36,7 +36,7 @@ def join_loop(script: Script, loop: ast.For, why: str) -> Patch:
 
 def _only_model(script: Script, loop: ast.For) -> str:
     """Return the code of the model that each forward pass in a loop calls, if that surely is one in DDP."""
-    forwards = [each for run in script.runs for each in run.of(WRAPPED_FORWARD)]
+    forwards = script.noted(WRAPPED_FORWARD)
     codes = {_model(script, loop, fact) for reach, fact in forwards if _is_in(script, loop, reach)}
     return codes.pop() if len(codes) == 1 else ""
 

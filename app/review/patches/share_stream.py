@@ -3,7 +3,7 @@
 import ast
 from typing import NamedTuple
 
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.rank_names import meaning
 from ...training_script.syntax import FUNCTIONS, nodes_of_body
 from ..rule_context import Patch, Script, no_patch
@@ -63,7 +63,7 @@ def _samples(script: Script, yielding: ast.expr) -> ast.expr | None:
 def _part(script: Script, method: ast.AST) -> _Part | None:
     """Return the rank and the number of ranks: as the object keeps them, or of the process group."""
     cls = script.source.parents[method]
-    stored = [node for node in nodes_below(cls) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    stored = [node for node in nodes_of_kinds(cls, ast.Attribute) if isinstance(node.ctx, ast.Store)]
     kept = {meaning(node.attr, called=False): node.attr for node in stored}
     if {("rank", "global"), ("size", "global")} <= kept.keys():
         return _Part(f"self.{kept['rank', 'global']}", f"self.{kept['size', 'global']}", [])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...training_script.model.parsed_modules import PARSED_MODULES
 from ...training_script.model.sequences import Site
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, nodes_of_body
 from ..side_effects import called_name, writes_output
 
@@ -21,7 +21,7 @@ def write_elsewhere(path: str, way: Sequence[Site]) -> str:
     collective = (way[-1].line, way[-1].column) if way else None
     for site in way:
         module = PARSED_MODULES.get(Path(site.path)) if site.path != path else None
-        functions = [node for node in nodes_below(module.tree) if isinstance(node, FUNCTIONS)] if module else []
+        functions = nodes_of_kinds(module.tree, *FUNCTIONS) if module else []
         around = [node for node in functions if node.lineno <= site.line <= (node.end_lineno or node.lineno)]
         for call in nodes_of_body(around[-1]) if around else ():
             if not isinstance(call, ast.Call) or (call.lineno, call.col_offset + 1) == collective:

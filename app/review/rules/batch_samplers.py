@@ -12,7 +12,7 @@ PLACE = 4  # of batch_sampler among the arguments
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the loaders that take each index of a DistributedSampler for a whole batch."""
-    samplers = {fact.result.key for each in script.runs for _, fact in each.of(*SAMPLER_CLASSES)}
+    samplers = {fact.result.key for _, fact in script.noted(*SAMPLER_CLASSES)}
     for reach, fact in run.of(*LOADER_CLASSES) if samplers else ():
         given = argument(fact, PLACE, "batch_sampler")
         if given is not None and not samplers.isdisjoint(alternatives(given.key)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ...training_script.collectives import collective_name
 from ...training_script.model.keys import DIFFERS
 from ...training_script.model.reach import Run
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_below, nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, Function, last_name
 from ..epoch_loops import loop_around
 from ..rule_context import Script, Violation
@@ -19,7 +19,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the calls of such functions in loops, with an argument that each rank has of its own."""
     if not run.distributed or run.function is not None or not script.mentions("cache"):
         return
-    functions = [node for node in nodes_below(script.source.tree) if isinstance(node, FUNCTIONS)]
+    functions = nodes_of_kinds(script.source.tree, *FUNCTIONS)
     for function in functions:
         made = _collective(script, function, functions) if _is_cached(script, function) else None
         if made is None:
@@ -68,7 +68,7 @@ def _differs(script: Script, node: ast.AST, function: Function) -> bool:
         return False
     around = script.names.enclosing_function(node)
     name = around.name if isinstance(around, FUNCTIONS) else ""
-    calls = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.Call))
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     return loop_around(script, node) is not None or any(
         last_name(each.func) == name and loop_around(script, each) is not None for each in calls if name
     )

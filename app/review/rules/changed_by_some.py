@@ -9,7 +9,7 @@ from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.library_calls import RANDOM
 from ...training_script.model.reach import ALL, Run
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, Function, call_argument, dotted_name, match_arguments
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
@@ -69,7 +69,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _averages_of_some(script: Script) -> Iterator[Violation]:
     """Yield the calls by which only some ranks change a module, as an average of weights is changed in each step."""
-    calls = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call)]
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     for node in calls:
         changed = _changed_by(script, node) if _is_of_some(script, node) else set[str]()
         function = script.names.enclosing_function(node)
@@ -116,8 +116,8 @@ def _changed_by(script: Script, call: ast.Call) -> set[str]:
             return set()
 
 
-def _classes(script: Script) -> Iterator[ast.ClassDef]:
-    return (node for node in nodes_below(script.source.tree) if isinstance(node, ast.ClassDef))
+def _classes(script: Script) -> list[ast.ClassDef]:
+    return nodes_of_kinds(script.source.tree, ast.ClassDef)
 
 
 def _function(script: Script, name: str) -> Function | None:
@@ -221,7 +221,7 @@ def _use_by_all(script: Script, module: ast.expr) -> ast.Call | None:
     if name.startswith(OWN):
         return _use_of_attribute(script, module, name)
     made = script.names.bindings(module)
-    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     uses = (
         each
         for each in calls

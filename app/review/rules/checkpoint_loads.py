@@ -10,7 +10,7 @@ from ...training_script.model.keys import BY_RANK, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.users import SOURCES, users
 from ...training_script.model.values import Value
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, contains_line, last_name
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..violations import violation_at
@@ -78,9 +78,10 @@ def _saves_from_cpu(script: Script) -> bool:
     """Return whether the parts of what the script saves are moved to the CPU before, where it saves a model."""
     if not script.mentions("save") or not script.mentions(".cpu()"):
         return False
-    below = nodes_below(script.source.tree)
-    moved = [node.lineno for node in below if isinstance(node, ast.stmt | ast.expr) and _moves_parts(node)]
-    around = [node for node in below if isinstance(node, FUNCTIONS) and any(contains_line(node, at) for at in moved)]
+    tree = script.source.tree
+    moved = [node.lineno for node in nodes_of_kinds(tree, ast.Expr, ast.DictComp, ast.Assign) if _moves_parts(node)]
+    functions = nodes_of_kinds(tree, *FUNCTIONS)
+    around = [node for node in functions if any(contains_line(node, at) for at in moved)]
     return any(_is_save(script, node) for function in around for node in walk(function))
 
 

@@ -13,7 +13,7 @@ from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argu
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import with_guards
 from ...training_script.model.values import Value
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ..one_node import is_for_one_node, shows_several_nodes
 from ..patches.guard_statement import guard_statement
 from ..patches.writer_of_all import write_on_global_rank
@@ -194,7 +194,7 @@ def _is_handed_on(script: Script, fact: Noted) -> bool:
         return False
     around = script.names.enclosing_function(call) or script.source.tree
     last = stmt.end_lineno or stmt.lineno
-    uses = (each for each in nodes_below(around) if isinstance(each, ast.Name) and each.id == given[0].id)
+    uses = (each for each in nodes_of_kinds(around, ast.Name) if each.id == given[0].id)
     below = [each for each in uses if each.lineno > last]
     made_again = min((each.lineno for each in below if isinstance(each.ctx, ast.Store)), default=None)
     return any(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import LOCAL, RANKS, Key
-from ...training_script.nodes import node_at, nodes_below
+from ...training_script.nodes import node_at, nodes_of_kinds
 from ..deciding_branch import DecidingBranch
 from ..patches.agree_on_condition import agree_on_condition
 from ..patches.apply_edits import apply_edits, edits_between
@@ -91,7 +91,7 @@ def _of_text(script: Script, text: str, line: int, check: Check) -> Patch | None
 def _call_here(script: Script, found: Divergence) -> ast.Call | None:
     """Return the call in the statement that parts the ranks which leads to where they wait."""
     at = found.decided
-    matches = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Match))
+    matches = nodes_of_kinds(script.source.tree, ast.Match)
     chosen = (node for node in matches if node.lineno <= at.line <= (node.end_lineno or node.lineno))
     last = max((node.end_lineno or 0 for node in chosen), default=max(at.end_line, at.line))
     for site in (*found.calls, found.first.site):

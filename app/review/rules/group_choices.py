@@ -9,7 +9,7 @@ from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.orders import ORDER
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Value
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ..patches.common_order import common_order, same_group
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -47,7 +47,7 @@ def check_group(script: Script, run: Run) -> Iterator[Violation]:
         of_all = [_is_of_all(each) for each in seen]
         if any(of_all) and not all(of_all) and not any(each.op in ("if", "or", "and") for each in seen):
             who = ", ".join(str(rank.rank) for rank, every in zip(ranks, of_all, strict=True) if every)
-            nodes = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.BoolOp | ast.IfExp)]
+            nodes = nodes_of_kinds(script.source.tree, ast.BoolOp, ast.IfExp)
             choice = next((node for node in nodes if script.evaluated.value(node) is group), None)
             yield from violation_at(
                 script,

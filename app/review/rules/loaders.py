@@ -13,7 +13,7 @@ from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ra
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Instance, Value
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import GRAPH_LOADERS, LOADER_CLASSES, SAMPLER_CLASSES, is_optimizer
 from ..patches.add_sampler import sampler_edits
@@ -265,7 +265,7 @@ def _add_sampler(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     before = run.reached[: run.reached.index(reach)]
     if not any(isinstance(each.fact, Noted) and each.name in SET_UP for each in before):
         return no_patch(ADD, "make the process group in front of the loader, then a sampler")
-    taken = {node.id for node in nodes_below(source.tree) if isinstance(node, ast.Name)}
+    taken = {node.id for node in nodes_of_kinds(source.tree, ast.Name)}
     edits = sampler_edits(source, loader, distributed_module(script, loader), taken)
     if not edits:
         return no_patch(ADD, "make the sampler where the dataset is made, and pass it to the DataLoader")

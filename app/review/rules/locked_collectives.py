@@ -7,7 +7,7 @@ from ...training_script.collectives import collective_name
 from ...training_script.held_locks import HeldLock, has_locks, lock_around
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Event
-from ...training_script.nodes import node_at, nodes_below
+from ...training_script.nodes import node_at, nodes_of_kinds
 from ...training_script.rank_names import TURN_CONTEXTS
 from ...training_script.syntax import last_name
 from ..rule_context import Script, Violation
@@ -35,7 +35,7 @@ def in_text(script: Script) -> list[int]:
     """Return the lines of the locks that may be held at collectives of a file, one for each collective."""
     if not has_locks(script.source.text):
         return []
-    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     locks = (lock_around(script.names, call) for call in calls if collective_name(call, script.names))
     return [lock.taken.lineno for lock in locks if lock]
 

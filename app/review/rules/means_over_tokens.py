@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...training_script.model.keys import BY_RANK, LOCAL, Key
 from ...training_script.model.reach import Run
-from ...training_script.nodes import node_at, nodes_below
+from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
@@ -86,7 +86,7 @@ def _of_masks(script: Script, run: Run) -> Iterator[Violation]:
 
 def _division(script: Script, loss: Key) -> ast.BinOp | None:
     """Return the division in this script that gives a loss."""
-    divisions = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp))
+    divisions = nodes_of_kinds(script.source.tree, ast.BinOp)
     return next((each for each in divisions if script.evaluated.value(each) is loss), None)
 
 

@@ -87,7 +87,7 @@ def _names_around(script: Script, sampler: ast.Call) -> list[str]:
 
 def _is_set_elsewhere(script: Script) -> bool:
     """Return whether another file that the script uses sets an epoch."""
-    return any(not script.is_here(reach) for run in script.runs for reach, _ in run.of(".set_epoch"))
+    return any(not script.is_here(reach) for reach, _ in script.noted(".set_epoch"))
 
 
 def _set_already(script: Script) -> tuple[set[ast.AST], bool]:

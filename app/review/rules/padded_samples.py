@@ -8,7 +8,7 @@ from ...training_script.model.keys import Accumulated, Key, parts
 from ...training_script.model.lengths import length, number
 from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Run, argument
-from ...training_script.nodes import nodes_below, nodes_of_kinds
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
@@ -68,7 +68,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _cuts_off(script: Script) -> bool:
     """Return whether something in the script is cut to a length that it computes."""
-    slices = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Slice))
+    slices = nodes_of_kinds(script.source.tree, ast.Slice)
     return any(node.lower is None and node.upper and not isinstance(node.upper, ast.Constant) for node in slices)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run, alternatives, argument
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import call_argument
 from ..patches.bias_after_sum import bias_after_sum
 from ..rule_context import Script, Violation
@@ -34,7 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _product_elsewhere(script: Script, product: Key, summed: ast.Call) -> ast.Call | None:
     """Return the call that gives a product, if it is in another function than the sum over the ranks."""
-    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     products = (node for node in calls if script.names.qualified(node.func) == LINEAR)
     made = next((node for node in products if _is_value(script, node, product)), None)
     inside = script.names.enclosing_function(summed)

@@ -8,7 +8,7 @@ from ...training_script.model.keys import DIFFERS, Key, parts, parts_entered
 from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -82,7 +82,7 @@ def _is_no_model(key: Key) -> bool:
 def _behind(script: Script, summed: Key) -> ast.expr | None:
     """Return the first expression behind a loop that reads what the loop has summed up."""
     name, _, line, *_ = summed.args
-    loops = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.For) and node.lineno == line)
+    loops = (node for node in nodes_of_kinds(script.source.tree, ast.For) if node.lineno == line)
     end = next((loop.end_lineno or line for loop in loops), line)
     reads = (
         node

@@ -33,7 +33,7 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
     ]
     if not states or not any(each.distributed for each in script.runs):
         return
-    models = {fact.owner.key for each in script.runs for _, fact in each.of(*PARAMETERS) if fact.owner}
+    models = {fact.owner.key for _, fact in script.noted(*PARAMETERS) if fact.owner}
     saves = [state.key for _, fact in run.of("torch.save") if (state := argument(fact, 0, "obj"))]
     written = {part for state in saves for part in parts(state)}
     for reach, fact, model in states:

@@ -58,8 +58,7 @@ def _curves(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the writers for TensorBoard of all ranks that all of them write to."""
     logs = [
         (fact.owner.key, reach.by_all)
-        for each in script.runs
-        for reach, fact in each.of(".add_scalar", ".add_scalars")
+        for reach, fact in script.noted(".add_scalar", ".add_scalars")
         if reach.several and not reach.attempted and fact.owner
     ]
     has_one = False

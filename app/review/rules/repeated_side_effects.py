@@ -136,7 +136,7 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
             yield from violation_at(
                 script, reach, f"every rank starts a run of its own in {EXPERIMENTS[fact.name]}", 0.75
             )
-    started = [reach for each in script.runs for reach, _ in each.of("wandb.init")]
+    started = [reach for reach, _ in script.noted("wandb.init")]
     if not started or any(reach.unsure or reach.several for reach in started):
         return
     for reach, _ in run.of("wandb.log"):

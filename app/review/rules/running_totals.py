@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import collective_name
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, contains_line, dotted_name, nodes_of_body
 from ..epoch_loops import loop_around
 from ..rule_context import Script, Violation
@@ -17,10 +17,10 @@ def check(script: Script) -> list[Violation]:
     """DW436: return the attributes and names that are added to, summed over the ranks and kept for the next time."""
     if not script.mentions(SUM) or not script.mentions("+="):
         return []
-    below = nodes_below(script.source.tree)
-    added = [node.lineno for node in below if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)]
-    functions = [node for node in below if isinstance(node, FUNCTIONS) and any(contains_line(node, at) for at in added)]
-    return [violation for scope in (script.source.tree, *functions) for violation in _in_scope(script, scope) if added]
+    tree = script.source.tree
+    added = [node.lineno for node in nodes_of_kinds(tree, ast.AugAssign) if isinstance(node.op, ast.Add)]
+    functions = [node for node in nodes_of_kinds(tree, *FUNCTIONS) if any(contains_line(node, at) for at in added)]
+    return [violation for scope in (tree, *functions) for violation in _in_scope(script, scope) if added]
 
 
 def _in_scope(script: Script, scope: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_calls import BACKWARD, GENERATORS, RANDOM_TENSORS
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, same_on_ranks
-from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
+from ...training_script.nodes import node_at, nodes_of_kinds
 from ...training_script.syntax import LOOPS, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.call_arguments import seed_of_rank
@@ -211,7 +211,7 @@ def _seeds(script: Script, made: Noted) -> list[RelatedPlace]:
         each for value in (*made.values, *made.named.values()) for each in parts(value.key) if not each.is_constant
     )
     computed = {each for each in given if each.op == "binary"}
-    nodes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp) and computed)
+    nodes = (node for node in nodes_of_kinds(script.source.tree, ast.BinOp) if computed)
     lines = dict.fromkeys(node.lineno for node in nodes if script.evaluated.value(node) in computed)
     places = [RelatedPlace(path=script.source.path, line=line, message="the seed") for line in lines]
     return [*places, RelatedPlace(path=made.site.path, line=made.site.line, message="the generator is made here")]

@@ -12,7 +12,7 @@ from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import Library, reduces_by
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_below, nodes_of_kinds, walk
 from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LOADER_CLASSES, is_optimizer
 from ..patches.average_gradients import divide_sum
@@ -98,7 +98,7 @@ def _hooks_that_sum(script: Script, run: Run) -> Iterator[Violation]:
                 first = 0
             case _:
                 continue
-        functions = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.FunctionDef))
+        functions = nodes_of_kinds(script.source.tree, ast.FunctionDef)
         hooks = [each for each in functions if each.name == given.id]
         for hook in hooks:
             sums = [each for each in walk(hook) if isinstance(each, ast.Call) and last_name(each.func) == "all_reduce"]

@@ -7,7 +7,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.values import FunctionRef, Value
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_of_kinds, walk
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES, SCHEDULERS
 from ..rule_context import Script, Violation
 from ..violations import at_node, violation_at
@@ -104,7 +104,7 @@ def _made(script: Script, counted: Key, lengths: set[Key]) -> ast.AST | None:
     """Return where the script divides the number of samples, or computes with it."""
     steps = [each for each in parts(counted) if each.op == "binary" and counts_all(each, lengths)]
     first = min(steps, key=lambda each: each.depth, default=None)
-    nodes = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.BinOp))
+    nodes = nodes_of_kinds(script.source.tree, ast.BinOp)
     return next((node for node in nodes if script.evaluated.value(node) is first), None) if first else None
 
 

@@ -10,7 +10,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
-from ...training_script.nodes import nodes_below, nodes_of_kinds
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import called_function_name, dotted_name, last_name
 from ..origins import origins_at
 from ..patches.average_gradients import divide_sum
@@ -234,7 +234,7 @@ def _is_taken_as_it_is(script: Script, function: ast.AST) -> bool:
     name = getattr(function, "name", "")
     if not name:
         return False
-    calls = [each for each in nodes_below(script.source.tree) if isinstance(each, ast.Call)]
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     calls = [each for each in calls if last_name(each.func) == name]
     used = [each for each in calls if not isinstance(script.source.parents.get(each), ast.Expr)]
     if IS_SUM.search(name):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ...training_script.collectives import collective_name
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Event
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_below, nodes_of_kinds, walk
 from ...training_script.syntax import contains_line
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -16,7 +16,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the threads whose function makes a collective in the group that the rest of the program uses."""
     if not run.distributed or run.function is not None or not script.mentions("Thread"):
         return
-    functions = [node for node in nodes_below(script.source.tree) if isinstance(node, ast.FunctionDef)]
+    functions = nodes_of_kinds(script.source.tree, ast.FunctionDef)
     for node in nodes_below(script.source.tree):
         if not isinstance(node, ast.Call) or script.names.qualified(node.func) != "threading.Thread":
             continue

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...training_script.nodes import nodes_below, walk
+from ...training_script.nodes import nodes_below, nodes_of_kinds, walk
 from ...training_script.syntax import FUNCTIONS, Function, contains_line, dotted_name, last_name, nodes_of_body
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -35,10 +35,9 @@ def _of_objects(script: Script) -> Iterator[Violation]:
     """Yield the sums over the ranks that a loop repeats though it goes on adding to what they are kept in."""
     if not (script.mentions("all_reduce") and script.mentions("+=")):
         return
-    below = nodes_below(script.source.tree)
-    functions = [node for node in below if isinstance(node, FUNCTIONS)]
-    classes = [node for node in below if isinstance(node, ast.ClassDef)]
-    accumulated = [node.lineno for node in below if isinstance(node, ast.AugAssign)]
+    tree = script.source.tree
+    functions, classes = nodes_of_kinds(tree, *FUNCTIONS), nodes_of_kinds(tree, ast.ClassDef)
+    accumulated = [node.lineno for node in nodes_of_kinds(tree, ast.AugAssign)]
     for owner in classes:
         if not any(contains_line(owner, line) for line in accumulated):
             continue

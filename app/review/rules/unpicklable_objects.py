@@ -6,7 +6,7 @@ from functools import partial
 
 from ...training_script.model.keys import Key
 from ...training_script.model.reach import Run, argument
-from ...training_script.nodes import node_at, nodes_below
+from ...training_script.nodes import node_at, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, call_argument
 from ..origins import origins_at
 from ..patches.picklable import picklable
@@ -90,5 +90,5 @@ def _written(script: Script, node: ast.expr) -> ast.AST | None:
 
 def _is_inside(script: Script, line: int) -> bool:
     """Return whether the function that begins in a line is defined in another function."""
-    made = (node for node in nodes_below(script.source.tree) if isinstance(node, FUNCTIONS) and node.lineno == line)
+    made = (node for node in nodes_of_kinds(script.source.tree, *FUNCTIONS) if node.lineno == line)
     return any(script.names.enclosing_function(each) is not None for each in made)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...training_script.model.keys import BY_RANK
 from ...training_script.model.parsed_modules import read_module
 from ...training_script.model.reach import ALL, Run, argument
-from ...training_script.nodes import nodes_below
+from ...training_script.nodes import nodes_of_kinds
 from ...training_script.torch_classes import DDP_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -36,7 +36,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     ids = [given for _, fact in run.of(*DDP_CLASSES) if (given := argument(fact, 1, "device_ids"))]
     if not any(given.key.differs_by & BY_RANK for given in ids) or _selects(script):
         return
-    calls = (node for node in nodes_below(script.source.tree) if isinstance(node, ast.Call))
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
     used = next(((node, why) for node in calls if (why := _why(script, node))), None)
     if used is None:
         return

@@ -9,7 +9,7 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import ALL, Run, argument, same_on_ranks
 from ...training_script.model.sequences import Site
 from ...training_script.model.values import ClassRef, Instance, reduces_by
-from ...training_script.nodes import node_at, nodes_below, walk
+from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds, walk
 from ...training_script.rank_names import rank_kind
 from ...training_script.syntax import last_name
 from ...training_script.torch_classes import LOADER_CLASSES
@@ -161,7 +161,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _bases(tree: ast.Module) -> set[str]:
-    classes = (node for node in nodes_below(tree) if isinstance(node, ast.ClassDef))
+    classes = nodes_of_kinds(tree, ast.ClassDef)
     return {last_name(base) for each in classes for base in each.bases}
 
 

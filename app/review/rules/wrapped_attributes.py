@@ -24,7 +24,7 @@ ASKS = {"hasattr", "getattr", "isinstance", "is_parallel", "type"}
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the reads of attributes that only the model inside DDP has."""
-    wraps = {fact.result.key: fact for each in script.runs for _, fact in each.of(*DDP_CLASSES)}
+    wraps = {fact.result.key: fact for _, fact in script.noted(*DDP_CLASSES)}
     for reach in run.reached:
         read = reach.fact
         if not isinstance(read, Read) or reach.unsure or reach.attempted or not script.is_here(reach):

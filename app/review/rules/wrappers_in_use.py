@@ -31,7 +31,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         return
     if not script.mentions(READS):
         return
-    wraps = {fact.result.key for each in script.runs for _, fact in each.of(*DDP_CLASSES)}
+    wraps = {fact.result.key for _, fact in script.noted(*DDP_CLASSES)}
     for node in nodes_of_kinds(script.source.tree, ast.Call, ast.If, *FUNCTIONS):
         if isinstance(node, ast.Call):
             yield from _asked(script, node)

@@ -4,6 +4,7 @@ A function is followed once; what it notes is then known at each of its calls. A
 before it, seen by that rank, keeps it out: branches, early returns and exits, decorators that let one rank through.
 """
 
+import ast
 from typing import NamedTuple
 
 from ..syntax import last_name
@@ -66,6 +67,7 @@ class _Reader:
         self._known: dict[int, _Found] = {}
         self._tests: dict[Key, tuple[int, int]] = {}
         self._lasting: dict[Key, bool] = {}
+        self._asking: dict[ast.expr, bool] = {}
         self._left = MOST_VISITED
 
     def run(self, root: Root, interactive: bool) -> Run:
@@ -125,7 +127,10 @@ class _Reader:
             return True
         if branch.text is None or test.differs_by & BY_RANK:
             return False
-        return may_ask_for_ranks(branch.text)
+        known = self._asking.get(branch.text)
+        if known is None:
+            known = self._asking[branch.text] = may_ask_for_ranks(branch.text)
+        return known
 
 
 def _makes_group(reach: Reach) -> bool:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Collection
 
-from ..nodes import nodes_below, walk
+from ..nodes import nodes_of_kinds, walk
 from ..syntax import FUNCTIONS, contains_line, last_name
 from ..torch_classes import DDP_CLASSES
 from .function_steps import Noted, Read
@@ -56,7 +56,7 @@ def _is_of_helper(reach: Reach) -> bool:
 
 def _ask_for_group(needing: list[Reach], script: ast.Module) -> bool:
     """Return whether all functions of the script that need a group ask in a condition if there is one."""
-    functions = [node for node in nodes_below(script) if isinstance(node, FUNCTIONS)]
+    functions = nodes_of_kinds(script, *FUNCTIONS)
     asking = {
         each.name for each in functions if any(isinstance(stmt, ast.Return) and _asks(stmt) for stmt in each.body)
     }
