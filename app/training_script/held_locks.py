@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from .name_resolution import Names
 from .rank_names import TURN_CONTEXTS
@@ -40,6 +41,10 @@ class _Change(NamedTuple):
     key: str
     lock: HeldLock | None = None
     closes: bool = False
+
+
+# What each statement of a file takes and releases, as each call behind it asks.
+_CHANGES: "WeakKeyDictionary[Names, dict[tuple[ast.stmt, int], list[_Change]]]" = WeakKeyDictionary()
 
 
 def lock_around(names: Names, node: ast.AST, depth: int = DEPTH) -> HeldLock | None:
@@ -121,7 +126,16 @@ def _changes_before(names: Names, node: ast.AST, depth: int) -> list[_Change]:
     return [change for block in reversed(blocks) for stmt in block for change in _changes(names, stmt, depth)]
 
 
-def _changes(names: Names, stmt: ast.stmt, depth: int) -> Iterator[_Change]:
+def _changes(names: Names, stmt: ast.stmt, depth: int) -> list[_Change]:
+    """Return what a statement takes and releases, in order."""
+    known = _CHANGES.setdefault(names, {})
+    changes = known.get((stmt, depth))
+    if changes is None:
+        changes = known[stmt, depth] = [*_changes_in(names, stmt, depth)]
+    return changes
+
+
+def _changes_in(names: Names, stmt: ast.stmt, depth: int) -> Iterator[_Change]:
     """Yield what a statement takes and releases. What a condition decides is taken only perhaps."""
     if isinstance(stmt, (*FUNCTIONS, ast.ClassDef)):
         return
