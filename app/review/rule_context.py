@@ -199,6 +199,10 @@ class Script:
 
         return find_runs(self.evaluated) if self.has_ranks and self.is_of_several else []
 
+    def is_first_distributed(self, run: "Run") -> bool:
+        """Return whether a start is the first that several ranks surely run: rules that read the text do so once."""
+        return run is next((each for each in self.runs if each.distributed), None)
+
     @cached_property
     def _starts_noting(self) -> dict[str, list[int]]:
         """The places in ``runs`` of the starts that come to a noted call of each name."""

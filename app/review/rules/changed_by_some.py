@@ -51,8 +51,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "others use what it began with",
                 0.8,
             )
+    if not script.is_first_distributed(run):
+        return
     yield from _averages_of_some(script)
-    for node in nodes_below(script.source.tree):
+    for node in nodes_of_kinds(script.source.tree, ast.Call):
         match node:
             case ast.Call(func=ast.Attribute(value=target, attr=method)) if method in IN_PLACE:
                 module = _owner(script, target)

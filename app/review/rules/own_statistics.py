@@ -34,7 +34,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the means, weights and numberings that each rank computes of its own part and trains with."""
     yield from check_running(script, run)
     yield from _measured_again(script, run)
-    if not run.distributed or not script.mentions(STATISTIC):
+    if not script.is_first_distributed(run) or not script.mentions(STATISTIC):
         return
     found: dict[int, tuple[ast.expr, str, str]] = {}
     found_of_some: dict[int, ast.expr] = {}
