@@ -11,12 +11,10 @@ from ...training_script.model.library_calls import LISTING_METHODS, LISTINGS
 from ...training_script.model.library_effects import DOWNLOADS, REPLACES
 from ...training_script.model.library_effects import READS as READ
 from ...training_script.model.reach import ALL, Reach, Run, argument, together
-from ...training_script.model.sequences import Event
 from ..patches.shared_values import wait_for_writer
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
-from .early_reads import SAVES, read_path, written_path
-from .store_counters import waits_in_store
+from .early_reads import SAVES, read_path, waits, written_path
 
 HOLE = "\0"  # a part of a path that only the run decides
 COUNTED = ("number", "element")  # what a loop over ranks gives
@@ -46,7 +44,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     written: list[_Written] = []
     for reach in run.reached:
         fact = reach.fact
-        if isinstance(fact, Event) or waits_in_store(reach):
+        if waits(reach):
             written = []
         elif not isinstance(fact, Noted) or reach.unsure or reach.attempted:
             continue

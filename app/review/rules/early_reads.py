@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.library_effects import DOWNLOADS, MOVES, READS, REPLACES
@@ -15,6 +16,7 @@ from ..violations import in_function_of, violation_at
 from .store_counters import waits_in_store
 
 MOVED_TO = (*MOVES, "shutil.copy", "shutil.copyfile", "shutil.copy2")
+COLLECTIVES = {f"torch.distributed.{name}": place for name, place in GROUP_PLACE.items()}
 REMOVES = "shutil.rmtree"
 SAVES = {"torch.save": (1, "f"), "safetensors.torch.save_file": (1, "filename"), **dict.fromkeys(MOVED_TO, (1, "dst"))}
 VISION = "torchvision.datasets."
@@ -34,7 +36,7 @@ def _made_again(script: Script, run: Run) -> Iterator[Violation]:
     deleted: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event) or waits_in_store(reach):
+        if waits(reach):
             deleted = []
         elif isinstance(fact, Noted) and fact.name == REMOVES and (path := made_path(fact)):
             if reach.ranks != ALL and not reach.unsure:
@@ -52,7 +54,7 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
     written: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event) or waits_in_store(reach):
+        if waits(reach):
             written = []  # the rank that writes comes there when it has written
         elif isinstance(fact, Noted) and (path := written_path(fact)):
             if reach.ranks != ALL and not reach.unsure:
@@ -76,7 +78,7 @@ def _downloaded(script: Script, run: Run) -> Iterator[Violation]:
     begun: list[tuple[Reach, str, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event) or waits_in_store(reach):
+        if waits(reach):
             begun = []
         elif isinstance(fact, Noted) and fact.name.startswith(VISION) and (root := argument(fact, 0, "root")):
             early = [
@@ -98,7 +100,7 @@ def _taken_away(script: Script, run: Run) -> Iterator[Violation]:
     reads: list[tuple[Reach, Key]] = []
     for reach in run.reached if run.distributed else ():
         fact = reach.fact
-        if isinstance(fact, Event) or waits_in_store(reach):
+        if waits(reach):
             reads = []
         elif isinstance(fact, Noted) and (path := read_path(fact)):
             if reach.several and not any(each.test.differs_by & LOCAL for each in reach.conditions):
@@ -123,7 +125,7 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
     of_caller = run.function is not None and not script.evaluated.is_single  # which gives it a rank
     for reach in run.reached if run.distributed or of_caller else ():
         fact = reach.fact
-        if isinstance(fact, Event) or waits_in_store(reach):
+        if waits(reach):
             changed = []
         elif isinstance(fact, Noted) and (folder := made_path(fact)):
             if reach.ranks == ALL:
@@ -141,6 +143,17 @@ def _writes_below(script: Script, run: Run) -> Iterator[Violation]:
                 )
                 between_nodes = not reach.ranks & ~FIRST_OF_NODES  # mostly long after the directory is there
                 yield from violation_at(script, reach, message, 0.75, severity="info" if between_nodes else None)
+
+
+def waits(reach: Reach) -> bool:
+    """Return whether a rank may wait there for the others: in a group of its own for some, and they for more."""
+    fact = reach.fact
+    if isinstance(fact, Event) or waits_in_store(reach):
+        return True
+    if not isinstance(fact, Noted) or fact.name not in COLLECTIVES:
+        return False
+    group = argument(fact, COLLECTIVES[fact.name], "group")
+    return group is not None and "members" not in group.facts
 
 
 def made_path(fact: Noted) -> Value | None:

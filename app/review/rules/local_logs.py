@@ -40,7 +40,7 @@ def _violations(script: Script) -> Iterator[Violation]:
 
 
 def _of_method(script: Script, method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
-    if any(isinstance(each, ast.Call) and last_name(each.func) in REDUCTIONS for each in ast.walk(method)):
+    if _reduces(script, method):
         return
     for call in (each for stmt in method.body for each in nodes_of_body(stmt) if isinstance(each, ast.Call)):
         match call.func:
@@ -57,6 +57,19 @@ def _of_method(script: Script, method: ast.FunctionDef | ast.AsyncFunctionDef) -
                 )
             case _:
                 pass
+
+
+def _reduces(script: Script, method: ast.AST) -> bool:
+    """Return whether a method, or a function of the file that it calls, takes values of all ranks together."""
+    defined = {each.name: each for each in nodes_below(script.source.tree) if isinstance(each, FUNCTIONS)}
+    pending, seen = [method], set[str]()
+    while pending:
+        calls = {last_name(each.func) for each in ast.walk(pending.pop()) if isinstance(each, ast.Call)}
+        if calls & REDUCTIONS:
+            return True
+        pending += [defined[name] for name in calls & defined.keys() - seen]
+        seen |= calls
+    return False
 
 
 def _is_of_all(script: Script, logged: ast.expr) -> bool:

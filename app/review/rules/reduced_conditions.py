@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator, Set
 
-from ...training_script.model.keys import LOCAL
-from ...training_script.model.reach import Run
+from ...training_script.model.keys import DIFFERS, LOCAL, Key
+from ...training_script.model.reach import Run, alternatives
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import nodes_below, walk
 from ...training_script.syntax import dotted_name
@@ -51,7 +51,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_local(script: Script, test: ast.expr) -> bool:
     key = script.evaluated.value(test)
-    return key is not None and bool(key.differs_by & LOCAL)
+    return key is not None and bool(key.differs_by & LOCAL) and not _may_be_none(key)
+
+
+def _may_be_none(key: Key) -> bool:
+    """Return whether a value is None on all ranks or on none: a condition of its name asks if there is one."""
+    sides = [each for each in alternatives(key) if each.op == "if" and not each.args[0].differs_by & DIFFERS]
+    return any(side.is_constant and side.value is None for each in sides for side in each.args[1:])
 
 
 def _asked(test: ast.expr) -> str:

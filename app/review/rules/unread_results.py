@@ -97,6 +97,8 @@ def _lost_at(script: Script, reduction: Noted, tensor: ast.Name, may_be_measured
     around = function or source.tree
     if function is None and any(isinstance(node, FUNCTIONS) and _names(node, {tensor.id}) for node in source.tree.body):
         return None
+    if any(_is_read_first(loop, tensor.id) for loop in _loops_around(script, stmt)):
+        return None
     held, lost = {tensor.id}, reduction.node
     kept = {name for node in nodes_below(around) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     if tensor.id in kept:
@@ -125,6 +127,23 @@ def _lost_at(script: Script, reduction: Noted, tensor: ast.Name, may_be_measured
             lost = at.value
         held |= rebound
     return lost
+
+
+def _loops_around(script: Script, stmt: ast.stmt) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
+    at: ast.AST | None = script.source.parents.get(stmt)
+    while at is not None and not isinstance(at, FUNCTIONS):
+        if isinstance(at, ast.For | ast.AsyncFor | ast.While):
+            yield at
+        at = script.source.parents.get(at)
+
+
+def _is_read_first(loop: ast.For | ast.AsyncFor | ast.While, name: str) -> bool:
+    """Return whether a round of a loop reads what the round before has left under a name."""
+    for stmt in loop.body:
+        uses = [node for node in ast.walk(stmt) if isinstance(node, ast.Name) and node.id == name]
+        if uses:
+            return any(isinstance(node.ctx, ast.Load) for node in uses)
+    return False
 
 
 def _is_measured(script: Script, tensor: ast.Name) -> bool:

@@ -25,6 +25,7 @@ BY_HAND = re.compile(
     r"(?:reduce|average|sync(?!_gradients\b))\w*[(_.]?\w*grad|grad\w*[._](?:all_?reduce|sync)|reduce\w*\([^)\n]*\.grad",
     re.I,
 )
+REDUCTIONS = ("torch.distributed.all_reduce", "torch.distributed.reduce")
 FIX = "call-wrapper"
 TAKEN = "the inner model is taken here"
 MESSAGE = (
@@ -35,7 +36,7 @@ MESSAGE = (
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the forward passes of inner models whose loss is all that the gradients are computed from."""
     forwards = [(reach, fact) for reach, fact in run.of(PAST_WRAPPER) if not _is_of_self(fact)]
-    if not forwards or script.mentions(BY_HAND):
+    if not forwards or script.mentions(BY_HAND) or any(_is_by_hand(fact) for _, fact in run.of(*REDUCTIONS)):
         return
     found: dict[int, tuple[Reach, Noted, Noted | None]] = {}
     last: list[tuple[Reach, Noted]] = []
@@ -56,6 +57,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         patch = partial(_patch, script, run, fact.node, backward) if script.is_here(reach) else None
         related = places_on_way(script, reach, _model(fact.node.func), TAKEN)
         yield from violation_at(script, reach, MESSAGE, 0.7, patch=patch, related=related)
+
+
+def _is_by_hand(reduction: Noted) -> bool:
+    """Return whether a program reduces gradients itself."""
+    given = argument(reduction, 0, "tensor")
+    return given is not None and "gradient" in given.facts
 
 
 def _is_for_comparison(run: Run, backward: Reach) -> bool:

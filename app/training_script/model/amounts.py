@@ -212,7 +212,8 @@ def rows_of(key: Key) -> Key | None:
 def is_made_of(key: Key, differs_by: int, *, counted: bool = False) -> bool:
     """Return whether a value is computed from a rank or from data of one, not only chosen by it.
 
-    ``counted``: of a tensor with data of one rank only the number of rows counts.
+    ``counted``: of a tensor with data of one rank only the number of rows counts. A value that is too deep to be known
+    does not count.
     """
     if not key.differs_by & differs_by:
         return False
@@ -220,7 +221,9 @@ def is_made_of(key: Key, differs_by: int, *, counted: bool = False) -> bool:
     if key.op == "local" and not counted:
         return bool(differs_by & LOCAL)
     parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
-    return any(is_made_of(part, differs_by, counted=counted) for part in parts) if parts else key.op != "if"
+    return (
+        any(is_made_of(part, differs_by, counted=counted) for part in parts) if parts else key.op not in ("if", "deep")
+    )
 
 
 def is_number_range(key: Key) -> bool:

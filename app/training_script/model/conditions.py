@@ -107,7 +107,8 @@ class ConditionEvaluator(StatementEvaluator):
     def _truth(self, node: ast.expr) -> Key:
         """Return a condition. A name for the result of an unknown function asks if there is one, as a test for None."""
         value = self.evaluate(node)
-        return self.unknown(node).key if isinstance(node, ast.Name) and "foreign" in value.facts else value.key
+        foreign = isinstance(node, ast.Name) and "foreign" in value.facts
+        return self.unknown(node).key if foreign else self.shared.settled(value.key)
 
     def _branch(
         self,
@@ -145,6 +146,7 @@ class ConditionEvaluator(StatementEvaluator):
         if side.makes_group and not (self.shared.has_group or side.leaves or test.differs_by & BY_RANK):
             self.restore(side.env)  # several ranks take this side, whatever it asks for
             self.shared.has_group = True
+            self.shared.with_group[test] = self.keys.true
             self.items += items_then
             return False
         self.shared.has_group = self.shared.has_group or side.makes_group

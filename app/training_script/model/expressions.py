@@ -237,13 +237,13 @@ class ExpressionEvaluator(ComparisonEvaluator):
         return Value(key, obj=(*left.obj, *right.obj) if both else None)
 
     def _IfExp(self, node: ast.IfExp) -> Value:
-        test = self.evaluate(node.test)
-        then, first = self.captured(node.body, test.key)
-        other, second = self.captured(node.orelse, self.keys.make("not", test.key))
-        if test.key.is_constant:
-            self.items += first if test.key.value else second
-            return then if test.key.value else other
-        agreed = self.agreed(test.key)
+        test = self.shared.settled(self.evaluate(node.test).key)
+        then, first = self.captured(node.body, test)
+        other, second = self.captured(node.orelse, self.keys.make("not", test))
+        if test.is_constant:
+            self.items += first if test.value else second
+            return then if test.value else other
+        agreed = self.agreed(test)
         if first or second:
             self.items.append(Branch(agreed, self.site(node), first, second))
         return self.joined(agreed, then, other, self.site(node))

@@ -29,7 +29,7 @@ NOTED_FUNCTIONS = {
     *("shutil.copy", "shutil.copyfile", "shutil.copy2", *library_effects.FUNCTIONS),
     *("torch.manual_seed", "torch.cuda.set_device", "torch.cuda.device_count"),
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group", *LISTINGS),
-    *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name not in ("barrier", "new_group")),
+    *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name != "new_group"),
     *CLIPS,
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
     *FINITE,

@@ -50,6 +50,7 @@ class Shared:
         self.inner: dict[Key, Instance | None] = {}  # the models in DDP by their wrappers; None if one makes several
         self.made: dict[Key, dict[str, Value]] = {}  # attributes of objects that have a length, as they were made
         self.has_group = False  # the process group has been made
+        self.with_group: dict[Key, Key] = {}  # conditions, as all ranks see them once the process group is there
         self.completed: list[CompletedCall] = []  # that are noted
         self.contents: dict[Key, Key] = {}  # paths of what is read from files, by what is read
         self.queued: dict[Key, Value | None] = {}  # what queues hold, None for a rank's own data
@@ -66,3 +67,11 @@ class Shared:
     def normalises(self) -> bool:
         """True if the script mentions the normalisation of batches."""
         return bool(NORMALISES.search(self._text))
+
+    def settled(self, test: Key) -> Key:
+        """Return a condition with what holds since a side of the same one has made the process group."""
+        if test in self.with_group:
+            return self.with_group[test]
+        if not self.with_group or test.op not in ("not", "and", "or"):
+            return test
+        return self.keys.make(test.op, *map(self.settled, test.args))

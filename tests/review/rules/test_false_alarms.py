@@ -1,0 +1,230 @@
+"""Healthy code that looks like a bug of a rule, and the bug that it looks like."""
+
+import pytest
+from helpers.review_snippets import found, lines
+
+INDEX = """
+import numpy as np
+from megatron import mpu
+GROUP
+def mapping(name):
+    if dist.get_rank() == 0 and not os.path.isfile(name):
+        np.save(name, np.zeros(4))
+    WAIT
+    return np.load(name)
+"""
+COUNT = "counts = torch.cuda.LongTensor([1])\n    dist.all_reduce(counts, group={})"
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        COUNT.format("mpu.get_data_parallel_group()"),
+        "dist.barrier(group=mpu.get_data_parallel_group())",
+        "dist.barrier(mpu.get_data_parallel_group())",
+        "dist.barrier()",
+    ],
+)
+def test_a_wait_in_a_group_that_is_not_known_may_be_for_the_writer(wait: str) -> None:
+    assert lines(INDEX.replace("WAIT", wait).replace("GROUP", ""), "DW505") == []
+
+
+@pytest.mark.parametrize("wait", ["pass", "dist.barrier(group=others)", COUNT.format("others")])
+def test_a_wait_in_a_group_of_some_ranks_is_not_for_the_others(wait: str) -> None:
+    code = INDEX.replace("WAIT", wait).replace("GROUP", "others = dist.new_group([1, 2])")
+    assert lines(code, "DW505") == ["return np.load(name)"]
+
+
+MERGE = """
+import argparse
+
+def set_up():
+    dist.init_process_group("gloo")
+    return dist.get_rank()
+
+def options():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--merge", default="serial", choices=["serial", "distributed"])
+    parser.add_argument("--path")
+    args = parser.parse_args()
+    if args.merge == "distributed":
+        args.number = set_up()
+    return args
+
+def main():
+    args = options()
+    if ASKS:
+        dist.barrier()
+    else:
+        with open(args.path, "wb") as file:
+            file.write(os.urandom(4))
+
+main()
+"""
+
+
+@pytest.mark.parametrize("asks", ['args.merge == "distributed"', 'args.merge == "distributed" or args.path is None'])
+def test_the_side_without_a_process_group_is_of_one_process(asks: str) -> None:
+    assert lines(MERGE.replace("ASKS", asks), "DW412") == []
+
+
+@pytest.mark.parametrize("asks", ["args.path is None", 'args.merge == "distributed" and args.path is None'])
+def test_the_side_of_another_condition_is_of_all_ranks(asks: str) -> None:
+    assert lines(MERGE.replace("ASKS", asks), "DW412") == ['with open(args.path, "wb") as file:']
+
+
+def test_a_sampler_chosen_by_the_same_condition_is_there() -> None:
+    code = """
+    import argparse
+    from torch.utils.data import DataLoader
+    from torch.utils.data.distributed import DistributedSampler
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--several", action="store_true")
+    args = parser.parse_args()
+    if args.several:
+        dist.init_process_group("gloo")
+    data = torch.utils.data.TensorDataset(torch.rand(8, 2))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    loader = DataLoader(data, sampler=DistributedSampler(data) if args.several else None)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(3):
+        SET
+        for (x,) in loader:
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    guarded = "if args.several:\n            loader.sampler.set_epoch(epoch)"
+    assert lines(code.replace("SET", guarded), "DW203") == []
+    assert len(lines(code.replace("SET", "pass"), "DW203")) == 1
+
+
+REDUCED = """
+from torch.utils.data import DataLoader
+dist.init_process_group("gloo")
+
+def over_ranks(tensors):
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+    return tensors
+
+def train(model, loader, criterion):
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        extra = EXTRA
+        if isinstance(loss, (list, tuple)):
+            loss, extra = loss
+        if extra:
+            extra = over_ranks(extra)
+        loss.backward()
+
+train(torch.nn.Linear(2, 1), DataLoader(read("train")), make_criterion())
+"""
+
+
+def test_a_name_that_may_be_none_asks_if_there_is_something_to_reduce() -> None:
+    assert lines(REDUCED.replace("EXTRA", "None"), "DW456") == []
+
+
+SUMS = """
+dist.init_process_group("gloo")
+def balance(scores, rounds):
+    rows = scores.shape[0]
+    total = torch.sum(scores, dim=1)
+    dist.all_reduce(total)
+    for _ in range(rounds):
+        FIRST
+        scores = scores / rows
+        total = torch.sum(scores, dim=1)
+        dist.all_reduce(total)
+    return scores
+balance(torch.load(f"part{dist.get_rank()}.pt"), 3)
+"""
+
+
+def test_the_next_round_reads_what_the_last_statement_of_a_loop_has_reduced() -> None:
+    assert lines(SUMS.replace("FIRST", "scores = scores / total"), "DW421") == []
+    assert lines(SUMS.replace("FIRST", "total = torch.sum(scores)\n        scores = scores / total"), "DW421") == [
+        "dist.all_reduce(total)"
+    ]
+
+
+STEP = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+
+def main():
+    model = DDP(torch.nn.Linear(2, 1))
+    inner = model.module
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in range(4):
+        inner(torch.rand(4, 2)).sum().backward()
+        for p in inner.parameters():
+            HAND
+        optimizer.step()
+        optimizer.zero_grad()
+
+main()
+"""
+
+
+def test_a_loss_past_the_wrapper_is_right_where_the_program_reduces_the_gradients() -> None:
+    by_hand = "held = p.grad\n            dist.all_reduce(held, op=dist.ReduceOp.AVG)"
+    assert lines(STEP.replace("HAND", by_hand), "DW207") == []
+    assert len(lines(STEP.replace("HAND", "print(p.grad.norm())"), "DW207")) == 1
+
+
+EVALUATED = """
+import lightning as L
+
+class Model(L.LightningModule):
+    def validation_step(self, batch, index):
+        return self.net(batch)
+
+    def on_validation_epoch_end(self):
+        scores = self.of_all(self.scores)
+        self.log("accuracy", scores.mean())
+
+    def of_all(self, scores):
+        return GATHER
+
+L.Trainer(devices=2, strategy="ddp").fit(Model())
+"""
+
+
+def test_a_helper_that_gathers_makes_the_logged_value_one_of_all_ranks() -> None:
+    assert lines(EVALUATED.replace("GATHER", "self.all_gather(scores)"), "DW508") == []
+    assert lines(EVALUATED.replace("GATHER", "torch.cat(scores)"), "DW508") == ['self.log("accuracy", scores.mean())']
+
+
+VISION = """
+from accelerate import Accelerator
+
+class Trainer:
+    def __init__(self):
+        self.accelerator = Accelerator()
+        if self.accelerator.is_main_process:
+            self.folder = "out"
+
+    def show(self):
+        return os.path.join(self.folder, "shown.png")
+
+    def train(self):
+        self.accelerator.wait_for_everyone()
+        CALL
+"""
+
+
+def test_an_attribute_of_one_rank_in_a_method_that_nothing_calls_is_info() -> None:
+    assert [each.severity for each in found(VISION.replace("CALL", "pass"), "DW437")] == ["info"]
+    assert "error" in [each.severity for each in found(VISION.replace("CALL", "print(self.folder)"), "DW437")]
+
+
+def test_a_number_of_rounds_that_is_too_deep_to_be_known_is_not_of_one_rank() -> None:
+    code = (
+        "from torch.utils.data import DataLoader, DistributedSampler\ndist.init_process_group('gloo')\n"
+        "rows = torch.load('train.pt')\nkept = next(iter(DataLoader(rows, sampler=DistributedSampler(rows))))\n"
+        + "kept = torch.relu(kept)\n" * 50
+        + "for _ in range(len(kept)):\n    dist.all_reduce(torch.ones(1))\n"
+    )
+    assert lines(code, "DW405") == []
