@@ -5,7 +5,9 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, OF_BRANCHES, Key, is_read, parts
+from ...training_script.model.lengths import length
 from ...training_script.model.library_calls import LOCAL_RESULTS
+from ...training_script.model.members import Member
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
 from ...training_script.syntax import call_argument
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
@@ -15,6 +17,7 @@ from ..violations import violation_at
 from .collective_arguments import ranks_of
 
 PREFIX = "torch.distributed."
+NEW_GROUP = PREFIX + "new_group"
 _OPERATION = {"all_reduce": 1, "reduce": 2, "reduce_scatter": 2, "reduce_scatter_tensor": 2, "reduce_scatter_single": 2}
 _CHECKPOINT = ((-1, "checkpoint_id"),)
 _AVERAGER = "algorithms.model_averaging.averagers.PeriodicModelAverager"
@@ -44,6 +47,7 @@ AGREED: dict[str, tuple[tuple[tuple[int, str], ...], str]] = {
         ((0, "host_name"), (1, "port"), (2, "world_size")),
         "they wait for each other at different places",
     ),
+    NEW_GROUP: (((0, "ranks"),), "groups of other members have one name, and their ranks reach each other"),
     PREFIX + "init_device_mesh": (((1, "mesh_shape"),), _FOR_ALL),
     PREFIX + "device_mesh.init_device_mesh": (((1, "mesh_shape"),), _FOR_ALL),
     PREFIX + "optim.ZeroRedundancyOptimizer": (
@@ -55,7 +59,13 @@ AGREED: dict[str, tuple[tuple[tuple[int, str], ...], str]] = {
 BEFORE_GROUP = {PREFIX + "FileStore", PREFIX + "TCPStore"}
 # Arguments that are true on one rank.
 OF_ONE = {PREFIX + "TCPStore": (3, "is_master")}
-APART = {"no_dist", "process_group", "group", "device_mesh"}  # the call is not one of all ranks with these
+APART = {
+    "no_dist",
+    "process_group",
+    "group",
+    "device_mesh",
+    "use_local_synchronization",
+}  # the call is not one of all ranks with these
 OWN = frozenset(LOCAL_RESULTS.values())  # values that each process has of its own
 
 
@@ -68,12 +78,16 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         name = fact.name.rpartition(".")[2]
         for place, word in places:
             given = argument(fact, place, word)
+            if fact.name == NEW_GROUP and given and not _has_others(run, reach, given.key):
+                continue
             if given and _differs(run, reach, given.key):
                 message = f"the ranks pass different values of `{word}` to {name}: {why}"
-                sent = script.is_here(reach) and word != "op" and fact.name not in BEFORE_GROUP
+                sent = script.is_here(reach) and word not in ("op", "ranks") and fact.name not in BEFORE_GROUP
                 written = call_argument(fact.node, word, place)
                 patch = partial(value_of_first, script, reach, fact.node, written) if sent else None
-                yield from violation_at(script, reach, message, 0.85, patch=patch)
+                # With two ranks the groups of most choices are one, or of one rank each.
+                severity = "warning" if fact.name == NEW_GROUP else None
+                yield from violation_at(script, reach, message, 0.85, severity=severity, patch=patch)
                 break
         else:
             yield from _of_one(script, run, reach, fact)
@@ -88,6 +102,12 @@ def _differs(run: Run, reach: Reach, key: Key) -> bool:
         return False
     seen = {run.keys.specialise(key, rank) for rank in ranks_of(reach)}
     return len(seen) > 1 and not any(each.differs_by & BY_RANK for each in seen)
+
+
+def _has_others(run: Run, reach: Reach, members: Key) -> bool:
+    """Return whether a list of ranks surely has several: a group of one rank reaches no other."""
+    seen = [length(run.keys.specialise(members, rank), Member(rank.rank, rank.world_size)) for rank in ranks_of(reach)]
+    return all(count is not None and count > 1 for count in seen)
 
 
 def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Violation]:

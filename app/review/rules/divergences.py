@@ -164,7 +164,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         return "info"
     if found.first.kind.startswith(OF_ACCELERATE) and prepares_several(script):
         return "info"  # under DDP these calls do not communicate
-    made = ("constructor", "new_group")
+    made = ("constructor",) if _asks_for_member(script, found) else ("constructor", "new_group")
     if any(
         not event.wrapped or event.on_demand or (on_demand and any(word in event.kind for word in made))
         for event in _events(found)
@@ -187,6 +187,13 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     if not found.sure and (behind or deciding.site != found.first.site or not deciding.is_known):
         return "warning"
     return None
+
+
+def _asks_for_member(script: Script, found: Divergence) -> bool:
+    """Return whether the ranks part where each asks if it is one of several ranks."""
+    branch = script.branches.get(found.decided)
+    asked = [part for part in parts(branch.test) if part.op == "compare" and part.args[0] == "In"] if branch else []
+    return any(part.args[1].op == "rank" for part in asked)
 
 
 def _refuses_rest(script: Script) -> bool:

@@ -9,6 +9,7 @@ from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.nodes import walk
 from ...training_script.syntax import dotted_name, last_name, nodes_of_body
+from ..one_node import is_for_one_node
 from ..origins import origins_at
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -231,12 +232,13 @@ def _is_decided(script: Script, node: ast.AST, name: str) -> bool:
 
 
 def check_size(script: Script, run: Run) -> Iterator[Violation]:
-    """DW455: yield the divisions by the number of all ranks of what a smaller group has summed up."""
+    """DW455: yield the divisions of a sum by another number than that of the ranks which have summed it up."""
     for reach, fact in run.of(PREFIX + "all_reduce"):
         group = argument(fact, GROUP_PLACE["all_reduce"], "group")
         small = group is not None and bool(group.facts & {"own", "members"})
+        by_all = group is None and reach.by_all and not is_for_one_node(script)
         name = dotted_name(fact.node.args[0]) if fact.node.args else ""
-        if not small or not name or not script.is_here(reach):
+        if not (small or by_all) or not name or not script.is_here(reach):
             continue
         for node in _behind(script, fact.node):
             match node:
@@ -250,7 +252,17 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
                 case _:
                     continue
             key = script.evaluated.value(number)
-            if dotted_name(left) == name and key is not None and key.op == "world" and key.args == ("global",):
+            if dotted_name(left) != name or key is None:
+                continue
+            if by_all and key.op == "devices":
+                yield violation_at_node(
+                    node,
+                    f"all ranks sum this up (line {fact.site.line}), and it is divided by the number of GPUs of a node",
+                    0.75,
+                    severity="warning",
+                )
+                break
+            if small and key.op == "world" and key.args == ("global",):
                 yield violation_at_node(
                     node,
                     f"a group sums this up (line {fact.site.line}), and it is divided by the number of all "

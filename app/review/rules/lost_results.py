@@ -32,6 +32,7 @@ COPIES = {"float", "double", "half", "bfloat16", "long", "int", "to", "cuda", "c
 ALWAYS_NEW = {"clone", "mean", "sum"}  # the others return the tensor itself where it is so already
 LOADS = {"checkpoint.load"}
 COUNTS = {"tolist", "bincount", "histc", "sum", "unique", "count_nonzero", "size", "len"}
+OF_SIZES = {f"torch.{name}" for name in ("rand", "randn", "empty")}
 TENSORS = {"tensor", "as_tensor", "FloatTensor"}
 NEW_OF_NUMBERS = ("torch.tensor", "torch.as_tensor")
 SPLITS = (("output_split_sizes", 2), ("input_split_sizes", 3))
@@ -234,8 +235,33 @@ def check_splits(script: Script, run: Run) -> Iterator[Violation]:
 
 def _is_made_here(script: Script, value: ast.expr) -> bool:
     """Return whether a tensor is made in place: such a call only waits for the others."""
-    names = (node for node in ast.walk(value) if isinstance(node, ast.Name))
-    return all(script.names.qualified(name).partition(".")[0] == "torch" for name in names)
+    names = [node for node in ast.walk(value) if isinstance(node, ast.Name)]
+    return all(_is_of_torch(script, name) or _holds_no_data(script, name) for name in names)
+
+
+def _is_of_torch(script: Script, name: ast.Name) -> bool:
+    return script.names.qualified(name).partition(".")[0] == "torch"
+
+
+def _holds_no_data(script: Script, name: ast.Name) -> bool:
+    """Return whether a tensor is only one of a size, as for a measurement of time."""
+    made = script.names.origins(name)
+    return (
+        bool(made)
+        and all(isinstance(each, ast.Call) and script.names.qualified(each.func) in OF_SIZES for each in made)
+        and not any(_is_change(node, name.id) for node in nodes_below(script.source.tree))
+    )
+
+
+def _is_change(node: ast.AST, name: str) -> bool:
+    """Return whether something is written into a tensor in place."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=written), ctx=ast.Store()) | ast.AugAssign(target=ast.Name(id=written)):
+            return written == name
+        case ast.Attribute(value=ast.Name(id=written), attr=method):
+            return written == name and method.endswith("_")
+        case _:
+            return False
 
 
 def _here(script: Script, run: Run, names: "dict[str, str]") -> Iterator[tuple[Reach, Noted, str]]:

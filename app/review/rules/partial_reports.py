@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.collective_effects import SAME
+from ...training_script.model.collective_effects import OF_ONE_RANK, SAME
 from ...training_script.model.keys import DIFFERS, Key, parts, parts_entered
 from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, alternatives, argument
@@ -37,7 +37,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     gathering = {loop.site[:2] for each in run.reached if isinstance(each.fact, Event) for loop in each.loops}
     for reach, fact in reports:
         given = (
-            part for value in (*fact.values, *fact.named.values()) for part in parts_entered(value.key, _is_no_model)
+            part for value in (*fact.values, *fact.named.values()) for part in parts_entered(value.key, _may_show_sum)
         )
         for part in given:
             if part.accumulated is None or part.args[1:3] in training or part.args[1] != script.source.path:
@@ -74,8 +74,13 @@ def _is_shared_out(rounds: Key) -> bool:
     return any(each.op == "prepared" and any(part.op == "loader" for part in parts(each)) for each in parts(rounds))
 
 
-def _is_no_model(key: Key) -> bool:
-    """Return whether a value is no loss and no result of a layer: what these were computed of is not shown."""
+def _may_show_sum(key: Key) -> bool:
+    """Return whether a value shows what it was computed of.
+
+    A loss and the result of a layer do not, nor does a sum over the ranks, which is the sum itself for one process.
+    """
+    if key.op == "if":
+        return not any(each.op in SAME or each.args[:1] == (OF_ONE_RANK,) for each in alternatives(key))
     return key.op != "call" or not str(key.args[0]).startswith("torch.nn.")
 
 

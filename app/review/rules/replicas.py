@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ....knowledge.schema import Severity
 from ...training_script.model.amounts import NEW_TENSORS
 from ...training_script.model.collective_effects import OF_ONE_RANK
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
-from ...training_script.model.library_calls import RANDOM
+from ...training_script.model.library_calls import OF_PROCESS, RANDOM, THE_TIME
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
@@ -25,6 +26,7 @@ from . import layers_by_round, unused_outputs
 from .chosen_layers import check_chosen
 
 SEED = "torch.manual_seed"
+OF_RANK = {THE_TIME, OF_PROCESS}  # of which each rank makes a seed of its own
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 # What gives all ranks the same parameters, or makes them one model.
 SYNCHRONISES = re.compile(r"broadcast|load(?!er)|init_?weights|prepare|initialize|sync_p")
@@ -51,7 +53,7 @@ def check_start(script: Script, run: Run) -> Iterator[Violation]:
     given = argument(fact, 0, "seed")
     before, after = _around(run, reach)
     made, made_before = (any(is_optimizer(each.name) for each in part) for part in (after, before))
-    if given and given.key.differs_by & BY_RANK and reach.several and made and not made_before:
+    if given and _is_own(given.key) and reach.several and made and not made_before:
         yield from violation_at(
             script,
             where_given(script, reach, fact),
@@ -65,24 +67,41 @@ def check_sampler_seed(script: Script, run: Run) -> Iterator[Violation]:
     """DW205: yield the samplers that shuffle by a seed of each rank."""
     for reach, fact in run.of(*SAMPLER_CLASSES):
         seed = argument(fact, 4, "seed")
-        if seed and seed.key.differs_by & BY_RANK and reach.several:
+        if seed and _is_own(seed.key) and reach.several:
             yield from violation_at(
                 script,
                 reach,
                 "each rank shuffles by a seed of its own: the parts of the ranks overlap, and some samples are in none",
                 0.9,
+                severity=_of_time(seed.key),
                 patch=partial(one_seed, script, fact.node, "seed", 4) if script.is_here(reach) else None,
             )
+
+
+def _is_own(seed: Key) -> bool:
+    """Return whether a seed is made of a rank, of the time at which a rank asks for it, or of its process."""
+    return bool(seed.differs_by & BY_RANK) or not OF_RANK.isdisjoint(map(_drawn, parts(seed)))
+
+
+def _of_time(seed: Key) -> Severity | None:
+    """Return the severity for a seed that is the time: ranks that ask in one second have the same."""
+    return None if seed.differs_by & BY_RANK else "warning" if THE_TIME in map(_drawn, parts(seed)) else None
+
+
+def _drawn(part: Key) -> str:
+    return str(part.args[0]) if part.op == "local" else ""
 
 
 def check_split(script: Script, run: Run) -> Iterator[Violation]:
     """DW227: yield the random splits of data for which each rank has a seed of its own."""
     yield from _split_by_own_generators(script, run)
     seeds: Reach | None = None
+    severity: Severity | None = None
     for each in run.reached:
         if each.name == SEED and isinstance(each.fact, Noted):
             given = argument(each.fact, 0, "seed")
-            seeds = each if given and given.key.differs_by & BY_RANK and each.several else None
+            seeds = each if given and _is_own(given.key) and each.several else None
+            severity = _of_time(given.key) if given else None
         elif each.name in SPLITS and isinstance(each.fact, Noted) and seeds and each.several:
             if argument(each.fact, 2, "generator") or "**" in each.fact.named:
                 continue
@@ -92,6 +111,7 @@ def check_split(script: Script, run: Run) -> Iterator[Violation]:
                 f"each rank splits the data by a seed of its own (line {seeds.fact.site.line}): "
                 "what one rank validates on, another trains on",
                 0.85,
+                severity=severity,
                 patch=partial(split_by_one_seed, script, each.fact.node) if script.is_here(each) else None,
             )
 

@@ -66,9 +66,13 @@ def _counts_prepared(key: Key) -> bool:
 
 
 def shared_loaders(run: Run) -> set[Key]:
-    """Return the loaders that give a rank its part of a dataset."""
+    """Return the loaders that give a rank its part of a dataset, in batches that are not parts of larger ones."""
     samplers = {fact.result.key for _, fact in run.of(*SAMPLER_CLASSES)}
-    loaders = ((fact, argument(fact, 3, "sampler")) for _, fact in run.of(*LOADER_CLASSES))
+    loaders = [
+        (fact, argument(fact, 3, "sampler"))
+        for _, fact in run.of(*LOADER_CLASSES)
+        if not (size := argument(fact, 1, "batch_size")) or all(part.op != "world" for part in parts(size.key))
+    ]
     return {fact.result.key for fact, sampler in loaders if sampler and sampler.key in samplers}
 
 

@@ -6,7 +6,7 @@ from math import prod
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, Key, Keys, Rank
-from ...training_script.model.lengths import length
+from ...training_script.model.lengths import length, number
 from ...training_script.model.members import Member
 from ...training_script.model.message_traces import RECEIVES, SENDS, Step, traces
 from ...training_script.model.reach import Reach, Run, alternatives, argument
@@ -98,9 +98,12 @@ def element_of(held: Key) -> Key | None:
 def _received(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the receives into tensors of another kind than what the other rank sends."""
     calls = [(reach, fact) for reach, fact in run.of(*SENDS, *RECEIVES)]
-    for (sends, message), (receives, buffer), ranks in _pairs(script, run, calls):
+    for (sends, message), (receives, buffer), ranks, members in _pairs(script, run, calls):
         given, into = argument(message, 0, "tensor"), argument(buffer, 0, "tensor")
-        if given and into and (why := _difference(given.key, ranks[0], into.key, ranks[1], run.keys)):
+        if not given or not into:
+            continue
+        tensor, buffer_key = (_in_round(run.keys, *each) for each in zip((given.key, into.key), members, strict=True))
+        if why := _difference(tensor, ranks[0], buffer_key, ranks[1], run.keys):
             line = message.site.line
             yield from violation_at(
                 script,
@@ -115,8 +118,18 @@ def _received(script: Script, run: Run) -> Iterator[Violation]:
 Call = tuple[Reach, Noted]
 
 
-def _pairs(script: Script, run: Run, calls: list[Call]) -> Iterator[tuple[Call, Call, tuple[Rank, Rank]]]:
-    """Yield both ends of each message, with the ranks there."""
+def _in_round(keys: Keys, tensor: Key, member: Member) -> Key:
+    """Return a tensor as it is in a round of a loop, if the loop counts the place from which it is taken."""
+    if tensor.op != "item":
+        return tensor
+    place = number(tensor.args[1], member)
+    return tensor if place is None else keys.make("item", tensor.args[0], keys.constant(place))
+
+
+def _pairs(
+    script: Script, run: Run, calls: list[Call]
+) -> Iterator[tuple[Call, Call, tuple[Rank, Rank], tuple[Member, Member]]]:
+    """Yield both ends of each message, with the ranks there, also in the round of a loop."""
     sends, receives = ([call for call in calls if call[1].name in names] for names in (SENDS, RECEIVES))
     if not sends or not receives or any(reach.unsure for reach, _ in calls):
         return
@@ -127,10 +140,12 @@ def _pairs(script: Script, run: Run, calls: list[Call]) -> Iterator[tuple[Call, 
             assert first.way is not None
             ends = _call_of(first, calls), _call_of(second, calls)
             if ends[0] and ends[1]:
-                yield ends[0], ends[1], (PAIR[first.way.source], PAIR[first.way.to])
+                ranks = PAIR[first.way.source], PAIR[first.way.to]
+                yield ends[0], ends[1], ranks, (first.member, second.member)
     elif len(sends) == len(receives) == 1:
         for first, second in product(*(ranks_of(reach) for reach, _ in (sends[0], receives[0]))):
-            yield sends[0], receives[0], (first, second)
+            members = Member(first.rank, first.world_size), Member(second.rank, second.world_size)
+            yield sends[0], receives[0], (first, second), members
 
 
 def _matched(steps: list[list[Step]]) -> Iterator[tuple[Step, Step]]:

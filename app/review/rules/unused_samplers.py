@@ -4,10 +4,12 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS
+from ...training_script.syntax import FUNCTIONS, call_argument, last_name
 from ...training_script.torch_classes import SAMPLER_CLASSES
 from ..epoch_loops import is_call_of
 from ..rule_context import Script, Violation
+
+NO_LOADERS = {"len", "print", "str", "isinstance", "type", "RandomSampler", "SequentialSampler"}
 
 
 def check(script: Script) -> list[Violation]:
@@ -28,7 +30,24 @@ def check(script: Script) -> list[Violation]:
         and is_call_of(script, node.value, SAMPLER_CLASSES)
         and (name := _bound(node))
         and (problem := _problem(script, node, name))
+        and _is_loaded(script, node.value)
     ]
+
+
+def _is_loaded(script: Script, sampler: ast.Call) -> bool:
+    """Return whether something else than a sampler gets the data of a sampler, as far as they have a name."""
+    data = call_argument(sampler, "dataset", 0)
+    if not isinstance(data, ast.Name):
+        return True
+    calls = (each for each in nodes_below(script.source.tree) if isinstance(each, ast.Call))
+    taking = (
+        each
+        for each in calls
+        if any(_is_name(given, data.id) for given in (*each.args, *(pair.value for pair in each.keywords)))
+    )
+    return any(
+        last_name(each.func) not in NO_LOADERS and not is_call_of(script, each, SAMPLER_CLASSES) for each in taking
+    )
 
 
 def _problem(script: Script, made: ast.Assign, name: str) -> str:
@@ -63,6 +82,10 @@ def _bound(stmt: ast.stmt) -> str:
             return name
         case _:
             return ""
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _mentions(node: ast.AST, name: str) -> bool:

@@ -166,17 +166,18 @@ class IterableEvaluator(EffectEvaluator):
                 return False
         return True
 
-    def pieces(self, whole: Value, count: Value, node: ast.AST, *, equal: bool) -> Value:
+    def pieces(self, whole: Value, count: Value, node: ast.AST, dim: Value | None, *, equal: bool) -> Value:
         """Return a tensor in so many pieces. ``equal``: all but the last one are of one size."""
         differs_by = self.unknown(node, whole).key.differs_by
         counted = length(whole.key, PAIR[0]) is not None and (equal or number(count.key, PAIR[0]) is not None)
+        counted = counted and _is_first(dim)
         held = () if not counted else (whole.key,) if equal else (NEARLY_EQUAL, whole.key)
         made = self.keys.make("pieces", *self.place(node), *held, count.key, differs_by=differs_by)
         return Value(made, whole.facts & CARRIED)
 
-    def pieces_of_size(self, whole: Value, size: Value, node: ast.AST) -> Value | None:
+    def pieces_of_size(self, whole: Value, size: Value, node: ast.AST, dim: Value | None) -> Value | None:
         """Return a tensor in pieces of so many rows, None if its length or the size is not known."""
-        if length(whole.key, PAIR[0]) is None or number(size.key, PAIR[0]) is None:
+        if not _is_first(dim) or length(whole.key, PAIR[0]) is None or number(size.key, PAIR[0]) is None:
             return None
         differs_by = self.unknown(node, whole).key.differs_by
         made = self.keys.make(PIECES_OF_SIZE, *self.place(node), whole.key, size.key, differs_by=differs_by)
@@ -214,6 +215,11 @@ class IterableEvaluator(EffectEvaluator):
         if key.op == "if":
             return self.keys.make("if", key.args[0], self.is_none(key.args[1]), self.is_none(key.args[2]))
         return self.keys.constant(key is self.keys.none)
+
+
+def _is_first(dim: Value | None) -> bool:
+    """Return whether a tensor is cut along its rows."""
+    return dim is None or (dim.key.is_constant and dim.key.value == 0)
 
 
 def _is_even(pieces: Key) -> bool:

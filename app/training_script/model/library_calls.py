@@ -185,11 +185,12 @@ CALLING_METHODS = {"submit": 0, "apply_async": 0, "run_in_executor": 1, "call_la
 HOOKS = {f"register_{name}hook" for name in ("", "forward_", "forward_pre_", "full_backward_", "full_backward_pre_")}
 HOOKS |= {"register_post_accumulate_grad_hook"}
 
+THE_TIME = "the time"
 OF_PROCESS = "a name of this process or host"
 BUFFERS = ("io.BytesIO", "io.StringIO")
 # Results that differ between ranks, with what they are.
 LOCAL_RESULTS: dict[str, str] = {
-    **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), "the time"),
+    **dict.fromkeys(("time.time", "time.perf_counter", "time.monotonic", "time.time_ns"), THE_TIME),
     **dict.fromkeys(("random.random", "random.randint", "random.choice", "random.uniform"), "a random number"),
     **dict.fromkeys(("numpy.random.rand", "numpy.random.random", "numpy.random.randint"), "a random number"),
     **dict.fromkeys(("os.getpid", "socket.gethostname", "platform.node"), OF_PROCESS),

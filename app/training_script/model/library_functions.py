@@ -150,10 +150,12 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return Value(self.keys.make("range", *(value.key for value in values)))
         if (name in SELECTIONS or (name == "torch.where" and len(values) + len(named) == 1)) and values:
             return self.selected(values[0], node, in_parts=name == "torch.where" or "as_tuple" in named)
-        if name in ("torch.chunk", "torch.tensor_split") and len(values) > 1:
-            return self.pieces(values[0], values[1], node, equal=name == "torch.chunk")
-        if name == "torch.split" and len(values) > 1 and (pieces := self.pieces_of_size(values[0], values[1], node)):
-            return pieces
+        if name in ("torch.chunk", "torch.tensor_split", "torch.split") and len(values) > 1:
+            dim = named.get("dim") or (values[2] if len(values) > 2 else None)
+            if name != "torch.split":
+                return self.pieces(values[0], values[1], node, dim, equal=name == "torch.chunk")
+            if pieces := self.pieces_of_size(values[0], values[1], node, dim):
+                return pieces
         if name == "torch.numel" and values:
             return self.extent(values[0], node)
         if name in ("len", "range", "min", "max", "sum", "divmod", "pow"):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .function_steps import Attempt, Branch, Item, Noted, Rounds
 from .keys import Key, Keys, Rank, parts
 from .lengths import number, truth
+from .members import Member
 from .rank_traces import RankTrace, UnknownStepError
 from .reach import argument
 from .sequences import Event, Site
@@ -33,7 +34,7 @@ class Step(NamedTuple):
     """A message that a rank sends or receives, or a call for which all ranks wait (no ``way``).
 
     ``counters``: numbers of the rounds around it. ``decided``: the innermost condition that asks for one of them, with
-    the calls that lead to it. ``numbered``: the loop whose number is the tag.
+    the calls that lead to it. ``numbered``: the loop whose number is the tag. ``member``: the rank with these rounds.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Step(NamedTuple):
     counters: tuple[int, ...]
     decided: tuple[Site, tuple[Site, ...]] | None
     numbered: Rounds | None
+    member: Member
 
     @property
     def sends(self) -> bool:
@@ -110,7 +112,7 @@ class _Trace(RankTrace):
         counted = [part.args[:2] for part in parts(tag) if part.op == "number"] if tag else []
         loop = next((each for each in reversed(self._loops) if each.site[:2] in counted), None)
         counters = tuple(value for *_, value in self._member.counters or ())
-        return Step(name, way, site, self._calls, counters, self._decided, loop)
+        return Step(name, way, site, self._calls, counters, self._decided, loop, self._member)
 
     def _branch(self, item: Branch) -> str:
         test = self.keys.specialise(item.test, self.rank)

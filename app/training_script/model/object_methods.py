@@ -121,10 +121,12 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             return Value(self.keys.make("item", owner.key, values[0].key), owner.facts & CARRIED)
         if name in ("itertuples", "iterrows") and owner.key.differs_by & BY_RANK:
             return Value(self.keys.make("rows", owner.key, name), owner.facts & CARRIED)
-        if name in ("chunk", "tensor_split") and values:
-            return self.pieces(owner, values[0], node, equal=name == "chunk")
-        if name == "split" and values and (pieces := self.pieces_of_size(owner, values[0], node)):
-            return pieces
+        if name in ("chunk", "tensor_split", "split") and values:
+            dim = named.get("dim") or (values[1] if len(values) > 1 else None)
+            if name != "split":
+                return self.pieces(owner, values[0], node, dim, equal=name == "chunk")
+            if pieces := self.pieces_of_size(owner, values[0], node, dim):
+                return pieces
         if name == "split" and values and is_dealt_out(owner.key) and length(owner.key, PAIR[0]) is None:
             differs_by = self.unknown(node, owner).key.differs_by
             return Value(self.keys.make(UNCOUNTED, *self.place(node), differs_by=differs_by), owner.facts & CARRIED)

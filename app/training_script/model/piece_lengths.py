@@ -21,16 +21,16 @@ def count_pieces(whole: int | None, count: int | None) -> int | None:
 
 def piece_length(whole: int | None, count: int | None, place: int | None) -> int | None:
     """Return the length of one of the pieces that ``chunk`` makes."""
-    if whole is None or not count or place is None:
-        return None
-    size = -(-whole // count)
-    return max(0, min(size, whole - place * size))
+    if not whole or not count:
+        return 0 if whole == 0 else None
+    return part_of_size(whole, -(-whole // count), place)
 
 
 def part_of_size(whole: int | None, size: int | None, place: int | None) -> int | None:
     """Return the length of one of the pieces of one size, of which the last one has what is left."""
     if whole is None or not size or place is None:
         return None
+    place += -(-whole // size) if place < 0 else 0
     return max(0, min(size, whole - place * size))
 
 
@@ -38,7 +38,7 @@ def equal_part_length(whole: int | None, count: int | None, place: int | None) -
     """Return the length of one of the parts that ``array_split`` makes: the first ones have one element more."""
     if whole is None or not count or place is None:
         return None
-    return whole // count + (place < whole % count)
+    return whole // count + (place % count < whole % count)
 
 
 def compute(operation: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:

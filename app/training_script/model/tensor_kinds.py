@@ -1,8 +1,9 @@
 """Types and shapes of tensors, as far as a program writes them out."""
 
+from .amounts import PIECES
 from .array_types import is_array, type_of_array
 from .keys import BY_RANK, WITH_SIZES, Key, Keys, Rank
-from .lengths import number, truth
+from .lengths import length, number, truth
 from .members import Member
 from .piece_lengths import range_length
 
@@ -24,7 +25,7 @@ TYPES |= {"uint64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
 SPECTRA, OF_REAL_SPECTRA = "fft.", {"irfft", "irfft2", "irfftn", "hfft", "fftfreq", "rfftfreq"}
 CAST = "cast"  # to a type that depends on the rank
 SIZED = "sized"  # a result whose shape is known
-WITH_SHAPE = {"if", "cast", "rows", "binary", SIZED, "element", "call"}  # values that may have a known shape
+WITH_SHAPE = {"if", "cast", "rows", "binary", SIZED, "element", "item", "call"}  # values that may have a known shape
 # Modules that keep the shape of what they get.
 SAME_SHAPE = {"ReLU", "GELU", "Tanh", "Sigmoid", "SiLU", "Dropout", "LayerNorm", "Identity", "LeakyReLU", "Softmax"}
 
@@ -42,13 +43,27 @@ def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
         case "cast", (_, Key() as to):
             return _written(keys.specialise(to, rank))
         case "call", (str() as name, *given) if name.startswith("torch."):
-            return _of_call(name.removeprefix("torch."), given, keys, rank)
+            return _of_call(name.removeprefix("torch."), [_chosen(each, keys, rank) for each in given], keys, rank)
         case "rows", (_, str() as name, *_) if name in PLACES:
             return WHOLE
         case "rows" | "item" | "element", (held, *_) if key.op != "rows" or key.args[1] not in PLACES:
             return type_of(held, keys, rank) if key.op != "rows" or key.args[1] != "mean" else None
         case _:
             return None
+
+
+def _chosen(key: Key, keys: Keys, rank: Rank) -> Key:
+    """Return a number, or a list of numbers, as conditions choose it on a rank; ``rank`` itself may be a float by now."""
+    if not key.differs_by & BY_RANK:
+        return key
+    match key.op, key.args:
+        case "if", (test, then, other):
+            held = truth(keys.specialise(test, rank), _member(rank))
+            return key if held is None else _chosen(then if held else other, keys, rank)
+        case "sequence", elements:
+            return keys.make("sequence", *(_chosen(each, keys, rank) for each in elements))
+        case _:
+            return key
 
 
 def _is_number(key: Key) -> bool:
@@ -81,10 +96,19 @@ def shape_of(key: Key, keys: Keys, rank: Rank) -> Shape | None:
         case "element", (held, *_):
             whole = shape_of(held, keys, rank)
             return whole[1:] if whole and len(whole) > 1 else None
+        case "item", (Key(op=op, args=(*_, Key() as held, _)), _) if op in PIECES:
+            return _with_length(key, shape_of(held, keys, rank), rank)
+        case "item", (held, Key(op="slice")):
+            return _with_length(key, shape_of(held, keys, rank), rank)
         case "call", (str() as name, *given) if name.startswith("torch."):
             return _shape_of_call(name.removeprefix("torch."), given, keys, rank)
         case _:
             return None
+
+
+def _with_length(part: Key, whole: Shape | None, rank: Rank) -> Shape | None:
+    """Return the shape of a part of a tensor, of which the first size is another."""
+    return (length(part, _member(rank)), *whole[1:]) if whole else None
 
 
 def _member(rank: Rank) -> Member:

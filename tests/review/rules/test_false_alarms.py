@@ -228,3 +228,98 @@ def test_a_number_of_rounds_that_is_too_deep_to_be_known_is_not_of_one_rank() ->
         + "for _ in range(len(kept)):\n    dist.all_reduce(torch.ones(1))\n"
     )
     assert lines(code, "DW405") == []
+
+
+TIMED = """
+dist.init_process_group("nccl")
+def measure(size, rounds):
+    tensor = torch.randn(size, device="cuda")
+    CHANGE
+    for _ in range(rounds):
+        dist.all_reduce(tensor.clone())
+    torch.cuda.synchronize()
+measure(1 << 20, 50)
+"""
+
+
+def test_a_tensor_of_a_size_without_data_loses_nothing() -> None:
+    assert lines(TIMED.replace("CHANGE", "pass"), "DW421") == []
+    for change in ("tensor[0] = dist.get_rank()", "tensor.fill_(dist.get_rank())", "tensor += dist.get_rank()"):
+        assert lines(TIMED.replace("CHANGE", change), "DW421") == ["dist.all_reduce(tensor.clone())"]
+
+
+SAMPLERS = """
+from torch.utils.data import DataLoader, DistributedSampler
+def make(train, held_out):
+    first = DistributedSampler(train)
+    second = DistributedSampler(held_out)
+    print(len(held_out))
+    return DataLoader(train, sampler=first), USE
+"""
+
+
+def test_a_sampler_of_data_that_nothing_loads_is_no_mistake() -> None:
+    assert lines(SAMPLERS.replace("USE", "None"), "DW245") == []
+    assert lines(SAMPLERS.replace("USE", "DataLoader(held_out)"), "DW245") == ["second = DistributedSampler(held_out)"]
+
+
+SCHEDULE = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+def main():
+    dist.init_process_group("gloo")
+    data = torch.load("train.pt")
+    loader = DataLoader(data, batch_size=SIZE, sampler=DistributedSampler(data))
+    model = DDP(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(data) * 3 // 64)
+    for epoch in range(3):
+        for x in loader:
+            model(x).sum().backward()
+            optimizer.step()
+            schedule.step()
+main()
+"""
+
+
+def test_a_batch_that_the_ranks_share_makes_a_schedule_over_all_samples_right() -> None:
+    assert lines(SCHEDULE.replace("SIZE", "64 // dist.get_world_size()"), "DW247") == []
+    assert len(lines(SCHEDULE.replace("SIZE", "64"), "DW247")) == 1
+
+
+SCORE = """
+from torch.utils.data import DataLoader, DistributedSampler
+
+def is_other():
+    return "OTHER" in os.environ
+
+def size():
+    return other.size() if is_other() else dist.get_world_size()
+
+def over_ranks(t):
+    if size() < 2:
+        return t
+    if is_other():
+        t = other.sum(t)
+    else:
+        REDUCE
+    return t
+
+def evaluate(loader, model):
+    right = torch.tensor(0)
+    for x, y in loader:
+        right += (model(x).argmax(1) == y).sum()
+    return over_ranks(right.float()).item()
+
+dist.init_process_group("gloo")
+data = torch.load("data.pt")
+score = evaluate(DataLoader(data, sampler=DistributedSampler(data)), torch.nn.Linear(2, 2))
+if dist.get_rank() == 0:
+    print(score)
+"""
+
+
+@pytest.mark.parametrize("reduce", ["dist.reduce(t, dst=0)", "dist.all_reduce(t)"])
+def test_a_helper_that_returns_the_sum_of_one_process_as_it_is_sums_up_over_ranks(reduce: str) -> None:
+    assert lines(SCORE.replace("REDUCE", reduce), "DW434") == []
+    assert len(lines(SCORE.replace("REDUCE", "t = t.float()"), "DW434")) == 1
