@@ -990,4 +990,122 @@ assert torch.allclose(model(x), whole(x))
 """,
         launched=True,
     ),
+    "sampler_of_other_data": Program(
+        "sampler-of-loader",
+        """
+train, held_out = list(range(8)), list(range(4))
+sampler = DistributedSampler(train, num_replicas=world_size, rank=rank, shuffle=False)
+loader = DataLoader(held_out, sampler=sampler)
+assert sum(len(batch) for batch in loader) == 4 // world_size
+""",
+        alone=False,
+    ),
+    "first_part_of_all": Program(
+        "part-of-each-rank",
+        MODEL
+        + """
+share = len(data) // world_size
+own = data[:share]
+seen = torch.zeros(8)
+for step in range(2):
+    model(own[:, None]).sum().backward()
+    seen[own.long()] = 1
+if distributed:
+    dist.all_reduce(seen)
+assert seen.min() > 0, (rank, seen)
+""",
+    ),
+    "parameters_without_buffers": Program(
+        "state-of-all-buffers",
+        """
+model, trained = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+trained(data[:, None])
+if rank == 0:
+    model.load_state_dict(trained.state_dict())
+for each in model.parameters():
+    dist.broadcast(each.data, 0)
+outputs = [each.eval()(data[:, None]) for each in (model, trained)]
+assert torch.equal(*outputs), outputs
+""",
+        launched=True,
+    ),
+    "optimizer_without_model": Program(
+        "prepare-model-too",
+        """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = accelerator.prepare(optimizer)
+own = torch.full((1, 1), 1.0 + accelerator.process_index)
+for step in range(2):
+    optimizer.zero_grad()
+    accelerator.backward(model(own).sum())
+    optimizer.step()
+weights = accelerator.gather(next(model.parameters()).detach())
+assert weights.min() == weights.max(), weights
+""",
+        start=LIBRARIES,
+        end="",
+    ),
+    "backward_past_accelerate": Program(
+        "backward-by-accelerator",
+        """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model = nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+model, optimizer = accelerator.prepare(model, optimizer)
+before = [each.item() for each in model.parameters()]
+for step in range(2):
+    with accelerator.accumulate(model):
+        loss = model(torch.ones(1, 1)).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+after = [each.item() for each in model.parameters()]
+assert abs(before[0] - after[0] - 1) < 1e-6, (before, after)
+""",
+        alone=False,
+        start=LIBRARIES,
+        end="",
+    ),
+    "folder_of_each_rank": Program(
+        "name-of-rank-0",
+        """
+import uuid
+
+folder = uuid.uuid4().hex
+if rank == 0:
+    os.makedirs(folder)
+if distributed:
+    dist.barrier()
+torch.save(data, os.path.join(folder, f"{rank}.pt"))
+""",
+    ),
+    "loss_divided_twice": Program(
+        "divide-once",
+        """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model = nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+model, optimizer = accelerator.prepare(model, optimizer)
+before = [each.item() for each in model.parameters()]
+for step in range(2):
+    with accelerator.accumulate(model):
+        loss = model(torch.ones(1, 1)).sum() / 2
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+after = [each.item() for each in model.parameters()]
+assert abs(before[0] - after[0] - 1) < 1e-6, (before, after)
+""",
+        alone=False,
+        start=LIBRARIES,
+        end="",
+    ),
 }

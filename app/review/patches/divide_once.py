@@ -1,4 +1,4 @@
-"""The patch that leaves out the second division of a value by the number of ranks."""
+"""The patch that leaves out the second division of a value by the number of ranks, or of rounds."""
 
 import ast
 
@@ -7,7 +7,7 @@ from ..rule_context import Patch, Script, no_patch
 ONCE = "divide-once"
 
 
-def divide_once(script: Script, division: ast.BinOp | ast.AugAssign) -> Patch:
+def divide_once(script: Script, division: ast.BinOp | ast.AugAssign | None) -> Patch:
     """Return the patch that keeps what is divided as it is."""
     if not isinstance(division, ast.BinOp):
         return no_patch(ONCE, "leave this division out")

@@ -3,11 +3,16 @@
 import ast
 from collections.abc import Iterator
 
+from ...training_script.edits import Edit
+from ...training_script.model.module_api import DDP_API
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import dotted_name
 from ..rule_context import Patch, Script, no_patch
+from .torch_names import is_bound
 
 LENGTH, STATE, ITERATOR = "length-after-prepare", "state-of-inner-model", "iterate-after-prepare"
+MODEL, BACKWARD = "prepare-model-too", "backward-by-accelerator"
+PREPARE = "model, optimizer = accelerator.prepare(model, optimizer)"
 SCHEDULES = "a schedule that Accelerate steps for all processes counts the batches of all"
 EARLIER_FILES = "files of earlier runs have the prefix"
 READ_LATER = "what draws random numbers when the loader is read does so later"
@@ -66,6 +71,47 @@ def iterate_after_prepare(script: Script, prepare: ast.Call, given: ast.expr) ->
         source.insert_line(last + 1, f"{name} = {made_of_it}", source.indent(stmt.lineno)),
     ]
     return Patch(id=ITERATOR, safety="unsafe", why_unsafe=READ_LATER, edits=edits)
+
+
+def prepare_model_too(script: Script, prepare: ast.Call, model: ast.expr) -> Patch:
+    """Return the patch that passes ``prepare`` the model of an optimizer, and takes what it returns under its name."""
+    source, stmt = script.source, script.source.statement_of(prepare)
+    target = stmt.targets[0] if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 else None
+    named = isinstance(model, ast.Name) and is_bound(script, model.id, stmt)
+    if not isinstance(model, ast.Name) or not named or target is None or not prepare.args:
+        return no_patch(MODEL, PREPARE)
+    whole = isinstance(stmt, ast.Assign) and stmt.value is prepare and source.code(target)[:1] not in "(["
+    if not whole or not _is_plain(script, model.id, stmt):
+        return no_patch(MODEL, PREPARE)
+    places = source.start(target), source.start(prepare.args[0])
+    edits = [Edit(at, at, f"{model.id}, ") for at in places]
+    reason = "the model is in DDP from there on: its forward pass needs every rank, and its own attributes are inside"
+    return Patch(id=MODEL, safety="unsafe", why_unsafe=reason, edits=edits)
+
+
+def _is_plain(script: Script, name: str, prepare: ast.stmt) -> bool:
+    """Return whether a function uses a model behind ``prepare`` only as DDP allows it too."""
+    function = script.names.enclosing_function(prepare)
+    for node in nodes_below(function or script.source.tree):
+        if isinstance(node, ast.Name) and node.id == name and node.lineno > prepare.lineno:
+            used = script.source.parents.get(node)
+            if isinstance(node.ctx, ast.Store) or (isinstance(used, ast.Attribute) and used.attr not in DDP_API):
+                return False
+    return True
+
+
+def backward_by_accelerator(script: Script, backward: ast.Call) -> Patch:
+    """Return the patch by which Accelerate makes a backward pass."""
+    accelerator, source = _accelerator(script, backward), script.source
+    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    key = script.evaluated.value(loss) if loss is not None else None
+    if not accelerator or loss is None or backward.args or key is None or key.args[:1] == ("Div",):
+        return no_patch(BACKWARD, "call accelerator.backward(loss), with a loss that the script does not divide")
+    given = [source.one_line(loss), *(f"{each.arg}={source.one_line(each.value)}" for each in backward.keywords)]
+    edits = [source.replace(backward, f"{accelerator}.backward({', '.join(given)})")]
+    return Patch(
+        id=BACKWARD, safety="unsafe", why_unsafe="a loss that is divided by hand is divided twice", edits=edits
+    )
 
 
 def _iterators(script: Script, prepare: ast.stmt, given: ast.expr) -> Iterator[ast.Call]:

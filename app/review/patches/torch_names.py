@@ -61,7 +61,7 @@ def tensor_device(script: Script, at: ast.stmt, torch: str) -> str | None:
     backends = _backends(script)
     if backends and backends <= {"gloo", "mpi"}:
         return ""
-    if _is_bound(script, "device", at):
+    if is_bound(script, "device", at):
         return ", device=device"
     if not script.mentions("set_device") and backends:
         return None
@@ -99,7 +99,7 @@ def _backends(script: Script) -> set[object]:
     return found
 
 
-def _is_bound(script: Script, name: str, at: ast.stmt) -> bool:
+def is_bound(script: Script, name: str, at: ast.stmt) -> bool:
     """Return whether a name surely has a value before a statement."""
     function = script.names.enclosing_function(at)
     for node in script.names.scope_of:

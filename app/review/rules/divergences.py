@@ -14,7 +14,7 @@ from ...training_script.model.lengths import length
 from ...training_script.model.members import PAIR
 from ...training_script.model.sequences import Event, Site
 from ...training_script.nodes import node_at, nodes_below, nodes_of_kinds
-from ...training_script.syntax import FUNCTIONS, last_name
+from ...training_script.syntax import FUNCTIONS, call_argument, last_name
 from ..agreed_on_way import is_agreed_on_way
 from ..deciding_branch import DecidingBranch, asks_for_rank
 from ..prepared_models import prepares_several
@@ -32,6 +32,7 @@ KEEPING = ("cache", "lru_cache")
 # A script that counts the ranks itself: those that leave before it makes the group are not in it.
 SETS_SIZE = re.compile(r"""environ\[['"]WORLD_SIZE['"]\]\s*=[^=]""")
 LENGTH_AND_STEP, LARGE = 3, 8  # arguments of a range; elements of a batch
+ROOTS = {"broadcast": ("src", 1), "broadcast_object_list": ("src", 1), "reduce": ("dst", 1)}
 WRAPPED = ("of DDP", "of FSDP", "the backward pass")
 OF_ACCELERATE = ("accelerator.save_state", "accelerator.get_state_dict")
 OF_MESH = ("full_tensor", "distribute_tensor")  # among the ranks that share the tensor, which a condition may pick out
@@ -51,7 +52,7 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             continue
         if each.rounds == "count" and each.by == BY_RANK and _refuses_rest(script):
             continue
-        if is_agreed_on_way(script, each):
+        if is_agreed_on_way(script, each) or _asks_for_root(script, each):
             continue
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
@@ -69,6 +70,17 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             reported.add((rule, site.line))
             met.add(places)
             yield rule, _violation(script, rule, deciding.found, site, deciding)
+
+
+def _asks_for_root(script: Script, found: Divergence) -> bool:
+    """Return whether ranks part by a number that only its name makes a rank, and that is the root of the collective."""
+    branch, site = script.branches.get(found.decided), found.first.site
+    call = node_at(script.source.tree, site.line, site.column, ast.Call) if site.path == script.source.path else None
+    root = call_argument(call, *ROOTS[found.first.kind]) if call and found.first.kind in ROOTS else None
+    key = script.evaluated.value(root) if root else None
+    named = {part for part in parts(key) if part.op == "rank" and not part.args[1]} if key else set[Key]()
+    asked = {part for part in parts(branch.test) if part.op == "rank"} if branch else set[Key]()
+    return bool(asked) and asked <= named
 
 
 def _where_decided(script: Script, loop: Site) -> Site | None:

@@ -2,11 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import BY_RANK, DIFFERS, Key, parts
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Run, same_on_ranks
 from ...training_script.nodes import nodes_of_kinds
+from ..patches.own_data import part_of_each_rank
 from ..rule_context import Script, Violation
 from ..violations import violation_at_node
 from .averaged_by_hand import by_hand
@@ -43,6 +45,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "every rank takes the same first part of the data here, which is as long as the share of one rank: the "
                 "other parts are never used",
                 0.75,
+                patch=partial(part_of_each_rank, script, node),
             )
             return
 

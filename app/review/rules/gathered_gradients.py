@@ -16,6 +16,7 @@ from ..violations import violation_at
 from .averaged_by_hand import by_hand
 
 GATHERS = ("torch.distributed.all_gather", "torch.distributed.all_gather_into_tensor")
+CONTEXT = "ctx"  # the first argument of a function of autograd
 WITHOUT = ("no_grad", "inference_mode", "detach")
 
 
@@ -26,7 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _by_hand(script, run)
     for reach, fact in run.of(*GATHERS) if lost else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
-        if sent is None or "graph" not in sent.facts:
+        if sent is None or "graph" not in sent.facts or _has_own_backward(script, fact):
             continue
         if alone:
             message = (
@@ -48,7 +49,7 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*GATHERS) if compares and by_hand(run) else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
         made = sent is not None and any(part.op in ("at", SIZED) for part in parts(sent.key))
-        if made and not _is_on_purpose(script, reach, fact):
+        if made and not (_has_own_backward(script, fact) or _is_on_purpose(script, reach, fact)):
             yield from violation_at(
                 script,
                 reach,
@@ -69,6 +70,12 @@ def _function_around(script: Script, gather: Noted) -> ast.AST | None:
     return max(around, key=lambda each: each.lineno, default=None)
 
 
+def _has_own_backward(script: Script, gather: Noted) -> bool:
+    """Return whether a gather is in the forward pass of a function of autograd, which hands on gradients itself."""
+    around = _function_around(script, gather)
+    return isinstance(around, ast.FunctionDef) and any(each.arg == CONTEXT for each in around.args.args)
+
+
 def _is_on_purpose(script: Script, reach: Reach, gather: Noted) -> bool:
     """Return whether the function around a gather keeps gradients out, or puts the rank's own part back."""
     around = _function_around(script, gather) or script.source.tree
@@ -82,8 +89,6 @@ def _is_on_purpose(script: Script, reach: Reach, gather: Noted) -> bool:
             case ast.Subscript(value=held, ctx=ctx, slice=at) if dotted_name(held) == filled:
                 if isinstance(ctx, ast.Store) or isinstance(at, ast.Slice):
                     return True
-            case ast.arg(arg="ctx"):  # of a function with a backward pass of its own
-                return True
             case _:
                 pass
     return not filled

@@ -1,6 +1,7 @@
 """DW507: places whose names each rank makes for itself, by the time or by chance, and that several ranks use."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
@@ -8,6 +9,7 @@ from ...training_script.model.keys import BY_RANK, CLOCK, Key, parts
 from ...training_script.model.library_calls import LOCAL_RESULTS, UNIQUE
 from ...training_script.model.reach import ALL, Reach, Run
 from ...training_script.model.sequences import Site
+from ..patches.one_value import name_of_first
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -39,19 +41,23 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             continue
         for name in filter(_is_own, parts(path.key)):
             if shared and reach.ranks == ALL and name.op == CLOCK:
-                yield from _violation(script, reach, name, "they save one checkpoint under several names")
+                yield from _violation(script, run, reach, name, "they save one checkpoint under several names")
             elif reach.ranks != ALL and (each := of_each.get(name)) and not written and _is_counted(path.key):
-                yield from _violation(script, reach, name, f"what each has written (line {each.fact.site.line}) is not")
+                yield from _violation(
+                    script, run, reach, name, f"what each has written (line {each.fact.site.line}) is not"
+                )
             elif reach.ranks != ALL:
                 made.setdefault(name, reach)
             elif name in made:
                 line = made.pop(name).fact.site.line
-                yield from _violation(script, reach, name, f"only one rank has made this one (line {line})")
+                yield from _violation(script, run, reach, name, f"only one rank has made this one (line {line})")
             elif written and path.key.differs_by & BY_RANK:
                 of_each.setdefault(name, reach)
                 held = next((folder for folder in folders if _is_below(path.key, folder, name)), None)
                 if held is not None:
-                    yield from _violation(script, folders.pop(held), name, SCATTERED.format(fact.site.line), at=reach)
+                    yield from _violation(
+                        script, run, folders.pop(held), name, SCATTERED.format(fact.site.line), at=reach
+                    )
             elif made_path(fact) and fact.name != REMOVES and path.key not in removed:
                 folders.setdefault(path.key, reach)
 
@@ -70,7 +76,9 @@ def _is_below(path: Key, folder: Key, name: Key) -> bool:
     return path is not folder and folder in parts(path) and name in parts(folder)
 
 
-def _violation(script: Script, reach: Reach, name: Key, what: str, at: Reach | None = None) -> Iterator[Violation]:
+def _violation(
+    script: Script, run: Run, reach: Reach, name: Key, what: str, at: Reach | None = None
+) -> Iterator[Violation]:
     """Yield the violation where a name is made, or at the fact if that is elsewhere. ``at``: where it is used."""
     path, line, column, *_ = name.args if name.op == CLOCK else name.args[1:]
     used = (at or reach).fact.site
@@ -91,4 +99,5 @@ def _violation(script: Script, reach: Reach, name: Key, what: str, at: Reach | N
         0.75,
         severity=severity,
         related=related,
+        patch=partial(name_of_first, script, run, line) if path == script.source.path else None,
     )

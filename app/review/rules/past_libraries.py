@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import entry, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.values import Value
 from ...training_script.torch_classes import CLIPS, is_optimizer
+from ..patches.prepared_values import backward_by_accelerator
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
@@ -42,6 +44,7 @@ def _backward(script: Script, run: Run) -> Iterator[Violation]:
                 "accumulate and scales it for fp16, and this call does neither",
                 0.8,
                 cause=OF_ACCELERATE,
+                patch=partial(backward_by_accelerator, script, fact.node) if script.is_here(reach) else None,
             )
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
@@ -9,7 +10,9 @@ from ...training_script.model.reach import Reach, Run
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import LOOPS, last_name
 from ...training_script.torch_classes import is_optimizer
-from ..rule_context import Script, Violation
+from ..patches.divide_once import divide_once
+from ..patches.prepared_values import prepare_model_too
+from ..rule_context import Patch, Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at, violation_at_node
 from .past_libraries import ACCELERATOR, STEPS
@@ -31,8 +34,9 @@ def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(".backward"):
         if not fact.owner or "accelerator" not in fact.owner.facts or not reach.loops or not fact.values:
             continue
-        why = ""
+        why, patch = "", None
         if _is_divided_by(fact.values[0].key, steps[0]):
+            patch = partial(_without_division, script, fact) if script.is_here(reach) else None
             why = "accelerator.backward divides the loss by gradient_accumulation_steps, as the script has done before"
         elif not counted and any(_in_each_round(step, reach) for step in made):
             why = (
@@ -40,8 +44,16 @@ def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
                 "nothing accumulates without accelerator.accumulate"
             )
         if why:
-            yield from violation_at(script, reach, why, 0.8)
+            yield from violation_at(script, reach, why, 0.8, patch=patch)
             return
+
+
+def _without_division(script: Script, backward: Noted) -> Patch:
+    """Return the patch that leaves out the division of a loss, where it is written in one place."""
+    given = backward.node.args[0] if backward.node.args else None
+    made = [given, *script.names.origins(given)] if isinstance(given, ast.Name) else [given]
+    divisions = [each for each in made if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
+    return divide_once(script, divisions[0] if len(divisions) == 1 else None)
 
 
 def _is_divided_by(loss: Key, steps: Key) -> bool:
@@ -80,7 +92,14 @@ def check_model(script: Script, run: Run) -> Iterator[Violation]:
             "ranks drift apart",
             0.85,
             related=[RelatedPlace(path=models[0][1].site.path, line=models[0][1].site.line, message="of this model")],
+            patch=partial(_with_model, script, fact, models[0][1]) if script.is_here(reach) else None,
         )
+
+
+def _with_model(script: Script, prepare: Noted, parameters: Noted) -> Patch:
+    func = parameters.node.func
+    model = func.value if isinstance(func, ast.Attribute) and parameters.site.path == script.source.path else func
+    return prepare_model_too(script, prepare.node, model)
 
 
 def check_metric(script: Script, run: Run) -> Iterator[Violation]:

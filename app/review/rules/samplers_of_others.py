@@ -1,12 +1,14 @@
 """DW312: samplers of another dataset than that of the loader which gets them."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.length_differences import differ
 from ...training_script.model.lengths import length
 from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Run, argument
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
+from ..patches.own_data import sampler_of_loader
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -36,4 +38,5 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             f"{effect}",
             0.85,
             related=[RelatedPlace(path=other.site.path, line=other.site.line, message="the sampler is made here")],
+            patch=partial(sampler_of_loader, script, other.node, fact.node) if script.is_here(reach) else None,
         )

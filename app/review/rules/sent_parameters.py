@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ...training_script.model.keys import parts
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.torch_classes import DDP_CLASSES
+from ..patches.own_data import state_of_all_buffers
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -28,14 +30,13 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for key, fact in own.items()
         if not any(r.ranks == ALL and f.owner.key is key for r, f in loads if f.owner)
     }
-    listed = {
-        fact.result.key: fact.owner.key for _, fact in run.of(".parameters") if fact.owner and fact.owner.key in own
-    }
+    calls = {fact.result.key: fact for _, fact in run.of(".parameters") if fact.owner and fact.owner.key in own}
+    listed = {key: fact.owner.key for key, fact in calls.items() if fact.owner}
     for reach, fact in run.of(SENDS) if listed else ():
         given = argument(fact, 0, "tensor")
-        model = next((listed[part] for part in parts(given.key) if part in listed), None) if given else None
-        if model is not None and reach.ranks == ALL and reach.loops:
-            load = own[model]
+        sent = next((part for part in parts(given.key) if part in listed), None) if given else None
+        if sent is not None and reach.ranks == ALL and reach.loops:
+            load, parameters = own[listed[sent]], calls[sent].node
             yield from violation_at(
                 script,
                 reach,
@@ -43,5 +44,6 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "leaves out the buffers: the others keep the first statistics of BatchNorm",
                 0.8,
                 related=[RelatedPlace(path=load.site.path, line=load.site.line, message="loaded here")],
+                patch=partial(state_of_all_buffers, script, parameters) if script.is_here(reach) else None,
             )
             return

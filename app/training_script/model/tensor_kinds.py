@@ -53,7 +53,7 @@ def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
 
 
 def _chosen(key: Key, keys: Keys, rank: Rank) -> Key:
-    """Return a number, or a list of numbers, as conditions choose it on a rank; ``rank`` itself may be a float by now."""
+    """Return a number, or a list of numbers, as conditions choose it on a rank; a rank may be a float by now."""
     if not key.differs_by & BY_RANK:
         return key
     match key.op, key.args:

@@ -323,3 +323,51 @@ if dist.get_rank() == 0:
 def test_a_helper_that_returns_the_sum_of_one_process_as_it_is_sums_up_over_ranks(reduce: str) -> None:
     assert lines(SCORE.replace("REDUCE", reduce), "DW434") == []
     assert len(lines(SCORE.replace("REDUCE", "t = t.float()"), "DW434")) == 1
+
+
+GATHERED = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor):
+        parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, tensor)
+        return tuple(parts)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[dist.get_rank()]
+
+def gather(tensor):
+    parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return parts
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 4))
+rows = torch.cat(CALL(model(torch.rand(3, 4))))
+torch.nn.functional.cross_entropy(rows @ rows.t(), torch.arange(len(rows))).backward()
+"""
+
+
+def test_a_gather_with_a_backward_pass_of_its_own_hands_on_gradients() -> None:
+    assert lines(GATHERED.replace("CALL", "Gather.apply"), "DW420") == []
+    assert lines(GATHERED.replace("CALL", "gather"), "DW420") == ["dist.all_gather(parts, tensor)"]
+
+
+OWNED = """
+dist.init_process_group("gloo")
+def fetch(param, rank_id=None):
+    if rank_id:
+        dist.broadcast(param, src=ROOT)
+class Layer:
+    def forward(self):
+        fetch(self.weight, rank_id=self.weight.rank_id)
+Layer().forward()
+"""
+
+
+def test_the_rank_that_a_broadcast_is_from_is_not_the_own_one() -> None:
+    assert lines(OWNED.replace("ROOT", "rank_id"), "DW401") == []
+    assert lines(OWNED.replace("ROOT", "0"), "DW401") == ["dist.broadcast(param, src=0)"]
