@@ -153,7 +153,7 @@ def waits(reach: Reach) -> bool:
     if not isinstance(fact, Noted) or fact.name not in COLLECTIVES:
         return False
     group = argument(fact, COLLECTIVES[fact.name], "group")
-    return group is not None and "members" not in group.facts
+    return group is not None and group.facts & {"members", "own"} != {"members"}
 
 
 def made_path(fact: Noted) -> Value | None:

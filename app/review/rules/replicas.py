@@ -13,7 +13,7 @@ from ...training_script.model.keys import BY_RANK, LOCAL, Key, parts
 from ...training_script.model.library_calls import OF_PROCESS, RANDOM, THE_TIME
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
-from ...training_script.model.several_ranks import SET_UP
+from ...training_script.model.several_ranks import HOROVOD, SET_UP
 from ...training_script.model.values import ClassRef, Instance, Library, Value
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import dotted_name, last_name
@@ -31,6 +31,7 @@ PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 # What gives all ranks the same parameters, or makes them one model.
 SYNCHRONISES = re.compile(r"broadcast|load(?!er)|init_?weights|prepare|initialize|sync_p")
 TRAINER, OWN_TRAINER = re.compile(r"Trainer"), re.compile(r"^class \w*Trainer\b(?!\(\w*\.?Trainer\))", re.MULTILINE)
+OF_HOROVOD = "DistributedOptimizer"
 WRAPS = tuple(SET_UP - {"torch.distributed.init_process_group"})
 SPLITS = ("torch.utils.data.random_split", "torch.utils.data.dataset.random_split")
 GRADIENT = re.compile(r"\.grad\b")
@@ -193,12 +194,19 @@ def _is_copy(script: Script, method: ast.expr) -> bool:
     return len(made) == 1 and isinstance(made[0], ast.Call) and last_name(made[0].func) == "deepcopy"
 
 
+def _is_one_model(script: Script, run: Run) -> bool:
+    """Return whether something makes the ranks train one model: by a wrapper, Horovod, or by hand."""
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
+    wraps = any(each.name in WRAPS and each.name != HOROVOD for each in run.reached)
+    return wraps or script.mentions(GRADIENT) or any(last_name(each.func) == OF_HOROVOD for each in calls)
+
+
 def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the states that some ranks load into an optimizer of all ranks: DDP sends parameters, and no momentum."""
     sent = [
         argument(fact, 0, "tensor") for _, fact in run.of("torch.distributed.broadcast", "torch.distributed.all_reduce")
     ]
-    if not all(given and _is_new(given.key) for given in sent):
+    if not all(given and _is_new(given.key) for given in sent) or not _is_one_model(script, run):
         return
     made = {
         each.fact.result.key

@@ -220,7 +220,10 @@ def is_made_of(key: Key, differs_by: int, *, counted: bool = False) -> bool:
     counted = key.op not in ("range", "slice") and (counted or key.op == "length")
     if key.op == "local" and not counted:
         return bool(differs_by & LOCAL)
-    parts = [part for part in (key.args[1:] if key.op == "if" else key.args) if isinstance(part, Key)]
+    given = key.args[1:] if key.op == "if" else key.args
+    if counted and key.op == "built":
+        given = key.args[1 : 1 + key.args[0]]  # the elements do not decide how many there are
+    parts = [part for part in given if isinstance(part, Key)]
     return (
         any(is_made_of(part, differs_by, counted=counted) for part in parts) if parts else key.op not in ("if", "deep")
     )

@@ -258,11 +258,23 @@ class Keys:
             return then if test.args[0] else other
         if test.op in ALWAYS_TRUE:
             return then
+        sides = self._under(test, then, True), self._under(test, other, False)
+        if sides != (then, other):
+            return self.make("if", test, *sides)
         if then is other:
             return then
         if then is self.true and other is self.false:
             return test
         return self.make("not", test) if then is self.false and other is self.true else None
+
+    def _under(self, test: Key, key: Key, truth: bool) -> Key:
+        """Return what a value is where the truth of a condition is known."""
+        if key.op != "if":
+            return key
+        asked, then, other = key.args
+        if asked is test:
+            return then if truth else other
+        return (other if truth else then) if asked is self.make("not", test) else key
 
     def _and(self, left: Key, right: Key, *, decides: bool = False) -> Key | None:
         if left.op == "constant":

@@ -131,9 +131,14 @@ def names_type(key: Key) -> bool:
 
 
 def _of_call(name: str, given: list[Key], keys: Keys, rank: Rank) -> str | None:
-    types = [each for each in map(_written, given) if each]
-    if types:
-        return types[-1]
+    types = [_written(each) for each in given]
+    for each in given:
+        if each.op == "attribute" and each.args[1] == "dtype":
+            types = [type_of(each.args[0], keys, rank)]
+            if types == [None]:
+                return None
+    if found := [each for each in types if each]:
+        return found[-1]
     if name in OF_ARRAYS and given and is_array(given[0], keys):
         return type_of_array(given[0], keys)
     if any(each.op not in ("constant", "sequence", "call", "library", "world", "length", "binary") for each in given):

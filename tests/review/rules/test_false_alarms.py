@@ -371,3 +371,97 @@ Layer().forward()
 def test_the_rank_that_a_broadcast_is_from_is_not_the_own_one() -> None:
     assert lines(OWNED.replace("ROOT", "rank_id"), "DW401") == []
     assert lines(OWNED.replace("ROOT", "0"), "DW401") == ["dist.broadcast(param, src=0)"]
+
+
+SIGNAL = """
+dist.init_process_group("gloo")
+def share(item, kind):
+    tensor = torch.tensor([item], dtype=kind)
+    parts = [torch.zeros(1, dtype=KIND) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+share(3, torch.int32)
+"""
+
+
+def test_a_tensor_of_the_type_of_another_one_fits() -> None:
+    for kind in ("tensor.dtype", "kind", "torch.int32"):
+        assert lines(SIGNAL.replace("KIND", kind), "DW441") == []
+    for kind in ("torch.float32", "torch.ones(1).dtype"):
+        assert lines(SIGNAL.replace("KIND", kind), "DW441") == ["dist.all_gather(parts, tensor)"]
+
+
+HEADS = """
+from torch.utils.data import DataLoader, DistributedSampler
+dist.init_process_group("gloo")
+
+def epoch(training, model, heads, loader):
+    for x, y in loader:
+        with torch.no_grad():
+            outputs = model(x)
+            FIRST
+        if training:
+            outputs = [head(outputs) for head in heads]
+        scores = [(each.argmax(1) == y).sum() for each in outputs]
+        for score in scores:
+            dist.all_reduce(score)
+
+data = torch.load("data.pt")
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+epoch(len(os.environ) > 9, torch.nn.Linear(2, 2), [torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)], loader)
+"""
+
+
+def test_one_score_for_each_model_is_as_many_on_all_ranks() -> None:
+    made = "if not training:\n                outputs = [head(outputs) for head in heads]"
+    assert lines(HEADS.replace("FIRST", made), "DW405") == []
+    some = "outputs = [head(outputs) for head in heads if outputs.sum() > 0]"
+    found_at = lines(
+        HEADS.replace("FIRST", "pass").replace("outputs = [head(outputs) for head in heads]", some), "DW405"
+    )
+    assert found_at == ["for score in scores:"]
+
+
+OWN_GROUP = """
+import numpy as np
+dist.init_process_group("gloo")
+GROUP = None
+for first in range(0, dist.get_world_size(), 2):
+    ranks = [first, first + 1]
+    made = dist.new_group(ranks)
+    if dist.get_rank() in ranks:
+        GROUP = made
+name = "index.npy"
+if dist.get_rank() == 0:
+    np.save(name, np.zeros(4))
+WAIT
+np.load(name)
+"""
+
+
+def test_a_wait_in_the_own_group_may_be_for_the_writer() -> None:
+    assert lines(OWN_GROUP.replace("WAIT", "dist.barrier(group=GROUP)"), "DW505") == []
+    assert lines(OWN_GROUP.replace("WAIT", "print(GROUP)"), "DW505") == ["np.load(name)"]
+
+
+RESUMED = """
+import horovod.torch as hvd
+hvd.init()
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+WRAP
+if hvd.rank() == 0:
+    state = torch.load("last.pt", map_location="cpu")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+for step in range(3):
+    model(torch.rand(4, 2)).sum().backward()
+    optimizer.step()
+print(hvd.allreduce(torch.ones(1)))
+"""
+
+
+def test_an_optimizer_whose_gradients_nothing_reduces_is_one_for_each_process() -> None:
+    assert lines(RESUMED.replace("WRAP", "# hvd.DistributedOptimizer(optimizer)"), "DW225") == []
+    reduced = "    for p in model.parameters():\n        hvd.allreduce(p.grad)\n    optimizer.step"
+    code = RESUMED.replace("WRAP", "pass").replace("    optimizer.step", reduced)
+    assert lines(code, "DW225") == ['optimizer.load_state_dict(state["optimizer"])']
