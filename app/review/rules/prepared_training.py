@@ -9,7 +9,7 @@ from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import LOOPS, last_name
-from ...training_script.torch_classes import is_optimizer
+from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
 from ..patches.divide_once import divide_once
 from ..patches.prepared_values import prepare_model_too
 from ..rule_context import Patch, Script, Violation
@@ -72,7 +72,7 @@ def check_model(script: Script, run: Run) -> Iterator[Violation]:
     """DW316: yield the calls of prepare that get the optimizer of a model, and no model."""
     made = [each.fact for each in run.reached if isinstance(each.fact, Noted) and is_optimizer(each.name)]
     prepares = [(at, fact) for at, fact in run.of(".prepare") if fact.owner and "accelerator" in fact.owner.facts]
-    if len(prepares) != 1 or script.mentions("prepare_model") or script.mentions("DistributedDataParallel"):
+    if len(prepares) != 1 or script.mentions("prepare_model") or _wraps(script):
         return
     reach, fact = prepares[0]
     unpacked = any(isinstance(each, ast.Starred) for each in fact.node.args) or fact.node.keywords
@@ -94,6 +94,12 @@ def check_model(script: Script, run: Run) -> Iterator[Violation]:
             related=[RelatedPlace(path=models[0][1].site.path, line=models[0][1].site.line, message="of this model")],
             patch=partial(_with_model, script, fact, models[0][1]) if script.is_here(reach) else None,
         )
+
+
+def _wraps(script: Script) -> bool:
+    """Return whether a script wraps a model in DDP itself, wherever that is."""
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
+    return any(script.names.qualified(each.func) in DDP_CLASSES for each in calls)
 
 
 def _with_model(script: Script, prepare: Noted, parameters: Noted) -> Patch:
