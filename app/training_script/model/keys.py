@@ -274,7 +274,8 @@ class Keys:
         asked, then, other = key.args
         if asked is test:
             return then if truth else other
-        return (other if truth else then) if asked is self.make("not", test) else key
+        opposite = asked.args[:1] == (test,) if asked.op == "not" else test.op == "not" and test.args[0] is asked
+        return (other if truth else then) if opposite else key
 
     def _and(self, left: Key, right: Key, *, decides: bool = False) -> Key | None:
         if left.op == "constant":
