@@ -4,6 +4,7 @@ import msgspec
 from ddpwizard.app.diagnosis.coverage import TopicCoverage
 from ddpwizard.app.labs.course import ListedChapter
 from ddpwizard.app.labs.quiz import ListedQuestion
+from ddpwizard.knowledge.labs import Failure
 from ddpwizard.knowledge.schema import Rule, Term
 from msgspec import UNSET, UnsetType
 
@@ -30,6 +31,15 @@ class ChapterDocument(msgspec.Struct):
     summary: str
     pages: list[str]
     labs: list[ChapterLab]
+
+
+class LabDocument(msgspec.Struct):
+    """A lab by its number (``explain LAB``); its cause is the answer."""
+
+    id: str
+    title: str
+    story: str
+    failure: Failure
 
 
 class TermDocument(Term, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
-"""``ddpwizard explain ID``: explain one cause, rule, chapter or term, or list the entries on a word."""
+"""``ddpwizard explain ID``: explain one cause, rule, chapter, lab or term, or list the entries on a word."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import click
@@ -7,16 +8,17 @@ import msgspec
 
 from ...knowledge.chapters import Chapter
 from ...knowledge.schema import Knowledge
-from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes
+from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes, searchable_text
 from ..diagnosis.term_text import find_term, term_lines, term_spellings
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..labs.chapter_text import chapter_lines
-from ..labs.course import CourseLab, read_course
+from ..labs.chapter_text import chapter_lines, lab_lines
+from ..labs.course import Course, CourseLab, read_course
 from ..options import Options, chapters_for, knowledge_directories, knowledge_for
 from ..review.rule_descriptions import matching_rules, rule_lines
 from ..text.json_output import print_json, public_document
-from ..text.suggestions import closest, did_you_mean
+from ..text.search import has_words
+from ..text.suggestions import closest_by_word, did_you_mean
 from ..text.terminal import align_columns, print_line
 from ..text.units import count_text
 from .common import common_options
@@ -24,7 +26,8 @@ from .completed_ids import completed_by, explained_ids
 
 Entry = tuple[str, dict[str, object], list[str]]  # kind and body of a document, and the same as lines
 
-CUTOFF = 0.7  # difflib's ratio to a name that is suggested: among this many, some are alike by chance
+NUMBER = re.compile(r"\d{1,2}(\.\d{1,2})?")  # of a chapter or lab
+ALL_ENTRIES = "ddpwizard kb list shows all causes, ddpwizard learn --list all chapters and labs"
 
 
 @click.command(name="explain")
@@ -33,32 +36,62 @@ CUTOFF = 0.7  # difflib's ratio to a name that is suggested: among this many, so
 def command(words: tuple[str, ...], options: Options) -> int:
     """Explain one cause: what happens, its symptoms, its fixes, and the sources.
 
-    ID may also be a rule of the review (DW401), a chapter (collectives), or a term (reduce-scatter, local rank).
-    For any other words the entries that have them are listed.
+    ID may also be a rule of the review (DW401), a chapter (collectives, or its number), a lab (7.2), or a term
+    (reduce-scatter, local rank). For any other words the entries that have them are listed.
     """
     knowledge = knowledge_for(options)
-    typed = " ".join(words)
-    if cause := knowledge.causes.get(typed.lower()):
-        kind, body, lines = "cause", msgspec.to_builtins(fill_fallbacks(cause)), cause_lines(cause, knowledge)
-    elif rule := knowledge.rules.get(typed.upper()):
-        kind, body = "rule", {"id": typed.upper(), **msgspec.to_builtins(rule)}
-        lines = rule_lines(typed.upper(), rule)
-    else:
-        chapters = chapters_for(options)
-        if chapter := chapters.get("-".join(typed.lower().split())):
-            labs = read_course(knowledge, knowledge_directories(options)).labs_of(chapter.id)
-            kind, body, lines = _chapter(chapter, labs)
-        elif name := find_term(knowledge, typed):
-            kind, body = "term", {"id": name, **msgspec.to_builtins(knowledge.terms[name])}
-            lines = term_lines(name, knowledge, chapters)
-        else:
-            kind, body, lines = _search(typed, knowledge, chapters)
+    kind, body, lines = _entry(" ".join(words), knowledge, options)
     if options.json:
         print_json(public_document(kind, knowledge, body))
     else:
         for line in lines:
             print_line(line)
     return ExitCode.OK
+
+
+def _entry(typed: str, knowledge: Knowledge, options: Options) -> Entry:
+    """Return what is typed: one entry, or those that have its words.
+
+    Raises:
+        UserError: There is none.
+    """
+    if cause := knowledge.causes.get(typed.lower()):
+        return "cause", msgspec.to_builtins(fill_fallbacks(cause)), cause_lines(cause, knowledge)
+    if rule := knowledge.rules.get(typed.upper()):
+        body = {"id": typed.upper(), **msgspec.to_builtins(rule)}
+        return "rule", body, rule_lines(typed.upper(), rule)
+    chapters = chapters_for(options)
+    if chapter := chapters.get("-".join(typed.lower().split())):
+        return _chapter(chapter, read_course(knowledge, knowledge_directories(options)).labs_of(chapter.id))
+    if name := find_term(knowledge, typed):
+        body = {"id": name, **msgspec.to_builtins(knowledge.terms[name])}
+        return "term", body, term_lines(name, knowledge, chapters)
+    course = read_course(knowledge, knowledge_directories(options))
+    if entry := _of_course(typed, course):
+        return entry
+    return _search(typed, knowledge, chapters, course)
+
+
+def _of_course(typed: str, course: Course) -> Entry | None:
+    """Return the chapter or lab with a number, or the lab without a cause with an id.
+
+    Raises:
+        UserError: There is no chapter or lab with this number.
+    """
+    measuring = {each.lab.id: each for each in course.labs if each.lab.question}
+    if lab := measuring.get(typed.lower()) or course.lab(typed):
+        body = {"id": lab.number, "title": lab.lab.title, "story": lab.lab.story, "failure": lab.lab.failure}
+        return "lab", body, lab_lines(lab)
+    if not NUMBER.fullmatch(typed):
+        return None
+    found = course.chapter(typed)
+    if found and "." in typed:
+        numbers = f"{found.number}.1 to {found.number}.{len(found.labs)}"
+        problem = f"the labs of chapter {found.number} are {numbers}" if found.labs else f"chapter {typed} has no lab"
+        raise UserError(f"no lab {typed!r}: {problem}", "ddpwizard learn --list shows all")
+    if found is None:
+        raise UserError(f"no chapter {typed!r}: there are {len(course.chapters)}", "ddpwizard learn --list shows all")
+    return _chapter(found.chapter, found.labs)
 
 
 def _chapter(chapter: Chapter, labs: Sequence[CourseLab]) -> Entry:
@@ -73,19 +106,23 @@ def _chapter(chapter: Chapter, labs: Sequence[CourseLab]) -> Entry:
     return "chapter", body, chapter_lines(chapter, labs)
 
 
-def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter]) -> Entry:
+def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter], course: Course) -> Entry:
     """Return the causes and rules on a term.
 
     Raises:
         UserError: There are none.
     """
-    found = [(cause.id, cause.title) for cause in matching_causes(knowledge, typed)]
-    found += [(id_, knowledge.rules[id_].title) for id_ in matching_rules(knowledge, typed)]
+    causes = [cause for cause in matching_causes(knowledge, typed) if has_words(typed, [searchable_text(cause)])]
+    found = [(cause.id, cause.title) for cause in causes]
+    rules = {id_: knowledge.rules[id_] for id_ in matching_rules(knowledge, typed)}
+    found += [(id_, rule.title) for id_, rule in rules.items() if has_words(typed, [id_, rule.title, rule.why])]
     if not found:
-        names = [*knowledge.causes, *knowledge.rules, *chapters, *term_spellings(knowledge)]
-        hint = did_you_mean(closest(typed, names, cutoff=CUTOFF))
-        problem = f"no cause, rule, chapter or term {typed!r}"
-        raise UserError(problem, hint or "ddpwizard kb list shows all causes")
+        names = {name: name for name in (*knowledge.causes, *knowledge.rules, *chapters)}
+        names |= {each.lab.id: each.lab.id for each in course.labs if each.lab.question}
+        for name in knowledge.terms:
+            names |= dict.fromkeys(term_spellings(knowledge, name), name)
+        hint = did_you_mean(closest_by_word(typed, names))
+        raise UserError(f"no cause, rule, chapter, lab or term {typed!r}", hint or ALL_ENTRIES)
     entries = [{"id": id_, "title": title} for id_, title in found]
     heading = f"{count_text(len(found), 'result')} for {typed}; ddpwizard explain ID shows one:"
     return "explain-search", {"term": typed, "entries": entries}, [heading, "", *align_columns(found)]

@@ -27,9 +27,9 @@ def matching_terms(knowledge: Knowledge, typed: str) -> list[str]:
     return [exact, *(name for name in found if name != exact)] if exact else found
 
 
-def term_spellings(knowledge: Knowledge) -> list[str]:
-    """Return every spelling of every term."""
-    return [spelling for name, term in knowledge.terms.items() for spelling in (name, *term.also)]
+def term_spellings(knowledge: Knowledge, *names: str) -> list[str]:
+    """Return every spelling of the terms with these names, or of all."""
+    return [spelling for name in names or knowledge.terms for spelling in (name, *knowledge.terms[name].also)]
 
 
 def term_lines(name: str, knowledge: Knowledge, chapters: Mapping[str, Chapter]) -> list[str]:

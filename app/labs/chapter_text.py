@@ -1,4 +1,4 @@
-"""A chapter as text for people."""
+"""A chapter, and a lab of it, as text for people."""
 
 from collections.abc import Sequence
 
@@ -16,3 +16,9 @@ def chapter_lines(chapter: Chapter, labs: Sequence[CourseLab]) -> list[str]:
         return lines
     rows = align_columns([(each.number, each.lab.title) for each in labs])
     return [*lines, "", "LABS", *(f"  {row}" for row in rows), f"  ddpwizard learn {labs[0].number} opens the first."]
+
+
+def lab_lines(each: CourseLab) -> list[str]:
+    """Return a lab as plain lines: its story and how to open it; its cause is the answer."""
+    lines = [each.lab.title, f"lab {each.number}", "", *each.lab.story.rstrip().splitlines()]
+    return [*lines, "", f"  ddpwizard learn {each.number} opens it."]

@@ -121,6 +121,12 @@ class Course(msgspec.Struct, frozen=True):
         known = any(each.number == number for each in later)
         return next((each for each in later if not each.same_as), None) if known else None
 
+    def half_done(self, progress: Progress) -> CourseLab | None:
+        """Return the lab that was used last and is not done; None if it is, or if no lab was opened."""
+        known = {each.lab.id: each for each in self.labs}
+        last = next((known[id_] for id_ in reversed(progress.labs) if id_ in known), None)
+        return last if last and not is_done(last.lab, progress) else None
+
     def labs_of(self, chapter: str) -> list[CourseLab]:
         """Return the labs of the chapter with an id."""
         return next((each.labs for each in self.chapters if each.chapter.id == chapter), [])
@@ -175,6 +181,14 @@ def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:
         numbered.append(CourseChapter(str(number), chapter, rows))
     problems = [*problems_of_chapters, *problems, *read_valid_quiz(*extra)[1]]
     return Course(numbered, [left_out_line(str(each)) for each in problems])
+
+
+def is_done(lab: Lab, progress: Progress) -> bool:
+    """Return whether nothing is left to do in a lab: it is repaired, measured, or the cause of its log is known."""
+    state = progress.labs.get(lab.id)
+    if state is None or state.repaired:
+        return state is not None
+    return bool(state.measured) if lab.question else state.answered and not lab.launch
 
 
 def listed_lab(each: CourseLab, progress: Progress) -> ListedLab:

@@ -295,5 +295,5 @@ class LabSession:
 
     def _save(self) -> None:
         progress = load_progress()  # with what other screens have saved
-        progress.labs[self.lab.id] = self.progress
+        progress.keep(self.lab.id, self.progress)
         save_progress(progress)

@@ -35,7 +35,9 @@ class LabProgress(msgspec.Struct, kw_only=True):
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """The state of all labs by id, the page of each chapter that was read last, from 1, and the quiz answers by id."""
+    """The state of all labs by id, the one used last at the end; the page of each chapter that was read last, from 1;
+    and the quiz answers by id.
+    """
 
     labs: dict[str, LabProgress] = {}
     pages: dict[str, int] = {}
@@ -44,6 +46,11 @@ class Progress(msgspec.Struct, kw_only=True):
     def of(self, lab: str) -> LabProgress:
         """Return the state of a lab, which is kept from now on."""
         return self.labs.setdefault(lab, LabProgress())
+
+    def keep(self, lab: str, state: LabProgress) -> None:
+        """Keep the state of the lab that is used now."""
+        self.labs.pop(lab, None)
+        self.labs[lab] = state
 
 
 def progress_file() -> Path:
@@ -60,7 +67,7 @@ def load_progress() -> Progress:
 
 
 def save_progress(progress: Progress) -> None:
-    """Write the progress, without a wait for the disk: a key does it.
+    """Write the progress.
 
     Raises:
         UserError: The state directory cannot be written.
@@ -68,6 +75,6 @@ def save_progress(progress: Progress) -> None:
     path = progress_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.format(msgspec.json.encode(progress)), sync=False)
+        replace_file(path, msgspec.json.format(msgspec.json.encode(progress)))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "the progress of the labs is not kept") from error

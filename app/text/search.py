@@ -6,6 +6,13 @@ from collections.abc import Sequence
 SCATTERED = 4  # the words are found, but in different texts, or within other words
 
 
+def has_words(typed: str, texts: Sequence[str]) -> bool:
+    """Return whether each typed word begins a word of these texts; a number is a whole one."""
+    text = " ".join(texts).lower()
+    words = [re.escape(word) + r"(?![0-9])" * word[-1].isdigit() for word in typed.lower().split()]
+    return bool(words) and all(re.search(rf"(?<![a-z0-9]){word}", text) for word in words)
+
+
 def match_order(typed: str, texts: Sequence[str]) -> tuple[int, int]:
     """Return the sort key of an entry for what was typed. ``texts``: those of the entry, its title first.
 

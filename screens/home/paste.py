@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from ...app.diagnosis.given_text import classify_given
+from ...app.diagnosis.symptoms import symptom_of
 from ...app.errors import UserError
 from ...app.system.path_completion import complete_path
 from ...app.system.paths import relative_to_cwd
@@ -51,7 +52,7 @@ class PasteScreen(GivenTextMixin):
     """A text area; ctrl+d reads it into the case."""
 
     CSS_PATH = Path(__file__).with_name("paste.tcss")
-    TITLE = "It crashed"
+    TITLE = "Read an error or a log"
     AUTO_FOCUS = "TextArea"
     ABOUT = (
         "Paste the end of the log, or the error alone, and press ctrl+d. Or type the path of a log or of a script: tab "
@@ -74,6 +75,8 @@ class PasteScreen(GivenTextMixin):
 
     def on_mount(self) -> None:
         if self.state.has_case:
+            if begun := symptom_of(self.state.case.answers):
+                self.show_header(begun.label)
             self.state.record_navigation("paste")
         logs = self.state.recent_logs()
         self.query_one("#recent", Choices).set_items(

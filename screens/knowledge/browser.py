@@ -16,6 +16,7 @@ from textual.widgets import Input, Static
 
 from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
 from ...app.diagnosis.term_text import find_term, matching_terms
+from ...app.review.rule_descriptions import matching_rules, rule_lines
 from ...app.text.units import count_text
 from ...knowledge.schema import Cause, Knowledge
 from ..dialogs.term_lookup import LookupMixin
@@ -25,20 +26,20 @@ from ..widgets.formatting import join_lines, reflow, safe_content
 from ..widgets.line_input import LineInput
 from ..widgets.term import term_content
 
-TERM = "term:"  # begins the id of a row that is a term, not a cause
+TERM, RULE = "term:", "rule:"  # begin the ids of rows that are no causes
 
 
 class BrowserScreen(LookupMixin, WizardScreen):
-    """The list of causes, with a search also of terms, and the entry of the marked one."""
+    """The list of causes, with a search also of terms and rules, and the entry of the marked one."""
 
     CSS_PATH = Path(__file__).with_name("browser.tcss")
     TITLE = "Knowledge base"
     ABOUT = (
-        "All known causes. Press / to search titles, ids, symptoms and terms as you type. The arrow keys move through "
-        "the list. Tab goes to the text of the entry, which the arrow keys scroll."
+        "All known causes. Press / to search titles, ids, symptoms, terms and rules of the review as you type. The "
+        "arrow keys move through the list. Tab goes to the text of the entry, which the arrow keys scroll."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "search", id="browse.search", tooltip="Search by title, symptom, id or term"),
+        Binding("slash", "search", "search", id="browse.search", tooltip="Search by title, symptom, id, term or rule"),
         Binding("f", "fix", "fix", id="browse.fix", tooltip="Show the fixes of this cause on this machine"),
         Binding(
             "g", "related", "related", id="browse.related", tooltip="Show causes that share evidence with this one"
@@ -55,6 +56,8 @@ class BrowserScreen(LookupMixin, WizardScreen):
     def __init__(self, cause: str = "", searching: bool = False, words: str = "") -> None:
         super().__init__()
         self._first, self._searching, self._words = cause, searching, words
+        if searching:
+            self.AUTO_FOCUS = "#search"
         self._shown: str | None = None  # the id of the row whose entry is shown; "" if there is none
 
     @property
@@ -79,8 +82,6 @@ class BrowserScreen(LookupMixin, WizardScreen):
         at = next((n for n, item in enumerate(found.items) if item.id == self._first), 0)
         found.highlighted = at
         self.call_after_refresh(self._show)  # to lay out an entry takes longer than the list
-        if self._searching:
-            self.query_one("#search").focus()
         self.show_header(facts=f"{len(found.items)} causes")
         if self._words:
             self.query_one("#search", LineInput).value = self._words
@@ -89,21 +90,29 @@ class BrowserScreen(LookupMixin, WizardScreen):
     # -- searching
 
     def _rows(self, typed: str) -> list[Choice]:
-        """Return the term with this spelling, the causes with these words, then other terms with them."""
+        """Return the term or rule of this name, the causes with these words, then other terms and rules with them."""
         knowledge = self.state.knowledge
         causes = [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(knowledge, typed)]
         terms = [Choice(TERM + name, safe_content(name), "term") for name in matching_terms(knowledge, typed)]
-        exact = 1 if find_term(knowledge, typed) else 0
-        return terms[:exact] + causes + terms[exact:]
+        named = typed.strip().upper()
+        ids = matching_rules(knowledge, typed) if typed.strip() else []
+        rules = [
+            Choice(RULE + id_, safe_content(f"{id_}  {knowledge.rules[id_].title}"), "rule")
+            for id_ in sorted(ids, key=lambda id_: id_ != named)
+        ]
+        exact_term, exact_rule = int(bool(find_term(knowledge, typed))), int(named in ids)
+        return terms[:exact_term] + rules[:exact_rule] + causes + terms[exact_term:] + rules[exact_rule:]
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         rows = self._rows(event.value)
-        exact_term = bool(rows) and rows[0].id not in self._causes
-        self.query_one("#found", Choices).set_items(rows, first=exact_term)
-        causes = sum(row.id in self._causes for row in rows)
-        terms = f", {count_text(len(rows) - causes, 'term')}" if len(rows) > causes else ""
-        self.show_header(facts=f"{causes} of {len(self._causes)} causes{terms}")
+        exact = bool(rows) and rows[0].id not in self._causes
+        self.query_one("#found", Choices).set_items(rows, first=exact)
+        facts = [f"{sum(row.id in self._causes for row in rows)} of {len(self._causes)} causes"]
+        for prefix, name in ((TERM, "term"), (RULE, "rule")):
+            if count := sum(row.id.startswith(prefix) for row in rows):
+                facts.append(count_text(count, name))
+        self.show_header(facts=", ".join(facts))
         self._show()
 
     @on(Input.Submitted)
@@ -128,6 +137,10 @@ class BrowserScreen(LookupMixin, WizardScreen):
             entry = Content("Nothing found.")
         elif cause := self._causes.get(marked.id):
             entry = entry_content(cause, self.state.knowledge)
+        elif marked.id.startswith(RULE):
+            id_ = marked.id.removeprefix(RULE)
+            heading, *lines = rule_lines(id_, self.state.knowledge.rules[id_])
+            entry = join_lines(safe_content(heading, "bold"), *map(safe_content, lines))
         else:
             entry = term_content(marked.id.removeprefix(TERM), self.state.knowledge)
         self.query_one("#text", Static).update(entry)

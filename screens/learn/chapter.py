@@ -9,15 +9,14 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...app.labs.course import QUIZ, QUIZ_TITLE, CourseChapter, listed_lab
+from ...app.labs.course import CourseChapter
 from ...app.labs.progress import load_progress, save_progress
 from ...app.text.units import count_text
-from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
-from ..widgets.choices import Choice
 from ..widgets.formatting import join_lines, safe_content
 from ..widgets.scrolling import ScrolledText
+from .chapter_labs import ChapterLabsScreen
 
 
 class ChapterScreen(LookupMixin, WizardScreen):
@@ -95,16 +94,4 @@ class ChapterScreen(LookupMixin, WizardScreen):
         self._show()
 
     def action_labs(self) -> None:
-        done = load_progress()
-        rows = [
-            Choice(each.number, safe_content(each.lab.title), listed_lab(each, done).note) for each in self._entry.labs
-        ]
-        if self._entry.chapter.quiz:
-            rows.append(Choice(QUIZ, QUIZ_TITLE))
-        self.app.push_screen(PickDialog(f"Labs: {self._entry.chapter.title}", rows), callback=self._open)
-
-    async def _open(self, number: str | None) -> None:
-        if number == QUIZ:
-            await self.wizard.open("quiz")
-        elif lab := next((each for each in self._entry.labs if each.number == number), None):
-            await self.wizard.open("lab", entry=lab)
+        self.app.push_screen(ChapterLabsScreen(self._entry))

@@ -52,6 +52,9 @@ class CourseScreen(WizardScreen):
         """Read the chapters and labs, and show them."""
         self._begun = True
         self._show()
+        if half_done := self.state.course.half_done(load_progress()):
+            self.query_one("#course", Choices).mark(half_done.number)
+            self.show_status(f"Lab {half_done.number} is not done: enter goes on with it")
         if left_out := self.state.course.left_out:
             self.show_status(left_out[0])
         if self._number:

@@ -171,10 +171,13 @@ class PlainWizard:
     def _search(self, words: str = "") -> None:
         from ...app.diagnosis.cause_text import cause_lines, matching_causes
         from ...app.diagnosis.term_text import find_term, term_lines
+        from ...app.review.rule_descriptions import rule_lines
 
         words = words or self.prompt.ask("Search for: ")
         if term := find_term(self.state.knowledge, words):
             self.prompt.write("", *term_lines(term, self.state.knowledge, {}), "")
+        if rule := self.state.knowledge.rules.get(words.strip().upper()):
+            self.prompt.write("", *rule_lines(words.strip().upper(), rule), "")
         found = matching_causes(self.state.knowledge, words)
         if not found:
             self.prompt.write("  No known cause has these words.")

@@ -152,6 +152,11 @@ class Choices(BaseWidget, can_focus=True):
         if changed:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
+    def mark(self, id_: str) -> None:
+        """Mark the row with an id, if there is one."""
+        if (at := next((n for n, item in enumerate(self.items) if item.id == id_), None)) is not None:
+            self.highlighted = at
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(1, len(self._all_rows(width)))
 
@@ -305,9 +310,10 @@ class Choices(BaseWidget, can_focus=True):
 
     def _scroll_into_view(self) -> bool:
         """Scroll so that the marked rows are visible, and return whether it scrolled."""
-        height = self.size.height
+        if not (height := self.size.height):
+            return False
         of_item = [y for y, (item, _) in enumerate(self._all_rows()) if item == self.highlighted]
-        if not of_item or not height:
+        if not of_item:
             return False
         before = self.top
         self.top = max(min(self.top, of_item[0]), of_item[-1] - height + 1, 0)
@@ -323,7 +329,8 @@ class Choices(BaseWidget, can_focus=True):
             self.refresh()
 
     def _refresh_rows(self, *items: int) -> None:
-        width = self.size.width
+        if not (width := self.size.width):
+            return  # the first layout paints all rows
         regions = [
             Region(0, y - self.top, width, 1)
             for y, (item, _) in enumerate(self._all_rows())

@@ -75,6 +75,7 @@ PRINTED: list[tuple[str, list[str]]] = [
     ("kb-graph", ["kb", "graph"]),
     ("kb-list", ["kb", "list"]),
     ("kb-new", ["kb", "new", "our-own", "--lab", "--log", "train.log", "--into", "team"]),
+    ("lab", ["explain", "7.2"]),
     ("learn", ["learn"]),
     ("migration", ["review", "--to", "ddp", "single.py"]),
     ("plan", PLAN),
@@ -133,6 +134,6 @@ def test_schema_is_one_and_describes_its_document(kind: str) -> None:
 def test_every_kind_of_the_code_has_a_schema_that_is_tested() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "app").rglob("*.py"))
     kinds = set(re.findall(r'public_document\("([a-z-]+)"', code)) | set(re.findall(r'ddpwizard\.(error)/1"', code))
-    kinds |= {"cause", "rule", "chapter", "term", "explain-search"}
+    kinds |= {"cause", "rule", "chapter", "lab", "term", "explain-search"}
     assert kinds | {"error"} == DOCUMENTS.keys()
     assert {kind for kind, _ in PRINTED} | ELSEWHERE == DOCUMENTS.keys()
