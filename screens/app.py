@@ -120,7 +120,7 @@ class WizardApp(App[int]):
 
     def _preload(self) -> None:
         preload.read_styles(self.stylesheet)
-        threading.Thread(target=preload.import_screens, daemon=True).start()
+        threading.Thread(target=preload.prepare_screens, args=[self.state], daemon=True).start()
 
     def _end_by_signal(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.ended_by = number

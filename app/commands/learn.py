@@ -32,6 +32,8 @@ def command(wanted: str, lists: bool, quizzes: bool, options: Options) -> int:
       ddpwizard learn --list
       ddpwizard learn --quiz
     """
+    if not (wanted or lists or options.json):
+        raise ScreenRequested("learn", options, number=QUIZ if quizzes else "")
     knowledge = knowledge_for(options)
     course = read_course(knowledge, knowledge_directories(options))
     number = course.number_of(wanted) if wanted else ""

@@ -9,6 +9,8 @@ from .learn_lab import run_lab_plain
 from .prompt import Prompt, Quit
 from .quiz import run_quiz
 
+CONTINUE = "c"
+
 
 def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
     """Show the chapters, or the chapter or lab with this number, until the learner leaves.
@@ -35,15 +37,21 @@ def run_learn(state: WizardState, prompt: Prompt, number: str) -> int:
 
 def _choose_chapter(state: WizardState, prompt: Prompt, course: Course) -> None:
     prompt.write("", "Learn distributed training", "")
-    listing = course.listing(load_progress())
+    progress = load_progress()
+    listing = course.listing(progress)
     rows = []
     for each in listing:
         repaired = sum(lab.repaired for lab in each.labs)
         labs = f"{repaired} of {len(each.labs)} labs done" if each.labs else ""
         rows.append((each.title, labs))
-    given = prompt.choose(align_columns(rows), {"q": "quit"}, "Which chapter? ")
+    half_done = course.half_done(progress)
+    letters = {CONTINUE: f"go on with lab {half_done.number}"} if half_done else {}
+    given = prompt.choose(align_columns(rows), letters | {"q": "quit"}, "Which chapter? ")
     if given == "q":
         raise Quit
+    if half_done and given == CONTINUE:
+        run_lab_plain(state, prompt, half_done)
+        return
     _show_chapter(state, prompt, course.chapters[int(given) - 1])
 
 

@@ -1,11 +1,17 @@
 """Import other screens and parse their styles while the first one waits for a key, which then only shows a screen."""
 
 import importlib
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.css.stylesheet import Stylesheet
 
+from ...app.errors import UserError
 from . import gc_freeze
+
+if TYPE_CHECKING:
+    from .state import WizardState
 
 AFTER_S = 0.5  # once the first screen is shown
 SCREENS = Path(__file__).parent.parent
@@ -33,8 +39,10 @@ def read_styles(stylesheet: Stylesheet) -> None:
     stylesheet.parse()
 
 
-def import_screens() -> None:
-    """Import the screens that a key shows without any other work: 0.1 s, in a thread."""
+def prepare_screens(state: "WizardState") -> None:
+    """Import the screens that a key shows without any other work, and read the chapters and labs, in a thread."""
     for module in MODULES:
         importlib.import_module(f"{PACKAGE}.{module}")
+    with suppress(UserError):  # the screen that needs them reports it
+        state.course  # noqa: B018  # read at first use
     gc_freeze.freeze_garbage("other screens")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.diagnosis.cause_text import cause_lines, matching_causes
 from ddpwizard.app.diagnosis.term_text import find_term, matching_terms
-from ddpwizard.app.text.search import match_order
+from ddpwizard.app.labs.course import read_course
+from ddpwizard.app.text.search import has_words, match_order
 from ddpwizard.knowledge.chapters import read_chapters
 from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
@@ -148,17 +149,39 @@ def test_order_of_matches(typed: str, before: list[str], after: list[str]):
         ("unsued-parameters", "unused-parameters"),
         ("DW4011", "DW401"),
         ("colectives", "collectives"),
+        ("bukcet-sizes", "bucket-sizes"),
+        ("stragler", "straggler-rank"),
         ("reduce-scater", "reduce-scatter"),
     ],
 )
 def test_suggestion_is_the_nearest_id_of_any_kind(typed: str, nearest: str):
     line = refused(ddpwizard("explain", typed), 2)
-    assert f"no cause, rule, chapter or term {typed!r} → did you mean " in line
+    assert f"no cause, rule, chapter, lab or term {typed!r} → did you mean " in line
     assert nearest in line.partition("did you mean")[2].rstrip("?").replace(",", "").split()
 
 
-def test_nothing_similar_leads_to_the_list():
-    assert "kb list shows all causes" in refused(ddpwizard("explain", "zzzzzz"), 2)
+@pytest.mark.parametrize("typed", ["zzzzzz", "lable"])
+def test_nothing_similar_leads_to_the_lists(typed: str):
+    """Letters inside other words, such as "available", are no match."""
+    line = refused(ddpwizard("explain", typed), 2)
+    assert "kb list shows all causes" in line and "learn --list" in line and "did you mean" not in line
+
+
+def test_a_number_is_its_chapter_or_lab():
+    course = read_course(built_in_knowledge())
+    chapter, lab = course.chapter("7"), course.lab("7.2")
+    assert chapter and lab
+    assert ddpwizard("explain", "7").stdout == ddpwizard("explain", chapter.chapter.id).stdout
+    assert ddpwizard("explain", "7.2").stdout.startswith(f"{lab.lab.title}\nlab 7.2\n")
+    assert lab.lab.cause not in ddpwizard("explain", "7.2").stdout
+    assert "no lab '7.99': the labs of chapter 7 are 7.1 to 7." in refused(ddpwizard("explain", "7.99"), 2)
+    assert f"no chapter '40': there are {len(course.chapters)}" in refused(ddpwizard("explain", "40"), 2)
+    assert "host-ram-oom" in ddpwizard("explain", "137").stdout, "an exit code is searched for"
+
+
+def test_a_lab_that_only_measures_is_found_by_its_id():
+    lab = next(each for each in read_course(built_in_knowledge()).labs if each.lab.question)
+    assert ddpwizard("explain", lab.lab.id).stdout.startswith(f"{lab.lab.title}\nlab {lab.number}\n")
 
 
 def test_invalid_chapter_of_a_team_is_left_out_with_a_warning(tmp_path: Path):
@@ -179,3 +202,19 @@ def test_kb_check_reports_labs_of_a_chapter_that_are_no_causes(tmp_path: Path):
     path.write_text("order: 20\ntitle: Ours\nsummary: Ours.\npages: [Ours.]\nlabs:\n  - port-in-use\n  - no-such\n")
     checked = ddpwizard("kb", "check", str(tmp_path))
     assert checked.returncode == 1 and f"{path}:7: no cause or lab 'no-such'" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "found"),
+    [
+        ("shard", "a sharded model", True),
+        ("lable", "it is available", False),
+        ("reduce", "all_reduce", True),
+        ("7", "CUDA 7.0 or 7", True),
+        ("7", "700 W", False),
+        ("exit 137", "exit code 137", True),
+        ("", "anything", False),
+    ],
+)
+def test_a_word_begins_a_word_and_a_number_is_whole(typed: str, text: str, found: bool):
+    assert has_words(typed, [text]) is found

@@ -359,6 +359,14 @@ class TestPaste:
             assert "▸    2  OSError: EADDRINUSE" in frame(pilot)
 
     @walk
+    async def test_its_title_is_the_symptom_that_was_chosen(self) -> None:
+        for key, label in (("2", "It crashed"), ("5", "It runs out of memory")):
+            async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
+                await pilot.press(key)
+                await shows(pilot, "Paste the error")
+                assert frame(pilot).splitlines()[0].strip() == label
+
+    @walk
     async def test_an_empty_text_is_refused(self) -> None:
         async with WizardApp(RecordedState()).run_test(size=SIZE) as pilot:
             await pilot.press("2", "ctrl+d")

@@ -53,6 +53,56 @@ async def test_slash_searches_the_knowledge_base() -> None:
 
 
 @walk
+async def test_the_search_finds_rules_and_terms() -> None:
+    rule = built_in_knowledge().rules["DW401"]
+    async with learn_app().run_test(size=(120, 40)) as pilot:
+        await open_learn(pilot)
+        await pilot.press("slash")
+        await shows(pilot, "Knowledge base")
+        await pilot.press(*"dw401")
+        await shows(pilot, "1 rule", "rule of the review / DW401", "WHAT HAPPENS", rule.why.split(".")[0][:40])
+        await pilot.press(*["backspace"] * 5, *"reduce-scatter")
+        await shows(pilot, "1 term", "term / ")
+
+
+@walk
+async def test_escape_from_a_lab_leads_to_the_list_that_opened_it() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "7")
+        await shows(pilot, "page 1 of", "l labs")
+        await pilot.press("l")
+        await shows(pilot, "Labs: Hangs", "esc chapter")
+        await pilot.press("2")
+        await shows(pilot, "Lab 7.2", "esc labs")
+        await pilot.press("escape")
+        await shows(pilot, "Labs: Hangs")
+        marked = pilot.app.screen.query_one(Choices).marked
+        assert marked and marked.id == "7.2"
+        await pilot.press("escape")
+        await shows(pilot, "page 1 of", "l labs")
+        await pilot.press("escape")
+        await shows(pilot, "labs done")
+
+
+@walk
+async def test_the_lab_that_is_not_done_is_marked() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "1.2")
+        await shows(pilot, "Lab 1.2")
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot)
+        await shows(pilot, "Lab 1.2 is not done: enter goes on with it")
+        await pilot.press("enter")
+        await shows(pilot, "Lab 1.2: ")
+    progress = load_progress()
+    course = read_course(built_in_knowledge())
+    half_done = course.half_done(progress)
+    assert half_done and half_done.number == "1.2"
+    progress.labs[half_done.lab.id].repaired = True
+    assert course.half_done(progress) is None
+
+
+@walk
 async def test_the_prefix_in_a_log_is_explained() -> None:
     course = read_course(built_in_knowledge())
     for lab, explained in (("init-file-stale", True), ("rendezvous-mismatch", False)):

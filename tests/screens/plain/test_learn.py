@@ -44,6 +44,14 @@ def test_a_lab_is_left_without_leaving_its_chapter() -> None:
     assert done.stdout.count("Which lab?") == 2 and "Which chapter?" in done.stdout
 
 
+def test_a_lab_that_is_not_done_is_offered_again() -> None:
+    assert "go on with lab" not in ddpwizard("learn", "--plain", stdin="q\n").stdout
+    number = read_course(built_in_knowledge()).number_of("gpu-sick")
+    ddpwizard("learn", number, "--plain", stdin="b\nb\nq\n")
+    again = ddpwizard("learn", "--plain", stdin="c\nb\nq\n").stdout
+    assert f"go on with lab {number}" in again and f"Lab {number}  " in again
+
+
 def test_the_quiz_is_graded_and_goes_on_where_it_was_left() -> None:
     first, second = read_quiz()[:2]
     wrong = (second.first + 1) % second.ranks
