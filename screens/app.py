@@ -169,6 +169,12 @@ class WizardApp(App[int]):
 
         self.push_screen(help_screen(self.current))
 
+    def show_terms(self) -> None:
+        """Explain the terms of the glossary that the current screen shows."""
+        from .dialogs.term_lookup import show_terms
+
+        show_terms(self.current)
+
     def start_demo(self) -> None:
         """Start the job of the demo; it ends with the wizard."""
         self.run_worker(self._demo(), group=DEMO)

@@ -80,7 +80,8 @@ def _of_course(typed: str, course: Course) -> Entry | None:
     """
     measuring = {each.lab.id: each for each in course.labs if each.lab.question}
     if lab := measuring.get(typed.lower()) or course.lab(typed):
-        body = {"id": lab.number, "title": lab.lab.title, "story": lab.lab.story, "failure": lab.lab.failure}
+        body: dict[str, object] = {"id": lab.number, "title": lab.lab.title, "story": lab.lab.story}
+        body["failure"] = lab.lab.failure
         return "lab", body, lab_lines(lab)
     if not NUMBER.fullmatch(typed):
         return None

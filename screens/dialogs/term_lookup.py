@@ -1,6 +1,6 @@
 """One key looks up the terms of the glossary in the text that a screen shows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,25 +14,41 @@ from textual.widgets import Static
 
 from ...app.diagnosis.term_text import terms_in_text
 from ..shell.base import WizardScreen
+from ..widgets.base import BaseWidget
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content
+from ..widgets.header_footer import Footer
 from ..widgets.term import term_content
 
 
 class LookupMixin(WizardScreen):
-    """A screen on which t lists the terms of its text."""
+    """A screen of text, on which t does what f3 does on every screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "look_up", "terms", id="look-up", tooltip="Explain the terms of the field in this text"),
     ]
 
-    def action_look_up(self) -> None:
-        text = "\n".join(_plain_text(each.content) for each in self.query(Static) if each.display)
-        names = terms_in_text(self.state.knowledge, text)
-        if names:
-            self.app.push_screen(TermsScreen(names))
-        else:
-            self.show_status("No term of the glossary is in this text.")
+
+def show_terms(screen: WizardScreen) -> None:
+    """List the terms of the glossary in the text of a screen."""
+    names = terms_in_text(screen.state.knowledge, "\n".join(_texts(screen)))
+    if names:
+        screen.app.push_screen(TermsScreen(names))
+    else:
+        screen.show_status("No term of the glossary is in this text.")
+
+
+def _texts(screen: WizardScreen) -> Iterator[str]:
+    """Yield what the widgets of a screen show."""
+    for widget in screen.query("*"):
+        if not widget.display or isinstance(widget, Footer):
+            continue
+        if isinstance(widget, Choices):
+            yield from (f"{item.label.plain} {item.note.plain}" for item in widget.items)
+        elif isinstance(widget, Static):
+            yield _plain_text(widget.content)
+        elif isinstance(widget, BaseWidget):
+            yield "\n".join(strip.text for strip in widget.render_lines(widget.size.region))
 
 
 class TermsScreen(WizardScreen):

@@ -34,6 +34,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
 
     CSS_PATH = Path(__file__).with_name("browser.tcss")
     TITLE = "Knowledge base"
+    AUTO_FOCUS = ""  # the search or the list, not one after the other
     ABOUT = (
         "All known causes. Press / to search titles, ids, symptoms, terms and rules of the review as you type. The "
         "arrow keys move through the list. Tab goes to the text of the entry, which the arrow keys scroll."
@@ -56,8 +57,6 @@ class BrowserScreen(LookupMixin, WizardScreen):
     def __init__(self, cause: str = "", searching: bool = False, words: str = "") -> None:
         super().__init__()
         self._first, self._searching, self._words = cause, searching, words
-        if searching:
-            self.AUTO_FOCUS = "#search"
         self._shown: str | None = None  # the id of the row whose entry is shown; "" if there is none
 
     @property
@@ -82,6 +81,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
         at = next((n for n, item in enumerate(found.items) if item.id == self._first), 0)
         found.highlighted = at
         self.call_after_refresh(self._show)  # to lay out an entry takes longer than the list
+        (self.query_one("#search") if self._searching else found).focus()
         self.show_header(facts=f"{len(found.items)} causes")
         if self._words:
             self.query_one("#search", LineInput).value = self._words

@@ -23,6 +23,10 @@ class WizardAppProtocol(Protocol):
         """End the wizard."""
         ...
 
+    def show_terms(self) -> None:
+        """Explain the terms of the glossary that the current screen shows."""
+        ...
+
     def show_help(self) -> None:
         """Show help for the current screen."""
         ...

@@ -43,6 +43,14 @@ class WizardScreen(Screen[Any]):
             id="help",
             tooltip="Show what this screen is for, and its keys",
         ),
+        Binding(
+            "f3",
+            "look_up",
+            "terms",
+            show=False,
+            id="look-up-anywhere",
+            tooltip="Explain the terms of the field that this screen shows",
+        ),
         Binding("q", "quit", "quit", show=False, id="quit", tooltip="Quit the wizard; nothing is lost"),
     ]
 
@@ -143,6 +151,9 @@ class WizardScreen(Screen[Any]):
 
     def action_help(self) -> None:
         self.wizard.show_help()
+
+    def action_look_up(self) -> None:
+        self.wizard.show_terms()
 
     async def action_quit(self) -> None:
         await self.wizard.leave()

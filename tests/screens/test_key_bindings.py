@@ -13,6 +13,7 @@ from ddpwizard.screens.dialogs.help import active_keys
 from ddpwizard.screens.shell.base import WizardScreen
 from ddpwizard.screens.widgets.choices import Choices
 from ddpwizard.screens.widgets.line_input import LineInput
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import RecordedState, report
 from helpers.screen_pilot import frame, shows, walk
 from textual.binding import Binding
@@ -113,3 +114,19 @@ async def test_every_part_can_be_reached_with_tab(tmp_path: Path) -> None:
 def test_focusable_widgets_are_lists_inputs_and_pages() -> None:
     assert Choices.can_focus
     assert LineInput.can_focus
+
+
+@walk
+@pytest.mark.parametrize(
+    ("place", "text"), [("step", "hangs"), ("diagnosis", "? help"), ("learn", "labs done"), ("plan", "FSDP2")]
+)
+async def test_the_terms_of_every_screen_are_explained_by_one_key(place: str, text: str) -> None:
+    state = RecordedState()
+    state.knowledge = built_in_knowledge()
+    async with WizardApp(state, place).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, text)
+        await pilot.press("f3")
+        await shows(pilot, "Terms of this text")
+        assert pilot.app.screen.query_one(Choices).items
+        await pilot.press("escape")
+        await shows(pilot, "? help")
