@@ -42,11 +42,14 @@ class CourseScreen(WizardScreen):
             with VerticalScroll(id="about"):
                 yield Static(id="text")
 
-    def on_mount(self) -> None:
-        self.call_after_refresh(self._begin)
+    async def on_mount(self) -> None:
+        if len(self.app.screen_stack) > 1:
+            self.call_after_refresh(self._begin)  # a key has opened it, so that a frame comes first
+        else:
+            await self._begin()
 
     async def _begin(self) -> None:
-        """Read the chapters and labs, and show them, all after the first frame."""
+        """Read the chapters and labs, and show them."""
         self._begun = True
         self._show()
         if half_done := self.state.course.half_done(load_progress()):
