@@ -227,7 +227,7 @@ class WizardApp(App[int]):
 
     async def action_interrupt(self) -> None:
         if self.current.cancel_running():
-            self.current.show_status("Cancelled.")
+            self.current.show_status(self.current.cancelled_text())
         elif time.monotonic() - self._interrupted_at < QUIT_AGAIN_S:
             await self.leave(130)
         else:

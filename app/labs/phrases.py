@@ -26,13 +26,18 @@ FAILURE_TEXT: dict[Failure, str] = {
     "log": "The files above are all that is left of the job.",
     "measure": "The job has measured it.",
 }
-NOT_FAILED = "It did not fail this time. Restore its files if you have changed them, and run it again."
-WELL_AFTER_CHANGE = "It did not fail: your copy is changed. The proof runs it again and shows whether it is repaired."
+NOT_FAILED = "The job did not fail this time. Run it again."
+WELL_AFTER_CHANGE = "The job does not fail: your copy is changed."
+RUN_ORIGINAL = "run the original, to see it fail"
+ORIGINAL_FIRST = "the original runs first, as it was not seen to fail"
+RESTORE_IT = "Restore the files of the lab?"
 OWN_FAILURE = "Edit your copy, or restore its files."
 NOT_MEASURED = "The job did not end well. Restore its files if you have changed them, and run it again."
 RANK_PREFIX = "[default0]:"
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy with this command from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
+RESTORED_TEXT = "The files of the lab are restored."
+BACKUP_TEXT = "The files of the lab are restored; ddpwizard undo takes back your changes."
 STARTED_SO = "Your copy starts with this command from now on. Restoring the lab takes that back."
 EDIT_WHAT, EDIT_COMMAND = "Edit what?", "the command that starts it"
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
@@ -75,7 +80,29 @@ def not_shown_text(session: LabSession) -> str:
         return NOT_MEASURED
     if session.other_failure:
         return f"Not the failure of the lab: {session.other_failure.removesuffix('.')}. {OWN_FAILURE}"
-    return WELL_AFTER_CHANGE if session.is_changed and session.progress.failed else NOT_FAILED
+    return WELL_AFTER_CHANGE if session.is_changed else NOT_FAILED
+
+
+def resumed_text(session: LabSession) -> str:
+    """Return what was done before in a lab that is opened again; "" if nothing was."""
+    if not session.lab.launch or session.lab.question:
+        return ""
+    if session.progress.answered:
+        return f"The cause is named: {session.knowledge.causes[session.lab.cause].title}."
+    return "The job was seen to fail; its output is kept." if session.found else ""
+
+
+def restore_details(session: LabSession) -> str:
+    """Return what a restore does with the learner's copy."""
+    lines = ["Your changes are kept: ddpwizard undo takes them back."] if session.is_edited else []
+    if session.progress.launch or session.progress.environ:
+        lines.append(f"It starts with the command of the lab again: {session.lab.launch}")
+    return "\n".join(lines)
+
+
+def restored_text(backup: AppliedFix | None) -> str:
+    """Return the message after a restore."""
+    return BACKUP_TEXT if backup else RESTORED_TEXT
 
 
 def repair_title_lines(repair: Repair, directory: Path) -> list[str]:

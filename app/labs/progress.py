@@ -30,7 +30,6 @@ class LabProgress(msgspec.Struct, kw_only=True):
 
     def forget_repair(self) -> None:
         """Forget what belongs to the learner's copy, as its files are restored."""
-        self.answered = False
         self.launch, self.environ, self.measured = "", {}, {}
 
 

@@ -6,8 +6,11 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ..launchers.arguments import parse_launcher
+from ..logs.first_failure import first_error
+from ..logs.types import Timeline
 
 PREFIX = re.compile(r"^\[[A-Za-z_]+(\d+)\]:(?: ?\[rank\d+\]:)? ?")
+TRACEBACK = "Traceback (most recent call last)"
 LAUNCHER_LINE = re.compile(r"^[WE]\d{4} |^\*{10,}$|OMP_NUM_THREADS|^\[Gloo\]")
 
 
@@ -25,6 +28,26 @@ def printed_line(line: str) -> PrintedLine | None:
     if not text.strip() or LAUNCHER_LINE.search(text):
         return None
     return PrintedLine(int(found[1]) if found else None, text)
+
+
+class PrintedError(NamedTuple):
+    """The first error of a job: the rank that printed it, and the first and last of the rank's lines, from 0."""
+
+    rank: int
+    first: int
+    last: int
+
+
+def first_printed_error(output: str, timeline: Timeline) -> PrintedError | None:
+    """Return the first error of the first failing rank with its traceback; None if no rank has printed one."""
+    found = first_error(timeline)
+    lines = output.splitlines()[: found.event.line] if found else []
+    shown = printed_line(lines[-1]) if lines else None
+    if shown is None or shown.rank is None:
+        return None
+    own = lines_by_rank("\n".join(lines))[shown.rank]
+    last = len(own) - 1
+    return PrintedError(shown.rank, next((at for at in range(last, -1, -1) if TRACEBACK in own[at]), last), last)
 
 
 def printer_name(rank: int | None, launch: str) -> str:

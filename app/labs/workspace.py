@@ -9,10 +9,14 @@ from itertools import chain, count
 from pathlib import Path
 
 from ...knowledge.labs import Lab
+from ..fixes.types import FilePatch, Fix
 from ..launchers.arguments import parse_launcher
 from ..launchers.recognise import parse_python
 from ..system.paths import state_dir
+from ..training_script.source import read_source
 
+ORIGINAL = "original"  # in the learner's directory: the files of the lab, run apart from the copy
+RESTORED = "The files of a lab, restored"
 OUTPUTS = ".outputs"  # in the learner's directory: the names of the files that the last run has written
 
 
@@ -38,9 +42,33 @@ def make_workspace(lab: Lab, directory: Path) -> None:
             shutil.copyfile(path, copy)
 
 
+def make_original(lab: Lab, directory: Path) -> Path:
+    """Copy the files of a lab into a directory of their own within the learner's, and return it."""
+    original = directory / ORIGINAL
+    shutil.rmtree(original, ignore_errors=True)
+    make_workspace(lab, original)
+    return original
+
+
+def restoring_fix(lab: Lab, directory: Path) -> Fix:
+    """Return the change that restores the files of a lab which the learner has edited.
+
+    Raises:
+        UserError: A file cannot be read.
+    """
+    copies = {path: directory / path.relative_to(lab.directory) for path in lab.files}
+    patches = [
+        FilePatch(path=str(copy), before=read_source(copy)[1], after=read_source(path)[1])
+        for path, copy in copies.items()
+        if copy.read_bytes() != path.read_bytes()
+    ]
+    return Fix(id="restore", cause=lab.cause, title=RESTORED, safety="display", patches=patches)
+
+
 def reset_workspace(lab: Lab, directory: Path) -> None:
     """Restore the files of a lab and remove what its runs have written. Files of the learner stay."""
     remove_outputs(directory)
+    shutil.rmtree(directory / ORIGINAL, ignore_errors=True)
     for path in lab.files:
         (directory / path.relative_to(lab.directory)).unlink(missing_ok=True)
     make_workspace(lab, directory)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from textual.content import Content
 
 from ...app.fixes.types import Fix, commands_text, place_lines, safety_text, start_again_text
+from ...app.text.paragraphs import reflow
 from ...knowledge.schema import Cause
-from ..widgets.formatting import reflow, safe_content, status_sign
+from ..widgets.formatting import safe_content, status_sign
 from ..widgets.source import diff_line
 
 STEPS = "what to do"

@@ -17,12 +17,13 @@ from textual.widgets import Input, Static
 from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
 from ...app.diagnosis.term_text import find_term, matching_terms
 from ...app.review.rule_descriptions import matching_rules, rule_lines
+from ...app.text.paragraphs import reflow
 from ...app.text.units import count_text
 from ...knowledge.schema import Cause, Knowledge
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, reflow, safe_content
+from ..widgets.formatting import join_lines, safe_content
 from ..widgets.line_input import LineInput
 from ..widgets.term import term_content
 

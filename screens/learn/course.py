@@ -13,9 +13,10 @@ from textual.widgets import Static
 
 from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE
 from ...app.labs.progress import load_progress
+from ...app.text.paragraphs import reflow
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, reflow, safe_content, status_sign
+from ..widgets.formatting import join_lines, safe_content, status_sign
 
 
 class CourseScreen(WizardScreen):

@@ -7,31 +7,37 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
 from ...app.errors import UserError
-from ...app.labs.lab_run import START_LIMIT_S
-from ...app.labs.phrases import FAILURE_TEXT, not_shown_text, question_text, wrong_answer_text
-from ...app.labs.rank_output import lines_by_rank, printed_line
+from ...app.labs.phrases import (
+    RESTORE_IT,
+    question_text,
+    restore_details,
+    restored_text,
+    resumed_text,
+    wrong_answer_text,
+)
+from ...app.labs.rank_output import lines_by_rank
+from ..dialogs.confirm import ConfirmDialog
 from ..dialogs.pick import PickDialog
 from ..dialogs.term_lookup import LookupMixin
 from ..widgets.choices import Choice
-from ..widgets.formatting import safe_content, status_sign
+from ..widgets.formatting import safe_content
 from ..widgets.progress_line import ProgressLine
 from ..widgets.scrolling import ScrolledText
-from .lab_messages import LogRead, Printed, RunEnded, Sampled
-from .lab_parts import MAIN_ACTIONS, next_keys
+from .lab_messages import LogRead
+from .lab_parts import MAIN_ACTIONS
+from .lab_runs import LabRunMixin
 from .lab_tabs import LabTabs
-from .lab_view import LabViewMixin
 from .refused_keys import RefusedKeysMixin
 
-STEPS = ("run", "reset", "edit", "hint", "answer", "apply", "prove")
+STEPS = ("run", "run_original", "reset", "edit", "hint", "answer", "apply", "prove")
 SHOW_ANSWER = "show-answer"
 
 
-class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
+class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
     """A job that fails, to find out why and to repair it."""
 
     CSS_PATH = Path(__file__).with_name("lab.tcss")
@@ -51,6 +57,13 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
             "left", "part(-1)", "part", show=False, priority=True, id="lab.left", tooltip="Show the part to the left"
         ),
         Binding("r", "run", "run it", id="lab.run", tooltip="Start the job as its files are now"),
+        Binding(
+            "o",
+            "run_original",
+            "original",
+            id="lab.original",
+            tooltip="Run the lab without your changes, apart from them",
+        ),
         Binding("h", "hint", "hint", id="lab.hint", tooltip="Show the next of three hints"),
         Binding("g", "guess", "answer", id="lab.guess", tooltip="Choose the answer among similar ones"),
         Binding("a", "apply", "fix", id="lab.apply", tooltip="Show the fix, then apply it to your copy"),
@@ -69,10 +82,10 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
     def on_mount(self) -> None:
         self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
         if run := self.session.run:
-            self._report, self._printed = run.report, lines_by_rank(run.output)
+            self._report, self._printed, self._has_run = run.report, lines_by_rank(run.output), True
         self._launch = self.session.shown_launch
         self.show_part("story")
-        self.show_status(self._next_keys())
+        self.show_status("  ".join(filter(None, [resumed_text(self.session), self._next_keys()])))
         if not self._entry.lab.launch and self.session.found is None:
             self.call_after_refresh(self._begin_reading)
 
@@ -86,9 +99,6 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
     @on(LogRead)
     def _log_read(self) -> None:
         self.show_part(self.part)
-
-    def _next_keys(self) -> str:
-        return next_keys(self.session)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         done = MAIN_ACTIONS[self.session.stage] if action == "main" else action
@@ -105,88 +115,6 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
     async def action_main(self) -> None:
         await self.run_action(MAIN_ACTIONS[self.session.stage])
 
-    # -- running
-
-    def action_run(self) -> None:
-        self._begin("the job runs")
-        self.run_worker(self._run(), group="lab", exclusive=True)
-
-    def action_prove(self) -> None:
-        self._begin("the repaired job runs")
-        self.run_worker(self._prove(), group="lab", exclusive=True)
-
-    def _begin(self, what: str) -> None:
-        self._job_runs = True
-        self.forget_repair()
-        self._printed.clear()
-        self._new_parts.clear()
-        self._report, self._launch = None, self.session.launch
-        self.query_one(ProgressLine).begin(what, START_LIMIT_S + self._entry.lab.within_s)
-        self.show_status("esc stops it")
-        self.show_part("output")
-
-    async def _run(self) -> None:
-        try:
-            shown = await self.session.start(
-                lambda line: self._note(Printed(line)), lambda report: self._note(Sampled(report))
-            )
-            self.post_message(RunEnded(shown))
-        except UserError as error:
-            self.post_message(RunEnded(error=error))
-
-    async def _prove(self) -> None:
-        try:
-            proof = await self.session.prove(lambda line: self._note(Printed(line)))
-            self.post_message(RunEnded(proof=proof))
-        except UserError as error:
-            self.post_message(RunEnded(error=error))
-
-    def _note(self, message: Message) -> None:
-        self.post_message(message)
-
-    @on(Printed)
-    def _show_line(self, event: Printed) -> None:
-        if line := printed_line(event.line):
-            self._printed[line.rank].append(line.text)
-            if self.part == "output":
-                self.show_part("output")
-
-    @on(Sampled)
-    def _show_sample(self, event: Sampled) -> None:
-        first, self._report = self._report is None, event.report
-        if first or self.part == "ranks":
-            self._offer_part("ranks")
-
-    @on(RunEnded)
-    def _run_ended(self, event: RunEnded) -> None:
-        self._job_runs = False
-        self.query_one(ProgressLine).end()
-        if self.session.run and self.session.run.report and not event.proof:
-            self._report = self.session.run.report
-        self._offer_part(self._part_after(event))
-        self._show_end_of_output()
-        if event.error:
-            self.wizard.show_error(event.error)
-        elif event.proof:
-            sign = status_sign("ok" if event.proof.outcome == "proved" else "fail", self.ascii_only)
-            result = safe_content(f"{event.proof.outcome}: {event.proof.what.removesuffix('.')}.  {self._next_keys()}")
-            self.show_status(Content.assemble(sign, " ", result))
-        elif event.shown:
-            if self.session.found:
-                self.make_repair()  # before it is asked for
-            self.show_status(f"{FAILURE_TEXT[self._entry.lab.failure]}  {self._next_keys()}")
-        else:
-            self.show_status(not_shown_text(self.session))
-
-    def _part_after(self, event: RunEnded) -> str:
-        """Return the part that shows the result of a run best."""
-        drawn = self.session.measured and (
-            self.session.lab.question or (event.proof and event.proof.outcome == "proved")
-        )
-        if drawn and not event.error:
-            return "plot"
-        return "ranks" if self._report and not event.proof else "output"
-
     async def action_next_lab(self) -> None:
         if following := self.state.course.next_lab(self._entry.number):
             await self.wizard.back()
@@ -197,17 +125,6 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
     async def action_back(self) -> None:
         if not self.cancel_running():
             await super().action_back()
-
-    def cancel_running(self) -> bool:
-        if not self._job_runs:
-            return False
-        super().cancel_running()
-        self._job_runs = False
-        self.query_one(ProgressLine).end()
-        self._show_end_of_output()
-        self.show_status(f"Stopped.  {self._next_keys()}")
-        self.keys_changed()
-        return True
 
     # -- the learner's answers
 
@@ -244,9 +161,22 @@ class LabScreen(LookupMixin, LabViewMixin, RefusedKeysMixin):
         self.show_status(f"{done}  {self._next_keys()}" if done else self._next_keys())
 
     def action_reset(self) -> None:
-        self.session.reset()
+        if self.session.is_changed:
+            details = restore_details(self.session)
+            self.app.push_screen(ConfirmDialog(RESTORE_IT, yes="Restore them", details=details), callback=self._reset)
+        else:
+            self._reset(True)
+
+    def _reset(self, confirmed: bool | None) -> None:
+        if not confirmed:
+            return
+        try:
+            backup = self.session.reset()
+        except UserError as error:
+            self.wizard.show_error(error)
+            return
         self.forget_repair()
         self._printed.clear()
-        self._report = None
+        self._report, self._has_run = None, False
         self.show_part("story")
-        self.show_status(f"The files of the lab are restored.  {self._next_keys()}")
+        self.show_status(f"{restored_text(backup)}  {self._next_keys()}")

@@ -12,6 +12,10 @@ class LogRead(Message):
     """The log of a lab that runs nothing is diagnosed."""
 
 
+class OriginalRan(Message):
+    """The run of the original before a proof has ended: the next lines are of the learner's copy."""
+
+
 class Printed(Message):
     """The job has printed a line."""
 

@@ -9,6 +9,8 @@ from ...app.errors import UserError
 from ...app.labs.lab_diagnosis import Repair
 from ...app.labs.lab_session import LabSession
 from ...app.labs.phrases import (
+    ORIGINAL_FIRST,
+    RUN_ORIGINAL,
     evidence_lines,
     numbered_code,
     question_text,
@@ -19,13 +21,15 @@ from ...app.labs.phrases import (
 )
 from ...app.labs.plot import picture_lines
 from ...app.labs.rank_lines import rank_lines
+from ...app.text.paragraphs import reflow
 from ...app.triage.types import JobReport
-from ..widgets.formatting import join_lines, reflow, safe_content
+from ..widgets.formatting import join_lines, safe_content
 from ..widgets.source import diff_line
 from .rank_panes import rank_panes
 
 FIX_FOLLOWS = "The wizard makes the fix for your files."
-NOTHING_PRINTED = "Nothing is printed yet: each process imports torch first."
+NOTHING_PRINTED_YET = "Nothing is printed yet: each process imports torch first."
+NOTHING_PRINTED = "The job has printed nothing."
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
 NEXT_KEYS = {
     "run": "→: the code · r: run it",
@@ -50,16 +54,20 @@ def next_keys(session: LabSession) -> str:
         return f"{question_text(session)}  g: answer · h: a hint"
     if stage == "done" and lab.question:
         return "→: the reason · enter: the next lab"
+    if lab.launch and stage == "answer" and session.ends_well_after_change:
+        return f"g: name the cause, then prove it · o: {RUN_ORIGINAL}"
+    if stage == "prove" and not session.progress.failed:
+        return f"v: prove it ({ORIGINAL_FIRST}) · e: edit · x: restore the files"
     return NEXT_KEYS[stage] if lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
 
 
 def available_parts(
-    session: LabSession, printed: Mapping[int | None, Sequence[str]], report: bool, runs: bool
+    session: LabSession, printed: Mapping[int | None, Sequence[str]], report: bool, has_run: bool
 ) -> list[str]:
-    """Return the parts that have a content now; ``runs``: the job does, and will print."""
+    """Return the parts that have a content now; ``has_run``: a job was started."""
     answered = session.progress.answered
     shown = {
-        "output": runs or bool(printed),
+        "output": has_run or bool(printed),
         "ranks": report,
         "plot": bool(session.measured),
         "evidence": answered and (session.run is not None if session.lab.question else True),
@@ -88,7 +96,7 @@ def part_content(
     if part == "code":
         return _code(session)
     if part == "output" and not printed:
-        return safe_content(NOTHING_PRINTED, "$muted")
+        return safe_content(NOTHING_PRINTED_YET if runs else NOTHING_PRINTED, "$muted")
     if part == "output":
         return rank_panes(printed, launch, size.width - 2, size.height if runs else None)
     if part == "ranks" and report:

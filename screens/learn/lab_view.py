@@ -13,6 +13,7 @@ from ..widgets.scrolling import ScrolledText
 from .lab_parts import available_parts, part_content, repair_content
 from .lab_repair import LabRepairMixin
 from .lab_tabs import LabTabs
+from .rank_panes import row_of_line
 
 
 class LabViewMixin(LabRepairMixin):
@@ -23,7 +24,7 @@ class LabViewMixin(LabRepairMixin):
         self._entry = entry
         self._printed: defaultdict[int | None, list[str]] = defaultdict(list)
         self._report: JobReport | None = None
-        self._job_runs = False
+        self._job_runs = self._has_run = False  # _has_run: since the files were restored
         self._new_parts: set[str] = set()  # that have changed since they were shown
         self._launch = ""  # of the job that printed what is shown
 
@@ -40,7 +41,7 @@ class LabViewMixin(LabRepairMixin):
         return f"to go on with this lab:\n  ddpwizard learn {self._entry.number}"
 
     def _available(self) -> list[str]:
-        return available_parts(self.session, self._printed, self._report is not None, self._job_runs)
+        return available_parts(self.session, self._printed, self._report is not None, self._has_run)
 
     def show_part(self, part: str) -> None:
         pane = self.query_one(ScrolledText)
@@ -82,11 +83,21 @@ class LabViewMixin(LabRepairMixin):
             self._show_tabs()
             self.keys_changed()
 
-    def _show_end_of_output(self) -> None:
-        """Show all that was printed, from its end, if the output is the part that is shown."""
+    def _show_result_in_output(self, failed: bool) -> None:
+        """Show all that was printed, if the output is shown: its end, or the first error of a job that ``failed``."""
         if self.part == "output":
             self.show_part("output")
-            self.call_after_refresh(self.query_one(ScrolledText).scroll_end, animate=False)
+            self.call_after_refresh(self._scroll_to_result, failed)
+
+    def _scroll_to_result(self, failed: bool) -> None:
+        pane = self.query_one(ScrolledText)
+        error = self.session.first_error if failed else None
+        if error is None:
+            pane.scroll_end(animate=False)
+            return
+        width = pane.size.width - 2
+        first, last = (row_of_line(self._printed, error.rank, at, width) for at in (error.first, error.last))
+        pane.scroll_to(y=max(0, first - 1, last - pane.size.height + 3), animate=False)
 
     def on_resize(self, event: events.Resize) -> None:
         super().on_resize(event)

@@ -18,9 +18,7 @@ def rank_panes(printed: Mapping[int | None, Sequence[str]], launch: str, width: 
 
     ``height``: that of the screen, for the last lines that fit; None for all.
     """
-    ranks = sorted(rank for rank in printed if rank is not None)
-    across = max(1, min(len(ranks), (width + GAP) // (LEAST_WIDTH + GAP)))
-    pane = (width - GAP * (across - 1)) // across
+    ranks, across, pane = _arrange(printed, width)
     launcher = [safe_content(line, "$muted") for line in printed.get(None, ())][-MOST_LINES:]
     if height and launcher:
         launcher = launcher[-max(1, height // 3 - 1) :]
@@ -36,6 +34,25 @@ def rank_panes(printed: Mapping[int | None, Sequence[str]], launch: str, width: 
         for cells in zip_longest(*columns, fillvalue=Content("")):
             rows.append(Content.assemble(*(_padded(cell, pane + GAP) for cell in cells)))
     return join_lines(*rows, *launcher) if rows or launcher else Content("")
+
+
+def row_of_line(printed: Mapping[int | None, Sequence[str]], rank: int, at: int, width: int) -> int:
+    """Return the row of the line ``at`` of a rank, counted from 0, where all lines are shown."""
+    ranks, across, pane = _arrange(printed, width)
+    first = ranks.index(rank) // across * across
+    above = 0
+    for at_first in range(0, first, across):
+        above += max(len(_pane(each, printed[each], pane, MOST_LINES)) for each in ranks[at_first : at_first + across])
+    shown = _pane(rank, printed[rank], pane, MOST_LINES)
+    below = sum(len(safe_content(line).wrap(pane)) for line in printed[rank][at:])
+    return above + max(0, len(shown) - below)
+
+
+def _arrange(printed: Mapping[int | None, Sequence[str]], width: int) -> tuple[list[int], int, int]:
+    """Return the ranks, how many of their panes are side by side, and the width of a pane."""
+    ranks = sorted(rank for rank in printed if rank is not None)
+    across = max(1, min(len(ranks), (width + GAP) // (LEAST_WIDTH + GAP)))
+    return ranks, across, (width - GAP * (across - 1)) // across
 
 
 def _pane(rank: int, lines: Sequence[str], width: int, height: int) -> list[Content]:

@@ -2,7 +2,10 @@
 
 import asyncio
 import subprocess
+import sys
 import textwrap
+from collections.abc import Coroutine
+from typing import TypeVar
 
 from ...app.diagnosis.term_text import terms_in_text
 from ...app.errors import UserError
@@ -12,6 +15,9 @@ from ...app.labs.phrases import (
     EDIT_COMMAND,
     EDIT_WHAT,
     FAILURE_TEXT,
+    ORIGINAL_FIRST,
+    RESTORE_IT,
+    RUN_ORIGINAL,
     applied_text,
     evidence_lines,
     not_shown_text,
@@ -22,6 +28,9 @@ from ...app.labs.phrases import (
     repair_diff,
     repair_question,
     repair_title_lines,
+    restore_details,
+    restored_text,
+    resumed_text,
     wrong_answer_text,
 )
 from ...app.labs.plot import table_lines
@@ -29,6 +38,8 @@ from ...app.labs.rank_lines import rank_lines
 from ...app.labs.rank_output import printed_line, printer_name
 from ...app.options import target_python
 from ...app.system.editor import editor_command
+from ...app.text.paragraphs import reflow
+from ...app.text.terminal import terminal_width
 from ...knowledge.chapters import COLUMNS
 from ..shell.state import WizardState
 from .prompt import Prompt
@@ -38,7 +49,9 @@ LEAVE = {"b": "back to the chapter"}
 CHANGED = f'Your copy has your last changes. "{RESTORE}" begins the lab again.'
 RUNS = "the job runs; it takes some seconds until its processes print"
 RANKS_WIDTH = 100  # of the table of the ranks
-EDIT_KEY, RUN_KEY, TERMS_KEY = "e", "r", "t"
+EDIT_KEY, RUN_KEY, ORIGINAL_KEY, TERMS_KEY = "e", "r", "o", "t"
+STOPPED = "The job is stopped. The lab goes on with the next question; b leaves it."
+Ended = TypeVar("Ended")
 
 
 class LabLeft(Exception):
@@ -80,13 +93,20 @@ def _next_step(prompt: Prompt, session: LabSession) -> None:
 
 
 def _show_story(prompt: Prompt, entry: CourseLab, session: LabSession) -> None:
+    """Show the code, then the story, which is read first and is above the question."""
     lab = entry.lab
-    prompt.write("", f"Lab {entry.number}  {lab.title}", "", *lab.story.rstrip().splitlines(), "")
+    prompt.write("", f"Lab {entry.number}  {lab.title}", "")
     if prefix_text := rank_prefix_text(session):
         prompt.write(prefix_text, "")
     for path in lab.files:
         copy = session.directory / path.relative_to(lab.directory)
         prompt.write(f"--- {copy}", *numbered_code(copy.read_text(encoding="utf-8", errors="replace")), "")
+    width = min(COLUMNS, terminal_width(sys.stdout) or COLUMNS)
+    for paragraph in reflow(lab.story).splitlines():
+        prompt.write(*(textwrap.wrap(paragraph, width) or [""]))
+    prompt.write("")
+    if text := resumed_text(session):
+        prompt.write(text)
     if session.stage == "prove":
         prompt.write(CHANGED)
 
@@ -109,8 +129,16 @@ def _edit_or_restore(prompt: Prompt, session: LabSession, chosen: str) -> bool:
     if chosen == EDIT:
         _edit(prompt, session)
     elif chosen == RESTORE:
-        session.reset()
+        _restore(prompt, session)
     return chosen in (EDIT, RESTORE)
+
+
+def _restore(prompt: Prompt, session: LabSession) -> None:
+    if session.is_changed:
+        prompt.write("", restore_details(session))
+        if not prompt.confirm(RESTORE_IT, False):
+            return
+    prompt.write(f"  {restored_text(session.reset())}")
 
 
 def _edit(prompt: Prompt, session: LabSession) -> None:
@@ -133,13 +161,39 @@ def _run(prompt: Prompt, session: LabSession) -> None:
 
 
 def _start(prompt: Prompt, session: LabSession) -> None:
-    prompt.show_progress(RUNS)
-    if not asyncio.run(session.start(lambda line: _show_line(prompt, line, session.launch))):
+    shown = _wait_for(prompt, session.start(lambda line: _show_line(prompt, line, session.launch)))
+    if shown:
+        _show_failure(prompt, session)
+    elif shown is not None:
         prompt.write("", f"  {not_shown_text(session)}")
+
+
+def _start_original(prompt: Prompt, session: LabSession) -> None:
+    """Run the lab without the learner's changes."""
+    try:
+        _wait_for(prompt, session.start_original(lambda line: _show_line(prompt, line, session.lab.launch)))
+    except UserError as error:
+        prompt.write(f"  {prompt.status_sign('fail')} {error}")
         return
+    if session.found:
+        _show_failure(prompt, session)
+
+
+def _wait_for(prompt: Prompt, run: Coroutine[None, None, Ended]) -> Ended | None:
+    """Return the result of a run; None if ctrl-c has stopped it."""
+    prompt.show_progress(RUNS)
+    try:
+        return asyncio.run(run)
+    except KeyboardInterrupt:
+        prompt.write("", STOPPED)
+        return None
+
+
+def _show_failure(prompt: Prompt, session: LabSession) -> None:
     prompt.write("", FAILURE_TEXT[session.lab.failure])
     if session.run and session.run.report:
-        prompt.write("", *(f"  {line}".rstrip() for line in rank_lines(session.run.report, RANKS_WIDTH)))
+        width = min(RANKS_WIDTH, terminal_width(sys.stdout) or RANKS_WIDTH) - 2
+        prompt.write("", *(f"  {line}".rstrip() for line in rank_lines(session.run.report, width)))
 
 
 def _show_line(prompt: Prompt, line: str, launch: str) -> None:
@@ -154,6 +208,8 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
         letters["s"] = "show the answer"
         if session.lab.launch:
             letters |= {RUN_KEY: "run it again", EDIT_KEY: EDIT.lower()}
+        if "run_original" in session.allowed:
+            letters[ORIGINAL_KEY] = RUN_ORIGINAL
     letters |= LEAVE
     prompt.write("", question_text(session), "")
     given = prompt.choose([session.choices[id_] for id_ in ids], letters, "Which one? ")
@@ -168,6 +224,9 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
         return
     if given == RUN_KEY:
         _start(prompt, session)
+        return
+    if given == ORIGINAL_KEY:
+        _start_original(prompt, session)
         return
     if given == EDIT_KEY:
         _edit_or_restore(prompt, session, EDIT)
@@ -215,11 +274,15 @@ def _repair(prompt: Prompt, session: LabSession) -> None:
 def _prove(prompt: Prompt, session: LabSession) -> None:
     if _edit_or_restore(prompt, session, _choose(prompt, ["Prove it: run the repaired job", EDIT, RESTORE])):
         return
-    prompt.show_progress(RUNS)
-    proof = asyncio.run(session.prove(lambda line: _show_line(prompt, line, session.launch)))
-    prompt.write(
-        "", f"  {prompt.status_sign('ok' if proof.outcome == 'proved' else 'fail')} {proof.outcome}: {proof.what}"
-    )
+    if not session.progress.failed:
+        prompt.write(f"  {ORIGINAL_FIRST}")
+        _start_original(prompt, session)
+        if not session.progress.failed:
+            return
+    proof = _wait_for(prompt, session.prove(lambda line: _show_line(prompt, line, session.launch)))
+    if proof:
+        sign = prompt.status_sign("ok" if proof.outcome == "proved" else "fail")
+        prompt.write("", f"  {sign} {proof.outcome}: {proof.what}")
 
 
 def _show_end(prompt: Prompt, session: LabSession) -> None:

@@ -136,6 +136,10 @@ class WizardScreen(Screen[Any]):
             worker.cancel()
         return bool(running)
 
+    def cancelled_text(self) -> str:
+        """Return the message after the key that cancels what runs."""
+        return "Cancelled."
+
     def on_descendant_focus(self) -> None:
         self.query_one(Footer).refresh()
 

@@ -52,24 +52,6 @@ def truncate_middle(value: str, width: int) -> str:
     return value[:head] + "…" + value[-(width - 1 - head) :]
 
 
-def reflow(value: str) -> str:
-    """Join the lines of each paragraph; indented lines and lists stay as they are."""
-    out: list[str] = []
-    for line in value.strip().splitlines():
-        joins = (
-            bool(out)
-            and bool(line)
-            and out[-1]
-            and not line.startswith((" ", "-", "*"))
-            and not out[-1].startswith(" ")
-        )
-        if joins:
-            out[-1] += " " + line
-        else:
-            out.append(line)
-    return "\n".join(out)
-
-
 def justify_two(left: Content, right: Content, width: int) -> Content:
     """Put two texts on one line, ``right`` at its end; without room for both, only the left one is shown."""
     space = width - left.cell_length - right.cell_length

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.errors import UserError
+from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
 from ddpwizard.app.labs.lab_diagnosis import OUTPUT, diagnose_run
 from ddpwizard.app.labs.lab_proof import LabProof, missed_repair
 from ddpwizard.app.labs.lab_run import LabRun
 from ddpwizard.app.labs.lab_session import LabSession
-from ddpwizard.app.labs.phrases import WELL_AFTER_CHANGE, evidence_lines, not_shown_text
+from ddpwizard.app.labs.phrases import (
+    WELL_AFTER_CHANGE,
+    evidence_lines,
+    not_shown_text,
+    restore_details,
+    resumed_text,
+)
 from ddpwizard.knowledge.labs import Lab, read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 from msgspec.structs import replace
@@ -159,3 +166,81 @@ def test_evidence_of_a_log_counts_from_the_copy(tmp_path: Path) -> None:
     session.show_answer()
     shown = "\n".join(evidence_lines(session))
     assert "[kernel.log:" in shown and str(tmp_path) not in shown
+
+
+def test_a_copy_repaired_before_its_first_run_leads_to_the_proof(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert "run_original" not in session.allowed, "it is the original"
+    session.script.write_text("print('trained on 1')\n")
+    assert session.stage == "run" and "run_original" in session.allowed
+    assert not asyncio.run(session.start()) and not_shown_text(session) == WELL_AFTER_CHANGE
+    assert session.stage == "answer" and "answer" in session.allowed
+    asyncio.run(session.start_original())
+    assert session.found and session.progress.failed and "KeyError" in (session.run.output if session.run else "")
+    assert session.script.read_text() == "print('trained on 1')\n"
+    session.show_answer()
+    assert session.stage == "prove" and asyncio.run(session.prove()).outcome == "proved"
+
+
+def test_a_cause_named_before_the_failure_was_seen_is_proved_after_it(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    session.script.write_text("print('trained on 1')\n")
+    asyncio.run(session.start())
+    assert session.answer(lab.cause) and session.stage == "prove"
+    assert asyncio.run(session.prove()).outcome == "not shown here"
+    asyncio.run(session.start_original())
+    assert asyncio.run(session.prove()).outcome == "proved"
+    (lab.directory / "train.py").write_text("print('trained on 1')\n")
+    with pytest.raises(UserError, match="the original did not fail"):
+        asyncio.run(session.start_original())
+
+
+def test_a_copy_that_fails_in_another_way_before_its_first_run_is_to_be_run_again(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    session.script.write_text("print(1 / 0)\n")
+    assert not asyncio.run(session.start()) and "ZeroDivisionError" in not_shown_text(session)
+    assert session.stage == "run" and "answer" not in session.allowed
+
+
+def test_a_restore_keeps_the_changes_for_undo_and_the_cause_that_was_named(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    original = session.script.read_text()
+    asyncio.run(session.start())
+    session.show_answer()
+    session.script.write_text("print('mine')\n")
+    session.start_by("python train.py --mine")
+    assert "ddpwizard undo" in restore_details(session) and lab.launch in restore_details(session)
+    backup = session.reset()
+    assert backup and session.script.read_text() == original and session.launch == lab.launch
+    assert session.progress.answered and session.stage == "run" and session.found is None
+    assert [each.id for each in applied_fixes() if each.state == "applied"] == [backup.id]
+    undo_fix()
+    assert session.script.read_text() == "print('mine')\n" and session.stage == "prove"
+
+
+def test_a_restore_of_files_that_are_not_changed_has_no_backup(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert session.reset() is None and not applied_fixes() and not restore_details(session)
+
+
+def test_a_lab_that_is_opened_again_has_its_failure(tmp_path: Path) -> None:
+    lab = lab_of_variable(tmp_path / "lab")
+    session = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert not resumed_text(session)
+    asyncio.run(session.start())
+    again = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert again.stage == "answer" and again.run == session.run and again.found == session.found
+    assert "was seen to fail" in resumed_text(again)
+    again.show_answer()
+    third = LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy")
+    assert third.stage == "repair" and evidence_lines(third) == evidence_lines(again)
+    assert KNOWLEDGE.causes[lab.cause].title in resumed_text(third)
+    (third.directory / ".failure").write_bytes(b"{")
+    assert LabSession(lab, KNOWLEDGE, sys.executable, tmp_path / "copy").stage == "run", "it cannot be read"
+    third.reset()
+    assert not (third.directory / ".failure").exists()
