@@ -9,7 +9,8 @@ import msgspec
 from ...knowledge.chapters import Chapter
 from ...knowledge.schema import Knowledge
 from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes, searchable_text
-from ..diagnosis.term_text import find_term, term_lines, term_spellings
+from ..diagnosis.entry_names import entry_names
+from ..diagnosis.term_text import find_term, term_lines
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..labs.chapter_text import chapter_lines, lab_lines
@@ -118,10 +119,8 @@ def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter], c
     rules = {id_: knowledge.rules[id_] for id_ in matching_rules(knowledge, typed)}
     found += [(id_, rule.title) for id_, rule in rules.items() if has_words(typed, [id_, rule.title, rule.why])]
     if not found:
-        names = {name: name for name in (*knowledge.causes, *knowledge.rules, *chapters)}
+        names = entry_names(knowledge) | {name: name for name in chapters}
         names |= {each.lab.id: each.lab.id for each in course.labs if each.lab.question}
-        for name in knowledge.terms:
-            names |= dict.fromkeys(term_spellings(knowledge, name), name)
         hint = did_you_mean(closest_by_word(typed, names))
         raise UserError(f"no cause, rule, chapter, lab or term {typed!r}", hint or ALL_ENTRIES)
     entries = [{"id": id_, "title": title} for id_, title in found]

@@ -9,7 +9,7 @@ from ...knowledge.labs import Lab
 from ...knowledge.schema import Knowledge
 from .lab_diagnosis import LabDiagnosis, command_text
 from .lab_proof import LabProof
-from .lab_run import LabRun, shows_failure
+from .lab_run import LabRun
 from .plot import Point
 from .progress import LabProgress, load_progress, save_progress
 from .rank_output import PrintedError, first_printed_error
@@ -129,10 +129,9 @@ class LabState:
 
     @property
     def first_error(self) -> PrintedError | None:
-        """The first error of the last run, if it failed as the lab shows."""
+        """The first error that the last run which failed as the lab shows has printed."""
         timeline = self.found.context.timeline if self.found else None
-        failed = self.run is not None and shows_failure(self.lab, self.run)
-        return first_printed_error(self.run.output, timeline) if self.run and timeline and failed else None
+        return first_printed_error(self.run.output, timeline) if self.run and timeline else None
 
     @property
     def measured(self) -> Mapping[str, Sequence[Point]]:

@@ -41,13 +41,15 @@ class PrintedError(NamedTuple):
 def first_printed_error(output: str, timeline: Timeline) -> PrintedError | None:
     """Return the first error of the first failing rank with its traceback; None if no rank has printed one."""
     found = first_error(timeline)
-    lines = output.splitlines()[: found.event.line] if found else []
-    shown = printed_line(lines[-1]) if lines else None
+    until = output.splitlines()[: found.event.line] if found else []
+    shown = printed_line(until[-1]) if until else None
     if shown is None or shown.rank is None:
         return None
-    own = lines_by_rank("\n".join(lines))[shown.rank]
-    last = len(own) - 1
-    return PrintedError(shown.rank, next((at for at in range(last, -1, -1) if TRACEBACK in own[at]), last), last)
+    first = last = len(lines_by_rank("\n".join(until))[shown.rank]) - 1
+    if TRACEBACK in shown.text:
+        own = lines_by_rank(output)[shown.rank]
+        last = next((at for at in range(first + 1, len(own)) if not own[at].startswith(" ")), first)
+    return PrintedError(shown.rank, first, last)
 
 
 def printer_name(rank: int | None, launch: str) -> str:

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
+from ...app.diagnosis.entry_names import nearest_entries
 from ...app.diagnosis.term_text import find_term, matching_terms
 from ...app.review.rule_descriptions import matching_rules, rule_lines
 from ...app.text.paragraphs import reflow
@@ -58,6 +59,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
     def __init__(self, cause: str = "", searching: bool = False, words: str = "") -> None:
         super().__init__()
         self._first, self._searching, self._words = cause, searching, words
+        self._only_similar = False
         self._shown: str | None = None  # the id of the row whose entry is shown; "" if there is none
 
     @property
@@ -91,18 +93,29 @@ class BrowserScreen(LookupMixin, WizardScreen):
     # -- searching
 
     def _rows(self, typed: str) -> list[Choice]:
-        """Return the term or rule of this name, the causes with these words, then other terms and rules with them."""
+        """Return the term or rule of this name, the causes with these words, then other terms and rules with them.
+
+        For words that no entry has, return those with similar names.
+        """
         knowledge = self.state.knowledge
         causes = [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(knowledge, typed)]
-        terms = [Choice(TERM + name, safe_content(name), "term") for name in matching_terms(knowledge, typed)]
+        terms = [self._row(name) for name in matching_terms(knowledge, typed)]
         named = typed.strip().upper()
         ids = matching_rules(knowledge, typed) if typed.strip() else []
-        rules = [
-            Choice(RULE + id_, safe_content(f"{id_}  {knowledge.rules[id_].title}"), "rule")
-            for id_ in sorted(ids, key=lambda id_: id_ != named)
-        ]
+        rules = [self._row(id_) for id_ in sorted(ids, key=lambda id_: id_ != named)]
         exact_term, exact_rule = int(bool(find_term(knowledge, typed))), int(named in ids)
-        return terms[:exact_term] + rules[:exact_rule] + causes + terms[exact_term:] + rules[exact_rule:]
+        found = terms[:exact_term] + rules[:exact_rule] + causes + terms[exact_term:] + rules[exact_rule:]
+        self._only_similar = not found
+        return found or [self._row(name) for name in nearest_entries(knowledge, typed)]
+
+    def _row(self, name: str) -> Choice:
+        """Return the row of a cause, a rule or a term."""
+        knowledge = self.state.knowledge
+        if name in knowledge.causes:
+            return Choice(name, safe_content(knowledge.causes[name].title))
+        if name in knowledge.rules:
+            return Choice(RULE + name, safe_content(f"{name}  {knowledge.rules[name].title}"), "rule")
+        return Choice(TERM + name, safe_content(name), "term")
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -114,6 +127,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
             if count := sum(row.id.startswith(prefix) for row in rows):
                 facts.append(count_text(count, name))
         self.show_header(facts=", ".join(facts))
+        self.show_status("No entry has these words. Similar names are listed." if self._only_similar and rows else "")
         self._show()
 
     @on(Input.Submitted)

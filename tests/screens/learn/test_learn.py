@@ -66,6 +66,22 @@ async def test_the_search_finds_rules_and_terms() -> None:
 
 
 @walk
+async def test_the_search_lists_similar_names_for_misspelt_words() -> None:
+    async with learn_app().run_test(size=(120, 40)) as pilot:
+        await open_learn(pilot)
+        await pilot.press("slash")
+        await shows(pilot, "Knowledge base")
+        for typed, name in (("sampeler", "sampler"), ("wrld size", "world size"), ("alreduce", "all-reduce")):
+            await pilot.press("ctrl+u", *typed)
+            await shows(pilot, "No entry has these words", f"term / {name}"[:7])
+            assert pilot.app.screen.query_one("#found", Choices).items[0].id == f"term:{name}"
+        await pilot.press("ctrl+u", *"sampler")
+        await until(pilot, lambda: "No entry has these words" not in frame(pilot))
+        await pilot.press("ctrl+u", *"qqqzzz")
+        await shows(pilot, "Nothing found.")
+
+
+@walk
 async def test_escape_from_a_lab_leads_to_the_list_that_opened_it() -> None:
     async with learn_app().run_test(size=(80, 24)) as pilot:
         await open_learn(pilot, "7")

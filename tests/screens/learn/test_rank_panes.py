@@ -1,6 +1,6 @@
 """The output of the ranks side by side."""
 
-from ddpwizard.screens.learn.rank_panes import rank_panes
+from ddpwizard.screens.learn.rank_panes import rank_panes, row_of_line
 
 TORCHRUN = "torchrun --standalone --nproc-per-node=2 train.py"
 LONG = "the table has 8 rows for 4 epochs: " + "x" * 60
@@ -39,3 +39,12 @@ def test_without_a_height_all_lines_are_shown() -> None:
     lines = [f"step {number}" for number in range(40)]
     shown = rank_panes({0: lines, 1: lines[:1], None: lines}, TORCHRUN, 78, None).plain.splitlines()
     assert [line.split("  ")[0] for line in shown] == ["rank 0", *lines, "launcher", *lines]
+
+
+def test_the_row_of_a_line_counts_wrapped_lines_and_panes_above() -> None:
+    printed = {rank: [LONG, f"step 1 of {rank}", LONG, f"step 3 of {rank}"] for rank in range(3)}
+    for width in (40, 78, 130):
+        shown = rank_panes(printed, TORCHRUN, width, None).plain.splitlines()
+        for rank in range(3):
+            for at in (1, 3):
+                assert f"step {at} of {rank}" in shown[row_of_line(printed, rank, at, width)]

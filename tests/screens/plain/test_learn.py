@@ -1,12 +1,18 @@
 """Learn as numbered questions: a chapter, a lab of a log, the quiz, and leaving in the middle."""
 
+import asyncio
 import json
+import os
+import signal
 
+import pytest
 from ddpwizard.app.labs.course import read_course
 from ddpwizard.app.labs.lab_session import LabSession
 from ddpwizard.app.labs.progress import load_progress
 from ddpwizard.knowledge.labs import read_labs
 from ddpwizard.knowledge.quiz import read_quiz
+from ddpwizard.screens.plain import learn_lab
+from ddpwizard.screens.plain.prompt import Prompt
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
 
@@ -63,3 +69,37 @@ def test_the_quiz_is_graded_and_goes_on_where_it_was_left() -> None:
     assert "1 of 2 right" in ddpwizard("learn", "--list").stdout
     listed = json.loads(ddpwizard("learn", "--json").stdout)["quiz"]
     assert [each["right"] for each in listed[:3]] == [True, False, None]
+
+
+def test_a_restore_says_what_it_has_done() -> None:
+    done = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="3\nb\nb\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "The files of the lab are restored." in done.stdout and "undo" not in done.stdout
+    session = LabSession(read_labs()["missing-set-epoch"], built_in_knowledge(), "python")
+    session.script.write_text("print('mine')\n")
+    kept = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="3\nn\nb\nb\nq\n")
+    assert "Restore the files of the lab?" in kept.stdout and session.is_edited
+    restored = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="3\ny\nb\nb\nq\n")
+    assert "ddpwizard undo takes back your changes" in restored.stdout and not session.is_edited
+    assert "restore" in ddpwizard("undo", "--list").stdout
+
+
+def test_the_story_is_below_the_code() -> None:
+    shown = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="b\nb\nq\n").stdout
+    lab = read_labs()["missing-set-epoch"]
+    assert shown.index("import torch") < shown.index(" ".join(lab.story.split()[:4]))
+
+
+def test_an_interrupt_stops_the_job_and_not_the_wizard(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[str] = []
+
+    async def job() -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            ended.append("ended")
+        return True
+
+    assert learn_lab._wait_for(Prompt(), job()) is None and ended
+    assert "The job is stopped." in capsys.readouterr().out
