@@ -95,6 +95,8 @@ class LabSession(LabState):
         """Keep the answer of the learner; return whether it is right. A prediction counts, right or not."""
         right = choice == self.right_answer
         self.progress.guess = choice
+        if not right and choice not in self.progress.refused:
+            self.progress.refused.append(choice)
         self.progress.answered = right or bool(self.lab.question)
         self.progress.repaired = self.progress.repaired or (right and not self.lab.launch)
         self.save()

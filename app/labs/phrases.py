@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...knowledge.chapters import COLUMNS
 from ...knowledge.labs import Failure
-from ..evidence import ReasonLine
+from ..evidence import ReasonLine, Source
 from ..fixes.fix_text import fix_lines
 from ..fixes.records import AppliedFix
 from ..fixes.types import Fix, safety_text
@@ -43,6 +43,13 @@ EDIT_WHAT, EDIT_COMMAND = "Edit what?", "the command that starts it"
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 EXAMPLES = re.compile(r" \([^()]*\)")
 MOST_OF_A_SUMMARY = 190  # characters, so that a status line of 80 columns has room for it
+MOST_OF_AN_OBSERVATION = 90
+OBSERVED: tuple[Source, ...] = (
+    "log",
+    "job",
+    "probe",
+)  # not the answers of a person, nor the review that names the fault
+REFUSED = "not this one"
 MOST_REASONS = 4  # of the evidence
 
 
@@ -69,9 +76,19 @@ def wrong_answer_text(session: LabSession, choice: str) -> str:
     if nearly := session.lab.nearly.get(choice):
         return f"Nearly: {nearly}"
     summary = " ".join(session.knowledge.causes[choice].summary.split())
-    if len(summary) > MOST_OF_A_SUMMARY:
+    against = _observed_against(session, choice)
+    if len(summary) > MOST_OF_A_SUMMARY or against:
         summary = SENTENCE_END.split(EXAMPLES.sub("", summary))[0]
-    return f"No. That would be: {summary}"
+    return f"No. That would be: {summary}{f' Against it: {against}' if against else ''}"
+
+
+def _observed_against(session: LabSession, choice: str) -> str:
+    """Return an observation of the job that speaks against a cause and names no other one; "" if none does."""
+    ranked = session.found.diagnosis.causes if session.found else []
+    titles = [cause.title for cause in session.knowledge.causes.values()]
+    lines = [line for each in ranked if each.id == choice for line in each.against if line.source in OBSERVED]
+    named = (line.what for line in lines if not any(title in line.what for title in titles))
+    return textwrap.shorten(next(named, ""), MOST_OF_AN_OBSERVATION, placeholder="…")
 
 
 def not_shown_text(session: LabSession) -> str:

@@ -13,13 +13,14 @@ from .plot import Point
 class LabProgress(msgspec.Struct, kw_only=True):
     """The state of one lab.
 
-    ``guess`` is what the learner named last, ``hints`` how many were shown. ``answered``: the answer was shown, right
-    or not. ``directory`` is the name of the learner's copy. ``launch`` and ``environ`` start the job after an applied
-    fix. ``measured`` has the numbers of the plot, by run.
+    ``guess`` is what the learner named last, ``refused`` what was wrong, ``hints`` how many were shown. ``answered``:
+    the answer was shown, right or not. ``directory`` is the name of the learner's copy. ``launch`` and ``environ``
+    start the job after an applied fix. ``measured`` has the numbers of the plot, by run.
     """
 
     failed: bool = False  # it was seen to fail
     guess: str = ""
+    refused: list[str] = []
     hints: int = 0
     answered: bool = False
     repaired: bool = False

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from ...app.errors import UserError
 from ...app.labs.phrases import (
+    REFUSED,
     RESTORE_IT,
     question_text,
     restore_details,
@@ -133,7 +134,11 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
         self.show_status(f"Hint {self.session.progress.hints} of {len(self._entry.lab.hints)}: {hint}")
 
     def action_guess(self) -> None:
-        rows = [Choice(id_, safe_content(title)) for id_, title in self.session.choices.items()]
+        refused = () if self._entry.lab.question else self.session.progress.refused
+        rows = [
+            Choice(id_, safe_content(title), safe_content(REFUSED, "$muted") if id_ in refused else "")
+            for id_, title in self.session.choices.items()
+        ]
         if not self._entry.lab.question:
             rows.append(Choice(SHOW_ANSWER, Content.styled("Show the answer", "$muted")))
         self.app.push_screen(PickDialog(question_text(self.session), rows), callback=self._guessed)

@@ -16,6 +16,7 @@ from ...app.labs.phrases import (
     EDIT_WHAT,
     FAILURE_TEXT,
     ORIGINAL_FIRST,
+    REFUSED,
     RESTORE_IT,
     RUN_ORIGINAL,
     applied_text,
@@ -212,7 +213,9 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
             letters[ORIGINAL_KEY] = RUN_ORIGINAL
     letters |= LEAVE
     prompt.write("", question_text(session), "")
-    given = prompt.choose([session.choices[id_] for id_ in ids], letters, "Which one? ")
+    refused = () if session.lab.question else session.progress.refused
+    rows = [f"{session.choices[id_]}{f'   ({REFUSED})' if id_ in refused else ''}" for id_ in ids]
+    given = prompt.choose(rows, letters, "Which one? ")
     if given in LEAVE:
         raise LabLeft
     if given == "h":

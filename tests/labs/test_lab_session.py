@@ -254,6 +254,26 @@ def test_a_wrong_answer_is_explained_without_the_right_one(lab: Lab, tmp_path: P
         assert KNOWLEDGE.causes[guess].title not in text
 
 
+@pytest.mark.parametrize("lab", [lab for lab in LABS.values() if not lab.launch], ids=lambda lab: lab.id)
+def test_a_refused_guess_names_what_the_log_shows_against_it(lab: Lab, tmp_path: Path) -> None:
+    session = session_of(lab, tmp_path)
+    asyncio.run(session.read_log())
+    for guess in lab.guesses:
+        text = wrong_answer_text(session, guess)
+        assert len(text) < 310 and not any(cause.title in text for cause in KNOWLEDGE.causes.values())
+
+
+def test_an_observation_against_a_guess_is_of_this_log(tmp_path: Path) -> None:
+    session = session_of("model-does-not-fit", tmp_path)
+    asyncio.run(session.read_log())
+    assert wrong_answer_text(session, "one-rank-oom").endswith("Against it: all 8 ranks ran out of GPU memory")
+    assert not session.answer("one-rank-oom") and not session.answer("one-rank-oom")
+    assert session_of("model-does-not-fit", tmp_path).progress.refused == ["one-rank-oom"]
+    other = session_of("gpu-sick", tmp_path / "other")
+    asyncio.run(other.read_log())
+    assert "Against it" not in wrong_answer_text(other, "nccl-system-error"), "it would name the cause"
+
+
 def test_a_more_general_cause_is_nearly_right(tmp_path: Path) -> None:
     session = session_of("iterable-not-sharded", tmp_path)
     assert "no sampler can split" in wrong_answer_text(session, "missing-sampler")

@@ -14,6 +14,7 @@ from ddpwizard.screens.learn.lab import LabScreen
 from ddpwizard.screens.learn.lab_messages import Printed, RunEnded, Sampled
 from ddpwizard.screens.widgets import choices as choices_widget
 from ddpwizard.screens.widgets.choices import Choices
+from ddpwizard.screens.widgets.scrolling import ScrolledText
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.recorded_state import RecordedState
 from helpers.recorded_state import report as recorded_report
@@ -207,9 +208,9 @@ async def test_a_page_is_scrolled_to_its_end_before_the_next_one(key: str) -> No
     chapter = read_course(built_in_knowledge()).chapter("7")
     assert chapter
     lines = [line.strip() for line in chapter.chapter.pages[0].splitlines()]
-    async with learn_app().run_test(size=(80, 24)) as pilot:
+    async with learn_app().run_test(size=(80, 22)) as pilot:
         await open_learn(pilot, "7")
-        await shows(pilot, "page 1 of", "↓ 1 more line: enter")
+        await shows(pilot, "page 1 of", "↓ 2 more lines: enter")
         assert lines[-1] not in frame(pilot)
         assert chapter.chapter.id not in load_progress().pages
         seen = frame(pilot)
@@ -220,6 +221,21 @@ async def test_a_page_is_scrolled_to_its_end_before_the_next_one(key: str) -> No
         assert load_progress().pages[chapter.chapter.id] == 1
         await pilot.press(key)
         await shows(pilot, "page 2 of", chapter.chapter.pages[1].splitlines()[0])
+
+
+@walk
+async def test_each_page_fits_a_terminal_of_24_lines() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        for chapter in read_course(built_in_knowledge()).chapters:
+            if not chapter.chapter.pages:
+                continue
+            await pilot.app.open("chapter", entry=chapter)  # type: ignore[attr-defined]
+            for number, page in enumerate(chapter.chapter.pages, 1):
+                await shows(pilot, f"page {number} of", page.splitlines()[0].strip())
+                assert pilot.app.screen.query_one(ScrolledText).lines_below == 0 and "more line" not in frame(pilot)
+                if number < len(chapter.chapter.pages):
+                    await pilot.press("n")
+            await pilot.press("escape")
 
 
 @walk
@@ -322,7 +338,8 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await pilot.press(str(1 if right else 2))
         await shows(pilot, "No. That would be: ", "h: a hint")
         await pilot.press("g")
-        await shows(pilot, "What is the cause?")
+        await shows(pilot, "What is the cause?", "not this one")
+        assert frame(pilot).count("not this one") == 1
         await pilot.press(str(right + 1))
         await shows(pilot, "Right. enter: the next lab · esc: back to the labs", "Cause: ")
         await pilot.press("enter")
