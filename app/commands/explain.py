@@ -27,11 +27,12 @@ from .completed_ids import completed_by, explained_ids
 
 Entry = tuple[str, dict[str, object], list[str]]  # kind and body of a document, and the same as lines
 
+OPTION = re.compile("-+[A-Za-z]")  # that click does not know; -11 is an exit code
 NUMBER = re.compile(r"\d{1,2}(\.\d{1,2})?")  # of a chapter or lab
 ALL_ENTRIES = "ddpwizard kb list shows all causes, ddpwizard learn --list all chapters and labs"
 
 
-@click.command(name="explain")
+@click.command(name="explain", context_settings={"ignore_unknown_options": True})
 @click.argument("words", metavar="ID", nargs=-1, required=True, shell_complete=completed_by(explained_ids))
 @common_options
 def command(words: tuple[str, ...], options: Options) -> int:
@@ -40,6 +41,8 @@ def command(words: tuple[str, ...], options: Options) -> int:
     ID may also be a rule of the review (DW401), a chapter (collectives, or its number), a lab (7.2), or a term
     (reduce-scatter, local rank). For any other words the entries that have them are listed.
     """
+    if unknown := next(filter(OPTION.match, words), ""):
+        raise click.NoSuchOption(unknown, ctx=click.get_current_context())
     knowledge = knowledge_for(options)
     kind, body, lines = _entry(" ".join(words), knowledge, options)
     if options.json:

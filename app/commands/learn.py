@@ -3,9 +3,12 @@
 import click
 import msgspec
 
+from ...knowledge.schema import Knowledge
+from ..diagnosis.entry_names import nearest_entries
+from ..diagnosis.term_text import find_term
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..labs.course import QUIZ, read_course
+from ..labs.course import QUIZ, Course, read_course
 from ..labs.progress import load_progress
 from ..labs.quiz import Quiz
 from ..options import Options, knowledge_directories, knowledge_for
@@ -38,7 +41,7 @@ def command(wanted: str, lists: bool, quizzes: bool, options: Options) -> int:
     course = read_course(knowledge, knowledge_directories(options))
     number = course.number_of(wanted) if wanted else ""
     if wanted and not number:
-        hint = did_you_mean(closest(wanted, course.names()))
+        hint = did_you_mean(closest(wanted, course.names())) or _chapter_of_term(wanted, knowledge, course)
         raise UserError(f"no chapter or lab {wanted!r}", hint or "ddpwizard learn --list shows all")
     if not lists and not options.json:
         raise ScreenRequested("learn", options, number=QUIZ if quizzes else number)
@@ -54,3 +57,12 @@ def command(wanted: str, lists: bool, quizzes: bool, options: Options) -> int:
         print_line(line)
     print_line(f"{QUIZ:>8}  {Quiz(knowledge, knowledge_directories(options)).score_text()}")
     return ExitCode.OK
+
+
+def _chapter_of_term(wanted: str, knowledge: Knowledge, course: Course) -> str:
+    """Return which chapter explains the term that is named or almost named; "" if it is no term or has no chapter."""
+    names = [find_term(knowledge, wanted), *nearest_entries(knowledge, wanted)]
+    name = next((each for each in names if each in knowledge.terms), None)
+    wanted_id = knowledge.terms[name].chapter if name else ""
+    number = next((each.number for each in course.chapters if each.chapter.id == wanted_id), "")
+    return f"chapter {number} explains {name}: ddpwizard learn {number}" if number else ""

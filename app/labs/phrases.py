@@ -13,7 +13,7 @@ from ..fixes.types import Fix, safety_text
 from ..system.paths import relative_to
 from ..text.diff import unified_diff
 from ..text.terminal import Verbatim, align_columns
-from ..text.units import count_text, probability_text
+from ..text.units import probability_text
 from .lab_diagnosis import OUTPUT, Repair
 from .lab_session import LabSession
 from .rank_output import printed_line, printer_name
@@ -175,7 +175,8 @@ def evidence_lines(session: LabSession) -> list[str]:
     for number, own in enumerate(ranked, 1):
         if own.id != cause.id:
             continue
-        place = f"Of {count_text(len(ranked), 'possible cause')} the wizard ranks it as number {number}"
+        of_all = f"Of {len(ranked)} possible causes the wizard ranks it as number {number}"
+        place = of_all if ranked[1:] else "The wizard finds only this cause"
         lines += ["", f"{place}, with {probability_text(own.confidence)}, because:"]
         lines += [
             f"  {line.what}" + (f"   [{_seen_at(session, line)}]" if line.where else "")

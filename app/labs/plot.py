@@ -12,6 +12,7 @@ from .rank_output import printed_line
 
 BROKEN, REPAIRED, MEASURED = "broken", "repaired", "measured"  # the runs of a lab
 MOST_ROWS = 16  # of a table
+DIGITS = re.compile(r"\d+")
 BAR_WIDTH = 40
 
 
@@ -82,11 +83,18 @@ def _bars(plot: LabPlot, series: Mapping[str, Sequence[Point]]) -> list[str]:
     rows = [
         (point.place, name, "█" * max(1, round(BAR_WIDTH * point.value / longest)), _number(point.value))
         for name, points in series.items()
-        for point in points
+        for point in _by_number(points)
     ]
     several = len(series) > 1
     shown = [(place, *((name,) if several else ()), bar, f"{value} {plot.y}") for place, name, bar, value in rows]
     return align_columns(shown)
+
+
+def _by_number(points: Sequence[Point]) -> Sequence[Point]:
+    """Return points whose labels differ in numbers only, such as those of ranks, in the order of the numbers."""
+    if len({DIGITS.sub("", point.place) for point in points}) > 1:
+        return points
+    return sorted(points, key=lambda point: [int(number) for number in DIGITS.findall(point.place)])
 
 
 def _number(value: float) -> str:

@@ -32,7 +32,7 @@ NOTHING_PRINTED_YET = "Nothing is printed yet: each process imports torch first.
 NOTHING_PRINTED = "The job has printed nothing."
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
 NEXT_KEYS = {
-    "run": "→: the code · r: run it",
+    "run": "r: run it",
     "answer": "g: name the cause · h: a hint",
     "repair": "a: the fix of the wizard · e: edit your copy or its command",
     "prove": "v: prove it · e: edit · x: restore the files",
@@ -47,8 +47,8 @@ MAIN_ACTIONS = {
 }  # of a step: what Enter does
 
 
-def next_keys(session: LabSession) -> str:
-    """Return the keys of the next step, each with what it does."""
+def next_keys(session: LabSession, part: str) -> str:
+    """Return the keys of the next step, each with what it does, while ``part`` is shown."""
     lab, stage = session.lab, session.stage
     if stage == "answer" and lab.question:
         return f"{question_text(session)}  g: answer · h: a hint"
@@ -58,7 +58,10 @@ def next_keys(session: LabSession) -> str:
         return f"g: name the cause, then prove it · o: {RUN_ORIGINAL}"
     if stage == "prove" and not session.progress.failed:
         return f"v: prove it ({ORIGINAL_FIRST}) · e: edit · x: restore the files"
-    return NEXT_KEYS[stage] if lab.launch or stage == "done" else f"→: the log · {NEXT_KEYS[stage]}"
+    files = ""
+    if part != "code" and stage in ("run", "answer"):
+        files = "" if lab.launch and stage == "answer" else f"→: the {'code' if lab.launch else 'log'} · "
+    return files + NEXT_KEYS[stage]
 
 
 def available_parts(

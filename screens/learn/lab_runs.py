@@ -22,7 +22,7 @@ class LabRunMixin(LabViewMixin):
     """``r``, ``o`` and ``v``; one run at a time."""
 
     def _next_keys(self) -> str:
-        return next_keys(self.session)
+        return next_keys(self.session, self.part)
 
     def action_run(self) -> None:
         self._begin("the job runs")

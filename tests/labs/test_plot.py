@@ -60,3 +60,11 @@ def test_bars_are_number_signs_in_ascii() -> None:
 
 def test_nothing_measured_shows_nothing() -> None:
     assert table_lines(LOSS, {BROKEN: []}) == [] == picture_lines(LOSS, {}, 60, 14)
+
+
+def test_bars_of_ranks_are_in_the_order_of_the_ranks_and_others_as_they_were_printed() -> None:
+    ranks = measured_points(BARS, "\n".join(f"rank {rank} has read 3" for rank in (10, 1, 0, 2)))
+    assert [line.split()[1] for line in table_lines(BARS, {BROKEN: ranks})[2:]] == ["0", "1", "2", "10"]
+    named = LabPlot(title="Read", y="samples", pattern=r"(?P<label>\w+) has read (?P<y>\d+)")
+    words = measured_points(named, "slow has read 1\nfast has read 2")
+    assert [line.split()[0] for line in table_lines(named, {BROKEN: words})[2:]] == ["slow", "fast"]
