@@ -83,7 +83,7 @@ def wrong_answer_text(session: LabSession, choice: str) -> str:
 
 
 def _observed_against(session: LabSession, choice: str) -> str:
-    """Return an observation of the job that speaks against a cause and names no other one; "" if none does."""
+    """Return an observation of the job against a cause that names no other one; "" if none does."""
     ranked = session.found.diagnosis.causes if session.found else []
     titles = [cause.title for cause in session.knowledge.causes.values()]
     lines = [line for each in ranked if each.id == choice for line in each.against if line.source in OBSERVED]
