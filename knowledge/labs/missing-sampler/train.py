@@ -28,10 +28,10 @@ def main():
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    seen, read = torch.zeros(len(data)), 0
+    uses, read = torch.zeros(2, len(data)), 0
     for epoch in range(2):
         for numbers, points in loader:
-            seen[numbers] += 1
+            uses[epoch, numbers] += 1
             read += len(numbers)
             loss = model(points).square().mean()
             optimizer.zero_grad()
@@ -41,9 +41,9 @@ def main():
             print(f"epoch {epoch}: {len(loader)} batches on each of {world_size} processes, loss {loss.item():.3f}")
 
     print(f"rank {rank} has read {read // 2} samples an epoch")
-    dist.all_reduce(seen)
+    dist.all_reduce(uses)
     if rank == 0:
-        print(f"each sample was used {seen.mean().item() / 2:.1f} times an epoch")
+        print(f"in an epoch each sample was used {uses.min():.0f} to {uses.max():.0f} times")
 
 
 if __name__ == "__main__":
