@@ -31,11 +31,12 @@ def main():
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    orders, seen = set(), set()
+    orders, seen, uses = set(), set(), torch.zeros(4, len(data))
     for epoch in range(4):
         order = []
         for numbers, points in loader:
             order += numbers.tolist()
+            uses[epoch, numbers] += 1
             loss = model(points).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -45,8 +46,9 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: begins with {order[:4]}, rank 0 has now seen {len(seen)} of {len(data)} samples")
 
+    dist.all_reduce(uses)
     if rank == 0:
-        print(f"{len(orders)} different orders in 4 epochs")
+        print(f"{len(orders)} different orders in 4 epochs, each sample used {uses.min():.0f} to {uses.max():.0f} times")
 
 
 if __name__ == "__main__":
