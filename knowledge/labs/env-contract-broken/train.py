@@ -28,8 +28,10 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    local_ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(local_ranks, args.local_rank)
     if args.local_rank == 0:
-        print(f"{args.steps} steps, loss {loss.item():.3f}")
+        print(f"{args.steps} steps on the local ranks {local_ranks}, loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":
