@@ -15,7 +15,7 @@ class Metrics:
 
     def __init__(self, path, limit=8):
         self.path, self.limit = path, limit
-        self.rows = []
+        self.rows, self.writes = [], 0
         self.lock = threading.Lock()
 
     def add(self, **values):
@@ -29,6 +29,7 @@ class Metrics:
             with open(self.path, "a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in self.rows)
             self.rows.clear()
+            self.writes += 1
 
 
 def main():
@@ -57,7 +58,7 @@ def main():
 
     if rank == 0:
         metrics.flush()
-        print("trained, metrics written")
+        print(f"trained, metrics written to the disk {metrics.writes} times")
 
 
 if __name__ == "__main__":
