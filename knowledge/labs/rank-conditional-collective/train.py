@@ -14,14 +14,14 @@ def make_data(samples, seed):
 
 
 def accuracy(model, data):
-    hits, seen = 0, 0
+    hits = seen = torch.zeros(())
     with torch.no_grad():
         for points, labels in DataLoader(data, batch_size=32):
-            hits += (model(points).argmax(dim=1) == labels).sum()
-            seen += len(labels)
-    score = hits / seen
-    dist.all_reduce(score)
-    return score.item() / dist.get_world_size()
+            hits = hits + (model(points).argmax(dim=1) == labels).sum()
+            seen = seen + len(labels)
+    counts = torch.stack([hits, seen])
+    dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item(), int(counts[1])
 
 
 def main():
@@ -45,8 +45,8 @@ def main():
             loss.backward()
             optimizer.step()
         if rank == 0:
-            score = accuracy(model.module, held_out)
-            print(f"epoch {epoch}: accuracy {score:.2f}")
+            score, samples = accuracy(model.module, held_out)
+            print(f"epoch {epoch}: accuracy {score:.2f} of {samples} samples")
             if score > best:
                 best = score
                 torch.save(model.module.state_dict(), "best.pt")
