@@ -33,7 +33,9 @@ def main():
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
+    read = torch.zeros(2)
     for step, (points, targets) in enumerate(loader):
+        read += torch.stack([torch.tensor(float(len(points))), targets.sum()])
         loss = nn.functional.mse_loss(model(points), targets)
         optimizer.zero_grad()
         loss.backward()
@@ -41,8 +43,9 @@ def main():
         if rank == 0:
             print(f"step {step}: loss {loss.item():.3f}")
 
+    dist.all_reduce(read)
     if rank == 0:
-        print(f"read {len(data)} samples")
+        print(f"read {read[0]:.0f} samples, the sum of their points is {read[1]:.1f}")
 
 
 if __name__ == "__main__":
