@@ -29,15 +29,18 @@ def main():
     loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
     model = DDP(nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    read = torch.zeros(1)
     for step, (points, targets) in enumerate(loader):
+        read += len(points)
         loss = nn.functional.mse_loss(model(points), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if rank == 0:
             print(f"step {step}: loss {loss.item():.3f}")
+    dist.all_reduce(read)
     if rank == 0:
-        print("read all texts")
+        print(f"read {read.item():.0f} texts")
 
 
 if __name__ == "__main__":
