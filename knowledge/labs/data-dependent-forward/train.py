@@ -37,8 +37,10 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     generator = torch.Generator().manual_seed(10 + rank)
+    texts = 0
     for step in range(16):
         size = 64 if step % 8 != 7 else 3  # the last batch of an epoch is small
+        texts += size
         words = torch.randint(200, (size,), generator=generator)
         loss = nn.functional.cross_entropy(model(words), words)
         optimizer.zero_grad()
@@ -47,7 +49,7 @@ def main():
         if rank == 0:
             print(f"step {step}: loss {loss.item():.3f}")
     if rank == 0:
-        print("all steps done")
+        print(f"all steps done with {texts} texts")
 
 
 if __name__ == "__main__":
