@@ -32,13 +32,13 @@ def main():
                 loss = nn.functional.mse_loss(model(points).float(), targets)
             optimizer.zero_grad()
             scaler.scale(loss).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             total += loss.item() / len(loader)
         first = first or total
         if rank == 0:
-            print(f"epoch {epoch}: loss {total:.3f}, {100 * total / first:.0f} % of the first epoch")
+            print(f"epoch {epoch}: loss {total:.3f}, {100 * total / first:.0f} % of the first epoch, norm of the gradients {norm:.2f}")
 
 
 if __name__ == "__main__":
