@@ -4,7 +4,7 @@ import gc
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
 class Block(nn.Module):
@@ -49,6 +49,8 @@ def main():
         optimizer.step()
         if rank == 0 and step % 10 == 9:
             print(f"step {step + 1}: loss {loss.item():.3f}")
+    if rank == 0:
+        print(f"{sum(isinstance(each, FSDPModule) for each in model.modules())} units are gathered one at a time")
 
 
 if __name__ == "__main__":
