@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 WIDTH, RANK = 32, 4
 
@@ -54,7 +55,8 @@ def main():
         if rank == 0:
             print(f"step {step}: loss {loss.item():.4f}")
     if rank == 0:
-        print("the adapters are trained")
+        sharded = sum(isinstance(each, DTensor) for each in model.parameters())
+        print(f"the adapters are trained, {sharded} parameters are sharded")
 
 
 if __name__ == "__main__":
