@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
@@ -59,6 +60,8 @@ def main():
         first = first or total
         if rank == 0:
             print(f"epoch {epoch}: loss {total:.3f}, {100 * total / first:.0f} % of the first epoch")
+    if rank == 0:
+        print(f"{sum(isinstance(each, DTensor) for each in model.parameters())} parameters are sharded")
 
 
 if __name__ == "__main__":
