@@ -43,7 +43,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: {time.perf_counter() - began:.2f} s")
     if rank == 0:
-        print("all epochs done")
+        print(f"all epochs done with {loader.num_workers * world_size / os.cpu_count():.1f} workers for each CPU")
 
 
 if __name__ == "__main__":
