@@ -46,6 +46,8 @@ def main():
         samples = MICRO_BATCHES * len(batch)
         print(f"one process: {samples / alone:.0f} samples/s, {world_size}: {world_size * samples / together:.0f}")
         print(f"each process trains at {100 * alone / together:.0f} % of the speed of one process alone")
+        exchanges = sum(each.count for each in profiler.key_averages() if "allreduce" in each.key)
+        print(f"the gradients are exchanged {exchanges} times in a step")
         print(profiler.key_averages().table(sort_by="cpu_time_total", row_limit=8, max_name_column_width=50))
 
 
