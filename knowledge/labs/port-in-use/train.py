@@ -2,6 +2,7 @@
 
 import http.server
 import threading
+import urllib.request
 
 import torch
 import torch.distributed as dist
@@ -41,7 +42,8 @@ def main():
         optimizer.step()
         Metrics.loss = loss.item()
     if rank == 0:
-        print(f"trained, loss {loss.item():.3f}")
+        with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}", timeout=5) as page:
+            print(f"trained, loss {loss.item():.3f}; the monitoring has {page.read().decode().strip()}")
 
 
 if __name__ == "__main__":
