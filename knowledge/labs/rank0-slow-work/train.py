@@ -32,7 +32,8 @@ def build_vocabulary(path, count):
         if number % BLOCK == 0:
             print(f"Tokenizing: {number}/{count} documents")
     with open(path, "w") as file:
-        json.dump([word for word, _ in counted.most_common(2000)], file)
+        words = [word for word, _ in counted.most_common(2000)]
+        json.dump({"documents": number + 1, "words": words}, file)
 
 
 def main():
@@ -44,7 +45,8 @@ def main():
     dist.barrier()
 
     with open("vocabulary.json") as file:
-        index = {word: number for number, word in enumerate(json.load(file))}
+        vocabulary = json.load(file)
+    index = {word: number for number, word in enumerate(vocabulary["words"])}
     model = DDP(nn.Linear(len(index), 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step, document in enumerate(list(documents(16))[rank::world_size]):
@@ -59,7 +61,7 @@ def main():
         loss.backward()
         optimizer.step()
     if rank == 0:
-        print(f"trained with {len(index)} words, loss {loss.item():.3f}")
+        print(f"trained with {len(index)} words of {vocabulary['documents']} documents, loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":
