@@ -38,6 +38,7 @@ def main():
     shares = [torch.zeros(()) for _ in range(world_size)]
     dist.all_gather(shares, tokens)
     if rank == 0:
+        print(f"the ranks have {sum(shares).item():.0f} of {sum(LENGTHS)} tokens")
         print(f"tokens of the ranks differ by a factor of {max(shares).item() / min(shares).item():.1f}")
 
 
