@@ -25,7 +25,7 @@ def main():
         loss.backward()
         optimizer.step()
     if rank == 0:
-        print(f"trained, loss {loss.item():.3f}")
+        print(f"trained on {world_size} processes, loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":
