@@ -37,7 +37,7 @@ def main():
             loss.backward()
             optimizer.step()
         if rank == 0:
-            print(f"epoch {epoch}: {len(loader)} steps, loss {loss.item():.3f}")
+            print(f"epoch {epoch}: {len(loader)} steps of {world_size} ranks, loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":
