@@ -11,8 +11,9 @@ from ...knowledge.schema import Knowledge
 from ..logs.analyse import analyse_logs
 from ..logs.first_failure import first_error, first_error_text
 from ..logs.read import source_of_text
+from ..text.units import count_text
 from .lab_diagnosis import OUTPUT
-from .lab_run import LabRun, has_right_result, printed_result, shows_failure
+from .lab_run import LabRun, has_right_result, missing_ranks, printed_result, shows_failure
 from .rank_output import lines_by_rank
 
 # "still there": the failure of the lab; the last two: its end is neither that nor the one of the repaired lab.
@@ -43,6 +44,9 @@ def missed_repair(lab: Lab, run: LabRun, knowledge: Knowledge) -> LabProof:
         return LabProof(outcome="still there", what=f"it did not end within {lab.within_s} s")
     if run.code:
         return LabProof(outcome="another error", what=f"it ended with code {run.code}. {_error_text(run, knowledge)}")
+    if missing := missing_ranks(lab, run):
+        what = f"every rank ends well, but the job was started with {count_text(missing, 'rank')} fewer than the lab"
+        return LabProof(outcome="another result", what=what)
     value = printed_result(lab, run)
     if lab.result and value is not None and not has_right_result(lab, run):
         what = f"every rank ends well, but the result is {value:g}, not {lab.result.value:g}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from ...knowledge.labs import Lab
 from ..errors import UserError
+from ..launchers.arguments import launch_request
 from ..system.subprocesses import ProcessOutcome
 from ..triage.merge_samples import extend_with_earlier_samples
 from ..triage.sampling.sampler import sample_job
@@ -62,13 +64,21 @@ def is_repaired(lab: Lab, run: LabRun) -> bool:
     """Return whether a run ended well, with the result of the repaired lab and without the failure."""
     shows = bool(lab.shows) and lab.failure != "hang" and re.search(lab.shows, run.output) is not None
     ended_well = run.ending == "ended" and run.code == 0 and re.search(lab.repaired, run.output) is not None
-    return ended_well and not shows and has_right_result(lab, run)
+    return ended_well and not shows and has_right_result(lab, run) and not missing_ranks(lab, run)
 
 
 def has_right_result(lab: Lab, run: LabRun) -> bool:
     """Return whether a run printed the number of the repaired lab, or the lab has none."""
     value = printed_result(lab, run)
     return lab.result is None or (value is not None and abs(value - lab.result.value) <= lab.result.within)
+
+
+def missing_ranks(lab: Lab, run: LabRun) -> int:
+    """Return how many ranks fewer a run was started with than the lab is: many failures need several ranks."""
+    own, started = (
+        launch_request(shlex.split(line), lab.environ).ranks_per_node for line in (lab.launch, run.launch or lab.launch)
+    )
+    return max(own - started, 0) if own and started else 0
 
 
 def printed_result(lab: Lab, run: LabRun) -> float | None:

@@ -9,7 +9,7 @@ from ddpwizard.app.errors import UserError
 from ddpwizard.app.fixes.undo import applied_fixes, undo_fix
 from ddpwizard.app.labs.lab_diagnosis import OUTPUT, diagnose_run
 from ddpwizard.app.labs.lab_proof import LabProof, missed_repair
-from ddpwizard.app.labs.lab_run import LabRun
+from ddpwizard.app.labs.lab_run import LabRun, is_repaired
 from ddpwizard.app.labs.lab_session import LabSession
 from ddpwizard.app.labs.phrases import (
     WELL_AFTER_CHANGE,
@@ -133,12 +133,24 @@ def test_the_error_of_the_lab_is_still_there() -> None:
 
 
 def test_a_wrong_result_is_shown_with_the_expected_one() -> None:
-    proof = missed("missing-set-epoch", "[default0]:epoch 3\n[default0]:3 different orders in 4 epochs\n" + LAUNCHER, 0)
+    printed = "4 different orders in 4 epochs, each sample used 2 to 2 times"
+    proof = missed("missing-set-epoch", f"[default0]:epoch 3\n[default0]:{printed}\n" + LAUNCHER, 0)
     assert proof.outcome == "another result"
-    assert '"3 different orders in 4 epochs"; expected: "4 different orders in 4 epochs"' in proof.what
+    assert f'"{printed}"; expected: "{printed.replace("2 to 2", "1 to 1")}"' in proof.what
     silent = missed("missing-set-epoch", "[default0]:bye\n" + LAUNCHER, 0)
     assert silent.outcome == "another result" and silent.what.endswith('is not printed; the last line is "bye"')
     assert "OMP_NUM_THREADS" not in proof.what + silent.what
+
+
+def test_a_run_with_fewer_ranks_than_the_lab_is_no_repair() -> None:
+    lab = LABS["effective-batch-lr"]
+    printed = "[default0]:2 processes with 16 samples each, learning rate 0.50: converged"
+    run = LabRun(ending="ended", code=0, elapsed_s=1.0, output=printed, launch=lab.launch)
+    assert is_repaired(lab, run) and is_repaired(lab, replace(run, launch=lab.launch.replace("=2", "=4")))
+    alone = replace(run, launch=lab.launch.replace("=2", "=1"))
+    assert not is_repaired(lab, alone) and not is_repaired(lab, replace(run, launch="python train.py"))
+    proof = missed_repair(lab, alone, KNOWLEDGE)
+    assert proof.outcome == "another result" and "1 rank fewer than the lab" in proof.what
 
 
 def test_evidence_in_the_output_is_quoted_as_its_lines_have_no_numbers(tmp_path: Path) -> None:

@@ -227,7 +227,12 @@ def test_choices_have_the_right_answer_among_others(lab: Lab, tmp_path: Path) ->
 def test_wrong_number_is_no_repair() -> None:
     lab = read_labs()["rank-conditional-collective"]
     right, wrong = (
-        LabRun(ending="ended", code=0, elapsed_s=1.0, output=f"[default0]:finished, best accuracy {value}")
+        LabRun(
+            ending="ended",
+            code=0,
+            elapsed_s=1.0,
+            output=f"[default0]:epoch 2: accuracy {value} of 128 samples\nbest accuracy {value}",
+        )
         for value in ("0.67", "0.37")
     )
     assert is_repaired(lab, right)

@@ -1,0 +1,45 @@
+"""Changes after which the job of a lab ends without its failure and is not repaired: the proof refuses them."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.labs.lab_run import is_repaired, run_lab, shows_failure
+from ddpwizard.app.labs.workspace import make_workspace
+from ddpwizard.knowledge.labs import read_labs
+
+pytestmark = pytest.mark.labs
+LABS = read_labs()
+EXCHANGE = """\
+    dist.recv(incoming, src=(rank - 1) % world_size)
+    dist.send(block, dst=(rank + 1) % world_size)
+"""
+LOAD = "        model.module.load_state_dict(torch.load(PRETRAINED))\n"
+WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
+    ("collective-desync", "    share_weights(model, rank)\n", ""),
+    ("p2p-deadlock", EXCHANGE, ""),
+    ("rank-died-survivors-wait", "        return\n", "        rows = torch.zeros(64, 8)\n"),
+    ("missing-sampler", "in loader:", "in list(loader)[: len(loader) // world_size]:"),
+    ("missing-set-epoch", "batch_size=8, sampler=sampler", "batch_size=8, shuffle=True"),
+    ("iterable-not-sharded", "in self.read():", "in list(self.read())[: LINES // 2]:"),
+    ("env-contract-broken", "required=True", "default=0"),
+    ("python-lock", "limit=8", "limit=1000"),
+    ("rank-conditional-collective", "    dist.all_reduce(counts)\n", ""),
+    ("rank-dependent-init", LOAD, ""),
+    ("fsdp-wrap-policy", "    fully_shard(model.layers)\n", ""),
+    ("dataloader-stall", "NOT_COPIED = {131}", "NOT_COPIED = set()"),
+]
+
+
+@pytest.mark.parametrize(("id_", "old", "new"), WRONG_REPAIRS, ids=[each[0] for each in WRONG_REPAIRS])
+def test_proof_refuses_a_wrong_repair(id_: str, old: str, new: str, tmp_path: Path) -> None:
+    lab = LABS[id_]
+    make_workspace(lab, tmp_path)
+    script = tmp_path / "train.py"
+    text = script.read_text()
+    assert text.count(old) == 1
+    script.write_text(text.replace(old, new))
+    run = asyncio.run(run_lab(lab, tmp_path, sys.executable, should_end=True))
+    assert (run.ending, run.code) == ("ended", 0), run.output[-3000:]
+    assert not shows_failure(lab, run) and not is_repaired(lab, run), run.output[-3000:]
