@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...knowledge.chapters import COLUMNS
@@ -178,12 +179,32 @@ def evidence_lines(session: LabSession) -> list[str]:
         of_all = f"Of {len(ranked)} possible causes the wizard ranks it as number {number}"
         place = of_all if ranked[1:] else "The wizard finds only this cause"
         lines += ["", f"{place}, with {probability_text(own.confidence)}, because:"]
-        lines += [
-            f"  {line.what}" + (f"   [{_seen_at(session, line)}]" if line.where else "")
-            for line in own.because[:MOST_REASONS]
-        ]
+        lines += [f"  {line}" for line in _reasons(session, own.because)]
     lines += ["", f"More: ddpwizard explain {cause.id}"]
     return lines
+
+
+def _reasons(session: LabSession, because: Sequence[ReasonLine]) -> list[str]:
+    """Return what the files and the run show for a cause, each line of the output once.
+
+    The answers of the lab are not among it: the learner has not given them. In their place is what the job printed.
+    """
+    seen = {line.where: line for line in reversed(because) if line.where}
+    lines = [
+        line.what + (f"   [{_seen_at(session, line)}]" if line.where else "")
+        for line in because
+        if line.source != "answer" and seen.get(line.where, line) is line
+    ]
+    if session.lab.answers and session.run and session.lab.shows:
+        printed = [line for line in session.run.output.splitlines() if re.search(session.lab.shows, line)]
+        lines[:0] = [f"the job prints: {_text_of(line)}" for line in printed[:1]]
+    return lines[:MOST_REASONS]
+
+
+def _text_of(line: str) -> str:
+    """Return a line of the output without the name of its rank."""
+    shown = printed_line(line)
+    return (shown.text if shown else line).strip()
 
 
 def _seen_at(session: LabSession, reason: ReasonLine) -> str:
@@ -195,5 +216,5 @@ def _seen_at(session: LabSession, reason: ReasonLine) -> str:
     line = lines[int(number) - 1]
     shown = printed_line(line)
     name = printer_name(shown.rank if shown else None, session.shown_launch)
-    text = (shown.text if shown else line).strip()
+    text = _text_of(line)
     return f"output of {name}" if text in reason.what else f"output of {name}: {text}"
