@@ -19,7 +19,10 @@ def is_late(error: str) -> bool:
 
 
 def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent | None]:
-    """Return the first error with a line of code, and the rank that it is of: that of the culprit, if there is one."""
+    """Return the first error with a line of code, and the rank that it is of: that of the culprit, if there is one.
+
+    Where the culprit is known, the consequences of its end on other ranks are none.
+    """
     if timeline is None:
         return None, None
     found: list[tuple[bool, float, Track | None, TimelineEvent]] = []
@@ -27,8 +30,10 @@ def first_error(timeline: Timeline | None) -> tuple[Track | None, TimelineEvent 
         for track, event in all_events(attempt):
             if event.kind not in ("error", "consequence") or event.id in STOPPED_BY:
                 continue
+            is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
+            if event.kind == "consequence" and timeline.culprit is not None and not is_culprit:
+                continue
             if event.values.get("location"):
-                is_culprit = track is not None and timeline.culprit is not None and track.rank == timeline.culprit
                 found.append((not is_culprit, event.place, track, event))
     if not found:
         return None, None
