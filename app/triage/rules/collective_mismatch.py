@@ -248,8 +248,8 @@ def same_collective(context: JobContext) -> Verdict | None:
         return hang_verdict("rank-conditional-collective", found.callers, text, 0.7, findings, found.branch)
     waited = seconds_text(first.row.since_s or 0, whole=True)
     text = (
-        f"Every rank waits in {phrases.place_text(first)}, without progress for {waited}. The ranks agree on this "
-        f"call: either an earlier call was not made by every rank, or {_faulty_hardware(context)} fails."
+        f"Every rank waits in {phrases.place_text(first)}, without progress for {waited}. Either its arguments (root, "
+        f"shape) differ by rank, or an earlier call was not made by every rank, or {_faulty_hardware(context)} fails."
     )
     return hang_verdict(None, [], text, 0.5, ["job.same-collective"], waiting=context.waiting)
 
