@@ -224,6 +224,18 @@ def test_choices_have_the_right_answer_among_others(lab: Lab, tmp_path: Path) ->
     assert all(session.choices.values())
 
 
+def test_evidence_has_what_the_job_prints_and_no_answer_that_nobody_gave(tmp_path: Path) -> None:
+    session = session_of("missing-set-epoch", tmp_path)
+    failed(session)
+    session.show_answer()
+    assert session.found
+    (own,) = [each for each in session.found.diagnosis.causes if each.id == session.lab.cause]
+    given = [line.what for line in own.because if line.source == "answer"]
+    shown = "\n".join(evidence_lines(session))
+    assert given and not any(what in shown for what in given)
+    assert "the job prints: 1 different orders in 4 epochs" in shown and "train.py:" in shown
+
+
 def test_wrong_number_is_no_repair() -> None:
     lab = read_labs()["rank-conditional-collective"]
     right, wrong = (
