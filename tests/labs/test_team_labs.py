@@ -116,8 +116,8 @@ BROKEN = {  # the key whose line is reported, and a part of the reason
     "a fix of another cause": (GOOD.replace("give-each-rank-its-part", "restart"), "fix", "neither a fix"),
     "an unknown guess": (GOOD.replace("data-bound", "data-bond"), "guesses", "no cause 'data-bond'"),
     "an unknown answer": (GOOD.replace("same-on-ranks", "twice"), "answers", "no answer 'twice'"),
-    "a pattern that is none": (GOOD.replace("used 1.0", "used ("), "repaired", "invalid regular expression"),
-    "a slow pattern": (GOOD.replace("used 1.0", "(a+)+"), "repaired", "repeat"),
+    "a pattern that is none": (GOOD.replace("used 1 to 1", "used ("), "repaired", "invalid regular expression"),
+    "a slow pattern": (GOOD.replace("used 1 to 1", "(a+)+"), "repaired", "repeat"),
     "a file that is missing": (GOOD + "edits: [{file: x.py, old: a, new: b}]\n", "edits", "no file 'x.py'"),
     "no command line": (GOOD.replace("torchrun", "env A='1 torchrun"), "launch", "no command line"),
 }
