@@ -115,9 +115,33 @@ def regression() -> float:
     return train(model, optimizer, data, squared_error, batch_size=16, epochs=3)
 
 
+def passed_around() -> float:
+    """Return the sum of the norms of all ranks, each with its own block and those of the others."""
+    attend = script_of("p2p-deadlock").attend
+    blocks = [torch.randn(64, 16, generator=torch.Generator().manual_seed(rank)) for rank in range(WORLD_SIZE)]
+    return sum(torch.stack([attend(own, each) for each in blocks]).sum(dim=0).norm().item() for own in blocks)
+
+
+def all_parts() -> float:
+    """Return the last mean loss of a training on the rows of all parts."""
+    parts = [torch.randn(64, 8, generator=torch.Generator().manual_seed(number)) for number in range(WORLD_SIZE)]
+    rows = torch.cat(parts)
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loss = torch.zeros(())
+    for _ in range(3):
+        loss = squared_error(model, rows, rows.sum(dim=1, keepdim=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
 TRUTHS: dict[str, Callable[[], float]] = {
     "accumulate-without-no-sync": accumulated,
     "incomplete-resume": resumed,
+    "p2p-deadlock": passed_around,
+    "rank-died-survivors-wait": all_parts,
     "ready-twice": recomputed,
     "unused-parameters": reconstructed,
     "wrap-before-device": double_precision,
