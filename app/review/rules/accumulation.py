@@ -3,14 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from itertools import product
-from typing import Any
 
 from ...training_script.edits import Edit
-from ...training_script.model.function_steps import Noted, Rounds
-from ...training_script.model.keys import ARITHMETIC, BY_RANK, COMPARE, Key, parts
+from ...training_script.model.function_steps import Noted
+from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_calls import BACKWARD
-from ...training_script.model.reach import Condition, Reach, Run, known_tests, without_not
+from ...training_script.model.reach import Condition, Reach, Run, without_not
 from ...training_script.model.sequences import Event
 from ...training_script.nodes import node_at, nodes_below
 from ...training_script.syntax import FUNCTIONS, LOOPS
@@ -18,6 +16,7 @@ from ..patches.torch_names import INIT, distributed_module
 from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import violation_at
+from .covered_rounds import CYCLES, ends_reduced, is_cycle, last_round, leaves_of, steps_in_loops, value_of
 
 SYNC_CONTROL = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|gradient_accumulation_plugin")
 COUNT = "torch.cuda.device_count"
@@ -26,27 +25,26 @@ STARTS_RANKS = re.compile(r"spawn|nprocs|start_processes|\bProcess\(")
 OF_ENVIRONMENT = re.compile(r"[\"'](?:RANK|WORLD_SIZE|LOCAL_RANK)[\"']")
 WORLD_SIZE, SAME_CONDITION = "divide-by-world-size", "sync-at-step"
 COUNTERS = ("number", "changing", "altered", "held")
-CYCLES, ROUNDS = (2, 3, 4), 24  # numbers of batches for which two conditions are compared
-MOST_LENGTHS = 3  # that are not known, for which a loop is computed
+ROUNDS = 24  # for which two conditions are compared
 
 
 def check_missing(script: Script, run: Run) -> Iterator[Violation]:
     """DW212: yield the backward passes that reduce gradients in each round, though only some rounds use them."""
-    steps = list(_steps(run))
+    steps = list(steps_in_loops(run))
     if not steps or script.mentions(SYNC_CONTROL):
         return
     for place, reach in enumerate(run.reached):
         if not isinstance(reach.fact, Event) or reach.fact.kind != BACKWARD or not reach.loops:
             continue
         step = next((each for each in run.reached[place:] if each in steps and each.loops == reach.loops), None)
-        if step and any(_is_cycle(each.test) for each in step.conditions if each not in reach.conditions):
+        if step and any(is_cycle(each.test) for each in step.conditions if each not in reach.conditions):
             message = "each of these rounds reduces the gradients over all ranks, and only the last one uses them"
             yield from violation_at(script, reach, message, 0.7)
 
 
 def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
     """DW213: yield the uses of no_sync in which the round of the step is one without synchronisation."""
-    steps = list(_steps(run))
+    steps = list(steps_in_loops(run))
     for reach, _ in run.of(".no_sync"):
         by_rank = next((each for each in reach.conditions if each.test.differs_by & BY_RANK), None)
         if by_rank and run.distributed and any("backward" in each.name and each.several for each in run.reached):
@@ -58,9 +56,9 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 branch=by_rank.site.line,
             )
             continue
-        own = [each for each in reach.conditions if _is_cycle(each.test)]
+        own = [each for each in reach.conditions if is_cycle(each.test)]
         for step in steps:
-            its = [each for each in step.conditions if each not in reach.conditions and _is_cycle(each.test)]
+            its = [each for each in step.conditions if each not in reach.conditions and is_cycle(each.test)]
             if own and its and step.loops == reach.loops and _is_counted_alike(reach, step, own) and _meet(own, its):
                 line = step.fact.site.line
                 message = f"no_sync also covers a round with a step (line {line}): the ranks apply different gradients"
@@ -69,7 +67,7 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 yield from violation_at(script, place, message, 0.85, branch=own[-1].site.line, patch=patch)
                 break
             window = [each for each in own if each not in step.conditions]
-            if window and not its and _applies_rest(run, reach, window, step) and not _ends_reduced(reach, window):
+            if window and not its and _applies_rest(run, reach, window, step) and not ends_reduced(run, reach, window):
                 line = step.fact.site.line
                 message = (
                     f"the step behind the loop (line {line}) applies what is left of a window, and no_sync also covers "
@@ -87,7 +85,7 @@ def check_predicate(script: Script, run: Run) -> Iterator[Violation]:
                 ]
                 yield from violation_at(script, place, message, 0.8, branch=own[-1].site.line, related=related)
                 break
-            if (last := _last_round(reach)) and _is_behind_loop(run, reach, step):
+            if (last := last_round(run, reach)) and _is_behind_loop(run, reach, step):
                 line = step.fact.site.line
                 message = (
                     f"no_sync covers the last round of this loop, and the step behind it (line {line}) applies the "
@@ -105,70 +103,16 @@ def _applies_rest(run: Run, covered: Reach, own: Sequence[Condition], step: Reac
     """Return whether a step is behind the loop in which a condition on rounds alone decides about synchronisation."""
     reduced = any(covered.loops[:-1] == each.loops for each, _ in run.of("torch.distributed.all_reduce"))
     lengths = {part.args[2] for each in own for part in parts(each.test) if part.args[:1] == ("Mod",)}
-    others = {leaf for each in own for leaf in _leaves(each.test)} - {
-        leaf for each in lengths for leaf in _leaves(each)
+    others = {leaf for each in own for leaf in leaves_of(each.test)} - {
+        leaf for each in lengths for leaf in leaves_of(each)
     }
     return _is_behind_loop(run, covered, step) and not reduced and all(each.op in COUNTERS for each in others)
-
-
-def _ends_reduced(at: Reach, own: Sequence[Condition]) -> bool:
-    """Return whether the conditions keep no_sync away from the last round, whatever the length of the loop is."""
-    loop = at.loops[-1]
-    bound = _bound(loop)
-    count = bound[0] if bound else loop.amount
-    leaves = {leaf for key in (count, *(each.test for each in own)) for leaf in _leaves(key)}
-    counters = {each for each in leaves if each.op == "number" and each.args[1] == loop.site.line}
-    lengths = sorted(leaves - counters, key=id)
-    if len(counters) != 1 or len(lengths) > MOST_LENGTHS:
-        return False
-    (counter,) = counters
-    for numbers in product(CYCLES, repeat=len(lengths)):
-        known = dict(zip(lengths, numbers, strict=True))
-        try:
-            last = _value(count, known)
-            known[counter] = last - 1 if isinstance(last, int) else 0
-            covered = [_value(each.test, known) == each.truth for each in own]
-        except (TypeError, ZeroDivisionError):
-            return False
-        if not isinstance(last, int) or last < 1 or all(covered):
-            return False
-    return True
 
 
 def _is_behind_loop(run: Run, covered: Reach, step: Reach) -> bool:
     """Return whether a step comes after the innermost loop around a fact."""
     at = [next(n for n, each in enumerate(run.reached) if each is reach) for reach in (covered, step)]
     return at[0] < at[1] and bool(covered.loops) and step.loops == covered.loops[:-1]
-
-
-def _last_round(reach: Reach) -> Condition | None:
-    """Return the condition on the way to a fact that holds in the last round of the loop around it."""
-    if not reach.loops:
-        return None
-    loop = reach.loops[-1]
-    bound = _bound(loop)
-    lengths = tuple(each.value for each in bound if each.is_constant) or CYCLES
-    for condition in reach.conditions:
-        for test, truth in known_tests((condition,)).items():
-            leaves = set(_leaves(test))
-            counters = {each for each in leaves if each.op == "number" and each.args[1] == loop.site.line}
-            totals = leaves - counters
-            known = all(each.op == "length" or each in bound for each in totals)
-            if test.op != "compare" or _is_cycle(test) or len(counters) != 1 or not known:
-                continue
-            (counter,) = counters
-            found = [
-                [_value(test, {counter: at, **dict.fromkeys(totals, n)}) == truth for at in range(n)] for n in lengths
-            ]
-            if all(rounds[-1] and not all(rounds) for rounds in found):
-                return condition
-    return None
-
-
-def _bound(loop: Rounds) -> tuple[Key, ...]:
-    """Return what ``range`` got, for a loop over it from zero."""
-    over = loop.amount.args[0] if loop.amount.op == "length" else None
-    return over.args if isinstance(over, Key) and over.op == "range" and len(over.args) == 1 else ()
 
 
 def check_share(script: Script, run: Run) -> Iterator[Violation]:
@@ -194,14 +138,6 @@ def _where_passed(script: Script, reach: Reach, condition: Condition) -> Reach:
     )
 
 
-def _steps(run: Run) -> Iterator[Reach]:
-    yield from (reach for reach, _ in run.of(".step") if reach.loops)
-
-
-def _is_cycle(test: Key) -> bool:
-    return any(part.op == "binary" and part.args[0] == "Mod" for part in parts(test))
-
-
 def _is_counted_alike(covered: Reach, step: Reach, own: Sequence[Condition]) -> bool:
     """Return whether a counter has one value at two facts: an object may hold another one in other functions."""
     held = any(part.op == "held" for each in own for part in parts(each.test))
@@ -215,7 +151,7 @@ def _meet(first: Sequence[Condition], second: Sequence[Condition]) -> bool:
     """
     tests = [each.test for each in (*first, *second)]
     lengths = {part.args[2] for test in tests for part in parts(test) if part.op == "binary" and part.args[0] == "Mod"}
-    others = {leaf for test in tests for leaf in _leaves(test)} - lengths
+    others = {leaf for test in tests for leaf in leaves_of(test)} - lengths
     counters = {each for each in others if each.op in COUNTERS}
     totals = others - counters
     written = len(lengths) > 1 and all(each.is_constant for each in lengths)
@@ -227,42 +163,15 @@ def _meet(first: Sequence[Condition], second: Sequence[Condition]) -> bool:
     cycles: list[dict[Key, int]] = [{}] if length.is_constant else [{length: each} for each in CYCLES]
     rounds = [{counter: n, **dict.fromkeys(totals, total)} for total in range(1, ROUNDS) for n in range(total)]
     return all(
-        any(all(_value(each.test, numbers | cycle) == each.truth for each in (*first, *second)) for numbers in rounds)
+        any(all(value_of(each.test, numbers | cycle) == each.truth for each in (*first, *second)) for numbers in rounds)
         for cycle in cycles
     )
 
 
 def _is_number_of_rounds(total: Key, counter: Key, test: Key) -> bool:
     """Return whether a test asks for a number only in comparisons with a counter."""
-    compared = [part for part in parts(test) if part.op == "compare" and total in _leaves(part)]
-    return all(counter in _leaves(part) for part in compared) and (bool(compared) or total not in _leaves(test))
-
-
-def _leaves(key: Key) -> Iterator[Key]:
-    if key.op in ("binary", "compare", "and", "or", "not"):
-        for arg in key.args:
-            if isinstance(arg, Key):
-                yield from _leaves(arg)
-    elif not key.is_constant:
-        yield key
-
-
-def _value(key: Key, known: dict[Key, int]) -> object:
-    if key in known:
-        return known[key]
-    args: list[Any] = [_value(arg, known) if isinstance(arg, Key) else arg for arg in key.args]
-    match key.op:
-        case "constant":
-            return key.value
-        case "binary" | "compare" if args[0] in (table := ARITHMETIC if key.op == "binary" else COMPARE):
-            return table[args[0]](args[1], args[2])
-        case "not":
-            return not args[0]
-        case "and":
-            return bool(args[0] and args[1])
-        case "or":
-            return bool(args[0] or args[1])
-    return None
+    compared = [part for part in parts(test) if part.op == "compare" and total in leaves_of(part)]
+    return all(counter in leaves_of(part) for part in compared) and (bool(compared) or total not in leaves_of(test))
 
 
 def _at_step(script: Script, own: Sequence[Condition], its: Sequence[Condition]) -> Patch:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ...training_script.model.keys import DIFFERS
+from ...training_script.model.keys import DIFFERS, Key
 from ...training_script.model.library_calls import BACKWARD
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import Run, argument
@@ -16,6 +16,7 @@ from ..patches.call_arguments import find_unused
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .chosen_layers import ALLOWS_UNUSED
+from .covered_rounds import leaves_of
 
 COUNTERS = ("number", "altered", "counted", "changing")
 HOLDERS = re.compile(r"Sequential|ModuleList|ModuleDict|MultiheadAttention|Transformer\w*")
@@ -39,9 +40,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             assert forward is not None
             names = [each.arg for each in forward.args.args[1:]]
             given = {**dict(zip(names, call.values, strict=False)), **call.named}
-            rounds = {
-                name for name, value in given.items() if value.key.op in COUNTERS and not value.key.differs_by & DIFFERS
-            }
+            rounds = {name for name, value in given.items() if _is_of_round(value.key)}
             found = next(_left_out(model.obj.cls, forward, rounds), None) if rounds else None
             if found:
                 test, layer = found
@@ -54,6 +53,12 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     patch=partial(find_unused, script, fact.node) if script.is_here(reach) else None,
                 )
                 break
+
+
+def _is_of_round(value: Key) -> bool:
+    """Return whether a value is a number of rounds, or computed from one and from constants alone."""
+    leaves = set(leaves_of(value))
+    return bool(leaves) and all(each.op in COUNTERS and not each.differs_by & DIFFERS for each in leaves)
 
 
 def _left_out(cls: ClassRef, forward: ast.AST, rounds: set[str]) -> Iterator[tuple[ast.expr, str]]:

@@ -48,6 +48,7 @@ class IterableEvaluator(EffectEvaluator):
         if is_elements(iterable.obj) and iterable.key.op == "sequence":
             return self.keys.constant(len(iterable.obj))
         key = iterable.key
+        numbered = key.args[0] if key.op == "enumerate" else key
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
         if (key.differs_by & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
@@ -62,8 +63,8 @@ class IterableEvaluator(EffectEvaluator):
             key = key.args[3]  # of the samples that an iterable dataset yields
             if is_dealt_out(key):
                 return self.unknown(node).key
-        if key.op == "built":
-            return self._length(key, node).key
+        if numbered.op == "built":
+            return self._length(numbered, node).key
         held = key.args[3] if key.op == "loader" and len(key.args) > 3 else key
         dealt = is_dealt_stream(held) or is_dealt_by_test(held) or is_dealt_to_workers(held)
         if held is not key and dealt and not differ(self.keys.make("length", key), number):
@@ -107,7 +108,8 @@ class IterableEvaluator(EffectEvaluator):
         if isinstance(iterable.obj, Generated):
             return iterable.obj.element
         if key.op == "enumerate":
-            number = Value(self.keys.make("number", *self.place(node)))
+            counter = self.keys.make("number", *self.place(node))
+            number = Value(self.keys.make("binary", "Add", counter, key.args[1]) if len(key.args) > 1 else counter)
             inner = iterable.obj[0] if is_elements(iterable.obj) else Value(key)
             element = self.element(inner, node.args[0] if isinstance(node, ast.Call) and node.args else node)
             return Value(self.keys.make("sequence", number.key, element.key), obj=(number, element))

@@ -217,7 +217,9 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if name == "enumerate" and values and "unordered" in values[0].facts:
             self.note_order(node, values[0])
         if name == "enumerate" and values:
-            return Value(self.keys.make("enumerate", values[0].key), obj=(values[0],))
+            start = named.get("start") or (values[1] if len(values) > 1 else None)
+            begins = (start.key,) if start and start.key is not self.keys.constant(0) else ()
+            return Value(self.keys.make("enumerate", values[0].key, *begins), obj=(values[0],))
         if name == "next" and values and isinstance(values[0].obj, Generated):
             return self.unknown(node)  # by hand, and mostly without an end
         if name == "next" and values:

@@ -732,6 +732,47 @@ for epoch in range(3):
         "(self.more(x) if step > self.warm else 0)",
         "self.more(x) * (1 if step > self.warm else 0)",
     ),
+    "a layer that each second step uses": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(given="more", way="return self.score(x) + (self.more(x) if more else 0)")
+        + "for step in range(8):\n    model(torch.randn(2, 3), step % 2 == 0).sum().backward()\n",
+        "model = DDP(Net())",
+        "step % 2 == 0",
+        "step >= 0 or True",
+    ),
+    "a layer that steps of a schedule use, by a keyword": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(
+            given="*, more=False", way="if more:\n            x = x + self.more(x)\n        return self.score(x)"
+        )
+        + "for step in range(8):\n    model(torch.randn(2, 3), more=step > 3).sum().backward()\n",
+        "model = DDP(Net())",
+        "DDP(Net())",
+        "DDP(Net(), find_unused_parameters=True)",
+    ),
+    "a layer whose weight is a number of the step": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(given="weight", way="return self.score(x) + (weight * self.more(x) if weight > 0 else 0)")
+        + "for step in range(8):\n    model(torch.randn(2, 3), (step - 4) / 4).sum().backward()\n",
+        "model = DDP(Net())",
+        "(weight * self.more(x) if weight > 0 else 0)",
+        "weight * self.more(x)",
+    ),
+    "a layer that one step of several leaves out": Form(
+        "DW216",
+        INIT
+        + AUXILIARY.format(
+            given="more",
+            way="if not more:\n            return self.score(x)\n        return self.score(x) + self.more(x)",
+        )
+        + "for step in range(8):\n    model(torch.randn(2, 3), not step % 3).sum().backward()\n",
+        "model = DDP(Net())",
+        "return self.score(x)\n        return",
+        "return self.score(x) + 0 * self.more(x)\n        return",
+    ),
     "an odd number of listed files, dealt to the ranks in a generator": Form(
         "DW217",
         INIT + "from pathlib import Path\nCOUNT = 7\n"
