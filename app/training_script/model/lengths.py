@@ -93,7 +93,8 @@ def _number(key: Key, rank: Member) -> int | None:
         case "if", (test, then, other):
             return _of_sides(number, test, then, other, rank)
         case "item", (Key(op="mapping" | "sequence") as held, place):
-            return _of_place(held, number(place, rank), rank)
+            chosen = _element(held, place, rank)
+            return number(chosen, rank) if chosen else None
         case _:
             return _of_counter(key.accumulated, rank) if key.accumulated else None
 
@@ -161,6 +162,8 @@ def _length(key: Key, rank: Member) -> int | None:
             return slice_length(whole, known) if whole is not None else cut_length(known)
         case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
             return slice_length(length(held, rank), [_bound(each, rank) for each in bounds])
+        case "item", (Key(op="sequence" | "mapping") as held, Key() as place) if element := _element(held, place, rank):
+            return length(element, rank)
         case "item", (_, Key(op="item" | "call" | "range" | "if") as chosen):  # by a list of places
             return length(chosen, rank)
         case "item", (Key(op="call", args=("numpy.array_split", whole, count)), place):
@@ -258,14 +261,25 @@ def _of_sides(of: "Callable[[Key, Member], int | None]", test: Key, then: Key, o
     return first if first == second else None
 
 
-def _of_place(held: Key, place: int | None, rank: Member) -> int | None:
-    """Return the number at a place of a list, or under a number of a mapping."""
-    known: dict[object, Key]
+def _element(held: Key, place: Key, rank: Member) -> Key | None:
+    """Return what is at a place of a list, or under a name or number of a mapping, on a rank.
+
+    A number that is none of the names of a mapping is a place in the list of its names.
+    """
+    match place.op, place.args:
+        case "item", (Key(op="sequence" | "mapping") as inner, Key() as chosen):
+            place = _element(inner, chosen, rank) or place
+        case _:
+            pass
+    at = place.value if place.is_constant else number(place, rank)
     if held.op == "sequence":
-        known = dict(enumerate(held.args))
-    else:
-        known = {each.value: value for each, value in zip(held.args[::2], held.args[1::2], strict=True)}
-    return number(known[place], rank) if place in known else None
+        return held.args[at] if isinstance(at, int) and -len(held.args) <= at < len(held.args) else None
+    names = held.args[::2]
+    known = dict(zip((each.value for each in names), held.args[1::2], strict=True))
+    if at in known:
+        return known[at]
+    named = all(isinstance(each, str) for each in known)
+    return names[at] if named and isinstance(at, int) and -len(names) <= at < len(names) else None
 
 
 def _of_counter(accumulated: Accumulated, rank: Member) -> int | None:

@@ -251,6 +251,8 @@ class NameEvaluator(EvaluatorState):
                 return Value(self.keys.either(test, *(side.args[place] for side in sides)), owner.facts & CARRIED)
         if owner.key.op == "mapping" and (entry := self.keys.make("item", owner.key, index)).op != "item":
             return Value(entry, owner.facts & CARRIED)
+        if type(place) is int and (column := self._column(owner.key, place)):
+            return Value(column, owner.facts & CARRIED)
         held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
         own = OWN_GROUP if "members" in owner.facts and index.differs_by & BY_RANK else NO_FACTS
         moved = POOLED if index.differs_by & BY_RANK else NO_FACTS  # what begins at the part of this rank
@@ -259,6 +261,21 @@ class NameEvaluator(EvaluatorState):
         if 1 < len(fields) <= MOST_NESTED and is_followed(tuple([each for _, each in fields])):
             return self._one_of_fields(index, list(fields), value)
         return value
+
+    def _column(self, row: Key, place: int) -> Key | None:
+        """Return what is at one place in each row of a table, for the row that is chosen; None if it is no table."""
+        if row.op != "item" or row.args[0].op not in ("sequence", "mapping"):
+            return None
+        table, chosen = row.args
+        rows = table.args[1 if table.op == "mapping" else 0 :: 2 if table.op == "mapping" else 1]
+        if not rows or any(each.op != "sequence" or not -len(each.args) <= place < len(each.args) for each in rows):
+            return None
+        cells = [each.args[place] for each in rows]
+        if all(each is cells[0] for each in cells):
+            return cells[0]
+        names = table.args[::2]
+        held = cells if table.op == "sequence" else [each for pair in zip(names, cells, strict=True) for each in pair]
+        return self.keys.make("item", self.keys.make(table.op, *held), chosen)
 
     def _one_of_fields(self, index: Key, fields: "list[tuple[str, Value]]", value: Value) -> Value:
         """Return a function or an object of a mapping of such, by a name that is not known."""

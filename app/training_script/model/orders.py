@@ -23,7 +23,7 @@ class OrderEvaluator(CallEvaluator):
         """Return a sequence in the order of ``key``, which may be another one on each rank."""
         key = named.get("key")
         if key is None or not node.args:
-            return held
+            return held if named else self._in_order_of_constants(held)
         if key.key.op == "name" and key.key.args[-1] == "id":  # places in the memory of this process
             order = self.keys.make(ORDER, *self.place(node), differs_by=LOCAL)
             return replace(held, key=self.keys.make(SHUFFLED, held.key, order), obj=None)
@@ -40,6 +40,16 @@ class OrderEvaluator(CallEvaluator):
             ordered = replace(held, key=self.keys.make(SHUFFLED, held.key, order)) if differs else held
         self.items = outside
         return ordered
+
+    def _in_order_of_constants(self, held: Value) -> Value:
+        """Return texts or numbers that are written out, or the names of such a mapping, in their order."""
+        known = held.key.args[:: 2 if held.key.op == "mapping" else 1]
+        if held.key.op not in ("mapping", "sequence") or not all(each.is_constant for each in known):
+            return held
+        if len({type(each.value) for each in known}) != 1 or not isinstance(known[0].value, str | int | float):
+            return held
+        elements = sorted(known, key=lambda each: each.value)
+        return Value(self.keys.make("sequence", *elements), held.facts, tuple(Value(each) for each in elements))
 
     def _in_places(
         self, held: Value, node: ast.Call, elements: Sequence[Value], by: Sequence[Key], reverse: Value | None
