@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ....knowledge.schema import Severity
+from ...training_script.model.amounts import is_of_data
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.library_calls import OF_FILE
@@ -38,6 +39,7 @@ WRITES = {**SAVES, **dict.fromkeys(COPIES, (1, "dst"))}
 LOAD = "torch.load"
 SHARDS = re.compile(r"fsdp|fully_?shard", re.IGNORECASE)
 GUARD = "guard-save"
+ORDERED = {"Lt", "LtE", "Gt", "GtE"}
 
 
 def check_race(script: Script, run: Run) -> Iterator[Violation]:
@@ -55,11 +57,15 @@ def check_race(script: Script, run: Run) -> Iterator[Violation]:
         yield from violation_at(
             script,
             reach._replace(fact=fact._replace(site=reach.calls[-1])) if elsewhere and reach.calls else reach,
-            f"every rank writes this file{where}: its path is the same on all of them",
+            f"every rank {_when(fact, reach)}writes this file{where}: its path is the same on all of them",
             0.85,
             severity=_severity(script, reach, fact, surely=surely),
             patch=(lambda reach=reach, fact=fact: _guarded(script, run, reach, fact)) if here else None,
         )
+
+
+def _when(fact: Noted, reach: Reach) -> str:
+    return "whose own data decide so " if fact.name in MOVES and _is_of_own_value(reach) else ""
 
 
 def _severity(script: Script, reach: Reach, fact: Noted, *, surely: bool) -> Severity | None:
@@ -112,10 +118,25 @@ def _shared_writes(run: Run) -> Iterator[tuple[Reach, Noted]]:
             continue
         if fact.name == ".save_pretrained" and fact.named.keys() - OF_SAVE_PRETRAINED:
             continue  # a method of the program's own, which may need all ranks
-        if fact.name in MOVES and copied and not same_on_ranks(copied.key):
+        if fact.name in MOVES and copied and not same_on_ranks(copied.key) and not _is_of_own_value(reach):
             continue  # each rank moves a file of its own there, in one step
         if path and reach.several and same_on_ranks(path.key) and run.is_of_several(reach):
             yield reach, fact
+
+
+def _is_of_own_value(reach: Reach) -> bool:
+    """Return whether each rank compares numbers of its own data to decide if it writes, and nothing else decides."""
+    deciding = [each.test for each in reach.conditions if not each.test.is_constant]
+    return bool(deciding) and all(map(_compares_own_data, deciding)) and not _if_missing(reach)
+
+
+def _compares_own_data(test: Key) -> bool:
+    compared = [part for part in parts(test) if part.op == "compare" and part.args[0] in ORDERED]
+    return any(is_of_data(each) and not any(map(_is_time, parts(each))) for each in compared)
+
+
+def _is_time(key: Key) -> bool:
+    return key.op in ("local", "call") and "time" in str(key.args[0])
 
 
 def _target(fact: Noted) -> Value | None:

@@ -8,7 +8,7 @@ from ...training_script.model.amounts import DISTINCT, is_of_batch
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Accumulated, Key, parts
 from ...training_script.model.length_differences import differ
-from ...training_script.model.lengths import KEEPING, SHAPED, length, number, samples
+from ...training_script.model.lengths import KEEPING, SHAPED, has_rows_of_batch, length, number, samples
 from ...training_script.model.members import PAIR
 from ...training_script.model.noted_calls import PAST_WRAPPER, WRAPPED_FORWARD
 from ...training_script.model.reach import Reach, Run, argument
@@ -60,11 +60,11 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
                 0.85,
                 related=places_on_way(script, reach, node),
             )
-        elif (sizes := _sizes_of_last(reach)) and script.is_here(reach) and node and _is_per_sample(script, run, node):
+        elif node and (last := _sizes_of_last(script, reach)) and _is_per_sample(script, run, given.key, node):
             yield from violation_at(
                 script,
                 reach,
-                f"the last batch of one rank has {sizes[0]} samples, that of another {sizes[1]}: "
+                f"the last batch of one rank has {last[0]} samples, that of another {last[1]}: "
                 f"{fact.name.removeprefix(PREFIX)} needs tensors of one size",
                 0.8,
             )
@@ -80,9 +80,9 @@ def check_size(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _sizes_of_last(reach: Reach) -> tuple[int, int] | None:
+def _sizes_of_last(script: Script, reach: Reach) -> tuple[int, int] | None:
     """Return the sizes of the last batches of two ranks in a loop around a call, if they are known and differ."""
-    for loop in reach.loops:
+    for loop in reach.loops if script.is_here(reach) else ():
         held = loop.amount.args[0] if loop.amount.op == "length" and loop.amount.args else loop.amount
         while held.op in ("enumerate", "zip") and held.args:
             held = held.args[0]
@@ -93,8 +93,10 @@ def _sizes_of_last(reach: Reach) -> tuple[int, int] | None:
     return None
 
 
-def _is_per_sample(script: Script, run: Run, tensor: ast.expr) -> bool:
+def _is_per_sample(script: Script, run: Run, whole: Key, tensor: ast.expr) -> bool:
     """Return whether a tensor is a part of a batch, or what a model gives for one."""
+    if has_rows_of_batch(whole):
+        return True
     made = [each for each in script.names.origins(tensor) if isinstance(each, ast.Call)]
     node = made[0] if len(made) == 1 else tensor
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_EACH:

@@ -54,8 +54,10 @@ def _part(script: Script, cls: ClassRef) -> ast.expr | None:
         match node:
             case ast.Subscript(slice=ast.Slice() as bounds):
                 parts = [bounds.lower, bounds.step]
-            case ast.Call(args=[_, *bounds]) if last_name(node.func) in ("islice", "range"):
+            case ast.Call(args=[_, *bounds]) if last_name(node.func) == "islice":
                 parts = bounds
+            case ast.Call(args=parts) if last_name(node.func) == "range":
+                pass
             case ast.Compare(left=ast.BinOp(op=ast.Mod()), comparators=[rank]):
                 parts = [rank]
             case _:

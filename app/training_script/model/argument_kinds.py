@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .followed import is_followed
-from .keys import DIFFERS, TOUCHED, Key
+from .keys import DIFFERS, NEW_GROUP, TOUCHED, Key
 from .lengths import length
 from .members import PAIR
 from .values import Bound, Either, FunctionRef, Instance, Library, Method, Partial, Record, Value, is_elements
@@ -17,7 +17,8 @@ CALLED = (FunctionRef, Bound, Partial)
 
 def kind(value: Value) -> tuple[Any, ...]:
     key, facts, obj = value.key, value.facts, value.obj
-    known = key if key.op == "constant" or key.differs_by & DIFFERS or key.op == "world" else None
+    followed = key.op in ("constant", "world") or (key.op == "shared" and key.args[0] == NEW_GROUP)
+    known = key if followed or key.differs_by & DIFFERS else None
     if known is None and key.op in SIZED:
         known = length(key, PAIR[0])
     return known, key.differs_by & TOUCHED, facts, obj if obj is None else _identity(obj)

@@ -328,7 +328,7 @@ def _appended(after: Key) -> Key:
             return after
 
 
-def _has_rows_of_batch(key: Key) -> bool:
+def has_rows_of_batch(key: Key) -> bool:
     """Return whether a value has one row for each sample of a batch of a loader, or of a piece of a tensor."""
     while key.rows_of is not None:
         key = key.rows_of
@@ -338,14 +338,14 @@ def _has_rows_of_batch(key: Key) -> bool:
 def _of_joined(held: Key, rank: Member) -> int | None:
     """Return the length of parts of tensors in a row: elements of a sequence, or parts of all batches of a loader."""
     in_batches = held.op == "built" and held.args[0] == 1 and held.args[1].op in ("loader", PIECES_OF_SIZE)
-    if in_batches and _has_rows_of_batch(held.args[2]):
+    if in_batches and has_rows_of_batch(held.args[2]):
         return _samples_of(held.args[1], rank)
     if held.op == "sequence":
         found = [length(each, rank) for each in held.args]
         known = [each for each in found if each is not None]
         return sum(known) if len(known) == len(found) else None
     accumulated = held.accumulated
-    if accumulated is None or not _has_rows_of_batch(_appended(accumulated.after)):
+    if accumulated is None or not has_rows_of_batch(_appended(accumulated.after)):
         return None
     return samples(accumulated.rounds, rank) if length(accumulated.first, rank) == 0 else None
 
