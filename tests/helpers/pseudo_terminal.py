@@ -22,7 +22,15 @@ from pathlib import Path
 import pyte
 
 ALTERNATE_ON, ALTERNATE_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
-KEYS = {"up": "\x1b[A", "down": "\x1b[B", "enter": "\r", "escape": "\x1b", "tab": "\t", "ctrl+c": "\x03"}
+KEYS = {
+    "up": "\x1b[A",
+    "down": "\x1b[B",
+    "home": "\x1b[H",
+    "enter": "\r",
+    "escape": "\x1b",
+    "tab": "\t",
+    "ctrl+c": "\x03",
+}
 # pyte prints the end of what it does not know: private modes asked for ($p) and the kitty keyboard protocol (u).
 UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[?>=<][0-9;]*(?:\$p|u|m|q)|\x1b\[>[0-9;]*[a-zA-Z]|\x1bP[^\x1b]*\x1b\\")
 MARK = "DDPWIZARD_TEST_MARK"

@@ -299,7 +299,7 @@ class TestStep:
             await begin_questions(pilot, "3")
             saved = Session.load("last")
             given = [e.data["answer"] for e in saved.events if e.kind == "answer"]
-            assert given == ["wrong-or-slow", "speed", "skipped"]
+            assert given == ["wrong-or-slow", "slow", "skipped"]
             steps = [event.data for event in saved.events if is_navigation_event(event)]
             assert steps[-1] == {"screen": "step", "detail": "same-place"}
         again = RecordedState()

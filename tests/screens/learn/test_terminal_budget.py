@@ -28,6 +28,7 @@ OPENING = [
     ("escape", "Lab 1.2"),
     ("?", "Help › Lab"),
     ("escape", "Lab 1.2"),
+    ("escape", "Labs: What a rank is"),
     ("escape", "page 1 of"),
     ("l", "Labs: What a rank is"),
     ("3", "Lab 1.3"),
@@ -90,11 +91,12 @@ def test_a_key_writes_few_bytes_and_needs_little_cpu_time(name: str, size: tuple
 
 
 def test_a_key_that_opens_a_screen_needs_little_cpu_time() -> None:
-    """The lower CPU time until the answer of two sessions counts: the key opens each screen for the first time."""
+    """The lowest CPU time until the answer of three sessions counts: the key opens each screen for the first time."""
     used: dict[int, list[float]] = {}
-    for _ in range(2):
+    for _ in range(3):
         with opened("course", SIZES[0]) as terminal:
             wait_idle(terminal, SCREENS["course"][1])
+            terminal.send("home")
             terminal.bytes_during(PRELOADED_S)
             terminal.wait_quiet()
             for step, (key, answer) in enumerate(OPENING):
