@@ -42,7 +42,9 @@ def test_without_a_height_all_lines_are_shown() -> None:
 
 
 def test_the_row_of_a_line_counts_wrapped_lines_and_panes_above() -> None:
-    printed = {rank: [LONG, f"step 1 of {rank}", LONG, f"step 3 of {rank}"] for rank in range(3)}
+    printed: dict[int | None, list[str]] = {
+        rank: [LONG, f"step 1 of {rank}", LONG, f"step 3 of {rank}"] for rank in range(3)
+    }
     for width in (40, 78, 130):
         shown = rank_panes(printed, TORCHRUN, width, None).plain.splitlines()
         for rank in range(3):
