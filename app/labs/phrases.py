@@ -45,11 +45,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 EXAMPLES = re.compile(r" \([^()]*\)")
 MOST_OF_A_SUMMARY = 190  # characters, so that a status line of 80 columns has room for it
 MOST_OF_AN_OBSERVATION = 90
-OBSERVED: tuple[Source, ...] = (
-    "log",
-    "job",
-    "probe",
-)  # not the answers of a person, nor the review that names the fault
+# Not the answers of a person, nor the review, which names the fault.
+OBSERVED: tuple[Source, ...] = ("log", "job", "probe")
 REFUSED = "not this one"
 MOST_REASONS = 4  # of the evidence
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 LENGTHS = sorted(int(8 * 1.035**number) for number in range(120))
-REPEATS = 14
+REPEATS = 36
 
 
 def main():
