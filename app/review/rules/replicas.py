@@ -206,7 +206,7 @@ def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
     sent = [
         argument(fact, 0, "tensor") for _, fact in run.of("torch.distributed.broadcast", "torch.distributed.all_reduce")
     ]
-    if not all(given and _is_new(given.key) for given in sent) or not _is_one_model(script, run):
+    if not all(given and _is_new(given.key) for given in sent):
         return
     made = {
         each.fact.result.key
@@ -214,6 +214,8 @@ def _late_optimizers(script: Script, run: Run) -> Iterator[Violation]:
         if isinstance(each.fact, Noted) and each.name.startswith(OPTIMIZERS) and each.ranks == ALL
     }
     loads = [(reach, owner) for reach, fact in run.of(".load_state_dict") if (owner := _one_of(fact.owner, made))]
+    if not loads or not _is_one_model(script, run):
+        return
     stepped = {_one_of(fact.owner, made) for reach, fact in run.of(".step") if reach.ranks == ALL and reach.several}
     for reach, owner in loads:
         reached = 0
