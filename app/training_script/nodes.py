@@ -1,6 +1,7 @@
 """Traversal of syntax trees in the order of ``ast.walk``, without contexts and operators."""
 
 import ast
+from collections.abc import Iterable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -96,6 +97,12 @@ def nodes_of_kinds(tree: ast.AST, *kinds: type[Kind]) -> list[Kind]:
         wanted = {kind for kind in set(map(type, below)) if issubclass(kind, kinds)}
         known = of_kinds[kinds] = [node for node in below if type(node) in wanted]
     return known
+
+
+def unused_name(tree: ast.AST, wanted: Iterable[str]) -> str:
+    """Return the first of the names that no variable and no parameter below ``tree`` has, or ""."""
+    taken = {node.id for node in nodes_of_kinds(tree, ast.Name)} | {node.arg for node in nodes_of_kinds(tree, ast.arg)}
+    return next((name for name in wanted if name not in taken), "")
 
 
 def parents_below(tree: ast.AST) -> dict[ast.AST, ast.AST]:

@@ -5,6 +5,7 @@ import ast
 from ...review.patches.agree_on_condition import FLAGS, Flag, agreement, as_number
 from ...training_script.held_locks import has_locks, lock_around
 from ...training_script.name_resolution import Names
+from ...training_script.nodes import unused_name
 from ...training_script.syntax import call_argument
 from ..facts import CaseFacts
 from ..user_code import UserFile
@@ -22,7 +23,7 @@ def agree_on_exit(facts: CaseFacts) -> RecipeResult:
         return RecipeResult()
     exit_ = _exit_at(file, branch.line)
     names = _module_names(file)
-    flag = next((name for name in FLAGS if name not in _names_in(file)), "")
+    flag = unused_name(file.source.tree, FLAGS)
     if exit_ is None or names is None or not flag or _is_locked(file, exit_):
         return RecipeResult(places=[branch] if exit_ else [])
     dist, torch = names
@@ -60,10 +61,6 @@ def _module_names(file: UserFile) -> tuple[str, str] | None:
     by_meaning = {meaning: name for name, meaning in file.imports.items()}
     torch = by_meaning.get("torch")
     return (by_meaning.get("torch.distributed", f"{torch}.distributed"), torch) if torch else None
-
-
-def _names_in(file: UserFile) -> set[str]:
-    return {node.id for node in ast.walk(file.source.tree) if isinstance(node, ast.Name)}
 
 
 def _device(facts: CaseFacts, dist: str) -> str:

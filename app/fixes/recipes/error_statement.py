@@ -1,7 +1,6 @@
 """The statement of the user's code at which the first error of a case was raised."""
 
 import ast
-from collections.abc import Iterable
 
 from ...training_script.syntax import contains_line
 from ..facts import CaseFacts
@@ -29,11 +28,3 @@ def statement_of_error(facts: CaseFacts, phrase: str) -> tuple[UserFile, ast.stm
     found = [node for node in nodes if contains_line(node, place.line)]
     innermost = found[-1] if found else None
     return (file, innermost) if innermost is not None and file.source.alone(innermost) else None
-
-
-def free_name(file: UserFile, wanted: Iterable[str]) -> str:
-    """Return the first of the names that a file does not use, or ""."""
-    nodes = [*ast.walk(file.source.tree)]
-    taken = {node.id for node in nodes if isinstance(node, ast.Name)}
-    taken |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return next((name for name in wanted if name not in taken), "")

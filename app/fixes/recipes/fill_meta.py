@@ -2,10 +2,11 @@
 
 import ast
 
+from ...training_script.nodes import unused_name
 from ...training_script.syntax import dotted_name
 from ..facts import CaseFacts
 from ..user_code import UserFile
-from .error_statement import free_name, statement_of_error
+from .error_statement import statement_of_error
 from .types import RecipeResult
 
 PHRASE = "torch.nn.Module.to_empty()"
@@ -20,7 +21,7 @@ def fill_meta(facts: CaseFacts) -> RecipeResult:
         return RecipeResult()
     file, statement = found
     model, device = _moved(file, statement)
-    name = free_name(file, NAMES)
+    name = unused_name(file.source.tree, NAMES)
     if not (model and device and name):
         return RecipeResult(places=[file.place(statement)])
     source, indent = file.source, file.source.indent(statement.lineno)

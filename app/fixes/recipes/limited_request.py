@@ -3,10 +3,10 @@
 import ast
 
 from ...training_script.edits import Edit
+from ...training_script.nodes import unused_name
 from ...training_script.syntax import contains_line, dotted_name, nodes_of_body
 from ..types import FilePatch
 from ..user_code import UserFile
-from .error_statement import free_name
 
 LIMIT_S = 10
 ATTEMPTS = 3
@@ -40,7 +40,7 @@ def limited_request(file: UserFile, line: int) -> FilePatch | None:
         or not _is_apart(file, statement)
     ):
         return None
-    error, attempt = free_name(file, ERRORS), free_name(file, NAMES)
+    error, attempt = unused_name(source.tree, ERRORS), unused_name(source.tree, NAMES)
     if not error or not attempt:
         return None
     indent, last = source.indent(statement.lineno), statement.end_lineno or statement.lineno

@@ -2,9 +2,10 @@
 
 import ast
 
+from ...training_script.nodes import unused_name
 from ...training_script.syntax import last_name
 from ..facts import CaseFacts
-from .error_statement import error_message, free_name, statement_of_error
+from .error_statement import error_message, statement_of_error
 from .types import RecipeResult
 
 PHRASE = "does not support containers that do not implement forward"
@@ -21,7 +22,7 @@ def shard_each(facts: CaseFacts) -> RecipeResult:
     file, statement = found
     match statement:
         case ast.Expr(value=ast.Call(func=func, args=[layers, *_])) if last_name(func) == "fully_shard":
-            name = free_name(file, NAMES)
+            name = unused_name(file.source.tree, NAMES)
             if not name or _may_be_a_layer(file.source.parents, layers):
                 return RecipeResult(places=[file.place(statement)])
             header = f"for {name} in {file.source.one_line(layers)}{through}:"

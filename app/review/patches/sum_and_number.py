@@ -22,10 +22,14 @@ def sum_and_number(script: Script, reduction: ast.Call) -> Patch:
     tensor = made[0] if len(made) == 1 else None
     if not isinstance(reduced, ast.Name) or not isinstance(tensor, ast.Call) or not tensor.args:
         return no_patch(FIX, BY_HAND)
-    listed = isinstance(tensor.args[0], ast.List) and len(tensor.args[0].elts) == 1
-    quotient = tensor.args[0].elts[0] if listed else tensor.args[0]  # pyright: ignore[reportAttributeAccessIssue]
+    match tensor.args[0]:
+        case ast.List(elts=[quotient]):
+            listed = True
+        case quotient:
+            listed = False
     stmt = source.statement_of(tensor)
-    divided = [node for node, _ in _divisions_by_ranks(script, reduced, sum_)]
+    divisions = _divisions_by_ranks(script, reduced, sum_)
+    divided = [node for node, _ in divisions]
     outer = _in_block_of(script, sum_, stmt)
     last = (outer.end_lineno or outer.lineno) if outer else len(source.starts)
     if (
@@ -39,7 +43,6 @@ def sum_and_number(script: Script, reduction: ast.Call) -> Patch:
     ):
         return no_patch(FIX, BY_HAND)
     op = call_argument(reduction, "op", 1)
-    divisions = [edit for _, edit in _divisions_by_ranks(script, reduced, sum_)]
     averages = op is not None and dotted_name(op).endswith("AVG")
     if (op is not None and not averages and not dotted_name(op).endswith("SUM")) or len(divisions) != (not averages):
         return no_patch(FIX, BY_HAND)
@@ -49,7 +52,7 @@ def sum_and_number(script: Script, reduction: ast.Call) -> Patch:
     edits = [
         source.replace(quotient, pair if listed else f"[{pair}]"),
         source.insert_line(last + 1, line, source.indent(stmt.lineno)),
-        *divisions,
+        *(edit for _, edit in divisions),
     ]
     return Patch(id=FIX, safety="unsafe", why_unsafe=WHY_UNSAFE, edits=edits)
 

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Collection, Iterable
 
 from ...training_script.edits import Edit
+from ...training_script.nodes import unused_name
 from ...training_script.reaching_values import Absent, values_at
 from ...training_script.source import ScriptSource
 from ...training_script.syntax import call_argument
@@ -25,9 +26,7 @@ def torch_module(script: Script, at: ast.AST) -> str:
 
 def free_name(script: Script, wanted: Iterable[str]) -> str:
     """Return the first of the names that the script does not use, or ""."""
-    taken = {node.id for node in script.names.scope_of if isinstance(node, ast.Name)}
-    taken |= {node.arg for node in script.names.scope_of if isinstance(node, ast.arg)}
-    return next((name for name in wanted if name not in taken), "")
+    return unused_name(script.source.tree, wanted)
 
 
 def import_line(source: ScriptSource, code: str) -> Edit | None:
