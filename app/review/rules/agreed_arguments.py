@@ -59,13 +59,8 @@ AGREED: dict[str, tuple[tuple[tuple[int, str], ...], str]] = {
 BEFORE_GROUP = {PREFIX + "FileStore", PREFIX + "TCPStore"}
 # Arguments that are true on one rank.
 OF_ONE = {PREFIX + "TCPStore": (3, "is_master")}
-APART = {
-    "no_dist",
-    "process_group",
-    "group",
-    "device_mesh",
-    "use_local_synchronization",
-}  # the call is not one of all ranks with these
+# The call is not one of all ranks with these.
+APART = {"no_dist", "process_group", "group", "device_mesh", "use_local_synchronization"}
 OWN = frozenset(LOCAL_RESULTS.values())  # values that each process has of its own
 
 

@@ -102,14 +102,17 @@ def _bound(loop: Rounds) -> tuple[Key, ...]:
 
 
 def steps_in_loops(run: Run) -> Iterator[Reach]:
+    """Yield the steps of optimizers that a loop makes."""
     yield from (reach for reach, _ in run.of(".step") if reach.loops)
 
 
 def is_cycle(test: Key) -> bool:
+    """Return whether a condition comes back after some rounds: it takes a remainder."""
     return any(part.op == "binary" and part.args[0] == "Mod" for part in parts(test))
 
 
 def leaves_of(key: Key) -> Iterator[Key]:
+    """Yield the values that an expression computes with, constants left out."""
     if key.op in ("binary", "compare", "and", "or", "not"):
         for arg in key.args:
             if isinstance(arg, Key):
@@ -119,6 +122,12 @@ def leaves_of(key: Key) -> Iterator[Key]:
 
 
 def value_of(key: Key, known: dict[Key, int]) -> object:
+    """Return the value of an expression with known leaves; None if one is missing.
+
+    Raises:
+        TypeError: A part that is not known is computed with.
+        ZeroDivisionError: A divisor is 0.
+    """
     if key in known:
         return known[key]
     args: list[Any] = [value_of(arg, known) if isinstance(arg, Key) else arg for arg in key.args]
