@@ -8,19 +8,9 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.training_script.source import BOM
 from helpers.command import ddpwizard
-from helpers.measured_programs import WITHOUT_PATCH, path_of, read_truth
-from helpers.patched_programs import PROGRAMS
+from helpers.patched_files import HEAD, SCRIPTS_WITH_PATCH, patched_script
 from helpers.review_snippets import apply_fixes
 
-HEAD = """\
-# -*- coding: utf-8 -*-
-# Größe
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
-"""
 SCRIPTS = {
     "DW101": HEAD + 'rank = int(os.environ.get("RANK", 0))\ntorch.cuda.set_device(rank)',
     "DW201": HEAD + "def wrap(device):\n    net = torch.nn.Linear(1, 1)\n    ddp = DistributedDataParallel(net)  # Ä\n"
@@ -40,15 +30,6 @@ FORMS: dict[str, Callable[[str], bytes]] = {
     "tabs": lambda text: (text + "\n").replace("    ", "\t").encode(),
     "latin-1": lambda text: (text + "\n").replace("utf-8", "latin-1").encode("latin-1"),
 }
-# What fails is repaired in these, and a mistake behind it is left to a person: the optimizer whose state one rank loads
-# (DW225), and the counter of each round (DW480), which no longer matters behind the barrier.
-LEFT = {"resume_epochs", "prepared_rounds"}
-# The other patches, in a form that has it all: a byte order mark, CRLF and tabs.
-OTHERS = {name: HEAD + program.text for name, program in PROGRAMS.items()} | {
-    row.name: path_of("broken", row.name).read_text()
-    for row in read_truth()
-    if row.name not in WITHOUT_PATCH | LEFT and path_of("broken", row.name).is_file()
-}
 
 
 def all_in_one(text: str) -> bytes:
@@ -62,7 +43,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for rule, text in SCRIPTS.items():
         for form, encode in FORMS.items():
             (root / f"{rule}-{form}.py").write_bytes(encode(text))
-    for name, text in OTHERS.items():
+    # The other patches, in a form that has it all: a byte order mark, CRLF and tabs.
+    for name, text in SCRIPTS_WITH_PATCH.items():
         (root / f"{name}.py").write_bytes(all_in_one(text))
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     command = [sys.executable, "-m", "ddpwizard", "review", ".", "--diff"]
@@ -81,9 +63,9 @@ def test_diff_applies_and_changes_nothing_else(rule: str, form: str, project: Pa
     assert (project / f"{rule}-{form}.py").read_bytes() == FORMS[form](after)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", SCRIPTS_WITH_PATCH)
 def test_every_patch_keeps_the_form_of_the_file(name: str, project: Path) -> None:
-    after, done = apply_fixes(OTHERS[name])
+    after, done = patched_script(name)
     assert done
     assert (project / f"{name}.py").read_bytes() == all_in_one(after)
 

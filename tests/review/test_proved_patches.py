@@ -15,7 +15,7 @@ from helpers.cause_programs import RUN_BY_REVIEW
 from helpers.hang_cases import HANGS
 from helpers.jobs import SCRIPTS as SCRIPTS_THAT_HANG
 from helpers.measured_programs import WITHOUT_PATCH, path_of, read_truth
-from helpers.patched_programs import PROGRAMS
+from helpers.patched_files import SCRIPTS_WITH_PATCH, patched_script
 from helpers.patched_scripts import (
     DEVICE,
     GLOBAL_RANK_PASSED,
@@ -35,12 +35,14 @@ FIX_ID = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 @pytest.fixture(scope="module")
 def proved() -> list[ReviewFinding]:
     """The findings with a patch in all scripts that are run before and after it."""
-    texts = [each.text for each in (*PROGRAMS.values(), *SCRIPTS.values())]
+    texts = [each.text for each in SCRIPTS.values()]
     texts += [DEVICE, GLOBAL_RANK_PASSED, LOCAL_RANK_AS_RANK, PORT_OF_THE_SCRIPT, WRITER_OF_EACH_NODE]
-    broken = (path_of("broken", row.name) for row in read_truth() if row.name not in WITHOUT_PATCH)
+    others = {row.name for row in read_truth()} - WITHOUT_PATCH - SCRIPTS_WITH_PATCH.keys()
+    broken = [path_of("broken", name) for name in others]
     files = [file for path in broken for file in ([path] if path.is_file() else path.glob("*.py"))]
     files += [SCRIPTS_THAT_HANG / name for name in {hang.script for hang in HANGS}]
-    found = [finding for text in texts for finding in apply_fixes(text)[1]]
+    found = [finding for name in SCRIPTS_WITH_PATCH for finding in patched_script(name)[1]]
+    found += [finding for text in texts for finding in apply_fixes(text)[1]]
     found += [finding for file in files for finding in review_file(file, KNOWLEDGE)]
     return [finding for finding in found if finding.fix and finding.fix.edits]
 

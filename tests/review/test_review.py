@@ -180,7 +180,7 @@ def test_chain_of_thousands_of_functions_is_reviewed() -> None:
 
 
 def test_chain_of_thousands_of_conditions_is_reviewed() -> None:
-    chain = "".join(f"elif kind == {at}:\n    dist.barrier()\n" for at in range(3000))
+    chain = "".join(f"elif kind == {at}:\n    dist.barrier()\n" for at in range(2000))
     last = "if rank == 0:\n    dist.barrier()\n"
     text = script(f"kind = input()\nif not kind:\n    dist.barrier()\n{chain}else:\n    dist.barrier()\n{last}")
     findings, complete = review.review_script(text, "t.py", KNOWLEDGE)

@@ -642,15 +642,23 @@ def test_what_no_file_can_do_is_refused(strategy: Strategy, train: dict[str, Any
     assert refused.value.next_step
 
 
+@pytest.fixture(scope="module")
+def usual() -> dict[str, dict[str, list[str]]]:
+    """The statements behind the docstring in the files of each strategy, for a model with a usual name."""
+    return {kind: statements(strategy, MIXTRAL if strategy.expert else MODEL) for kind, strategy in STRATEGIES.items()}
+
+
+def statements(strategy: Strategy, model: Model) -> dict[str, list[str]]:
+    """Return the statements behind the docstring in each Python file of a project."""
+    texts = {file: text for file, text in made(strategy, model=model).items() if file.endswith(".py")}
+    return {file: [ast.dump(node) for node in ast.parse(text).body[1:]] for file, text in texts.items()}
+
+
 @pytest.mark.parametrize("name", ['"""; import os', "a\nb", "x\\", "{{START}}"])
-def test_model_name_cannot_inject_code(name: str) -> None:
-    for strategy in STRATEGIES.values():
+def test_model_name_cannot_inject_code(name: str, usual: dict[str, dict[str, list[str]]]) -> None:
+    for kind, strategy in STRATEGIES.items():
         model = MIXTRAL if strategy.expert else MODEL
-        plain = made(strategy, model=model)
-        for file, text in made(strategy, model=msgspec.structs.replace(model, name=name)).items():
-            if file.endswith(".py"):
-                named, usual = ast.parse(text), ast.parse(plain[file])
-                assert [ast.dump(node) for node in named.body[1:]] == [ast.dump(node) for node in usual.body[1:]]
+        assert statements(strategy, msgspec.structs.replace(model, name=name)) == usual[kind]
 
 
 def test_launch_script_runs_from_any_directory(tmp_path: Path) -> None:

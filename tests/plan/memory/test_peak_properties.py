@@ -11,7 +11,7 @@ from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.model_states import model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate
 from ddpwizard.app.plan.types import Candidate, Dtype, Model, Strategy, TrainingOptions, TrainingSetup
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 MODELS: list[dict[str, Any]] = [
@@ -87,7 +87,6 @@ questions = st.builds(
     machines,
     st.sampled_from([None, 15.8, 79.1]),
 )
-many = settings(max_examples=200, deadline=None)
 
 
 def asked(question: dict[str, Any]) -> TrainingSetup:
@@ -102,7 +101,6 @@ def peak(setting: TrainingSetup) -> float:
     return estimate_candidate(setting).peak_allocated_bytes_per_gpu
 
 
-@many
 @given(questions)
 def test_every_setting_has_a_finite_estimate(question: dict[str, Any]) -> None:
     found: Candidate = estimate_candidate(asked(question))
@@ -121,7 +119,6 @@ def test_every_setting_has_a_finite_estimate(question: dict[str, Any]) -> None:
     assert math.isclose(sum(parts.values()), found.device_used_bytes_per_gpu, rel_tol=1e-6)
 
 
-@many
 @given(questions)
 def test_larger_settings_never_need_less(question: dict[str, Any]) -> None:
     setting = asked(question)
@@ -140,7 +137,6 @@ def _larger(model: Model) -> Model:
     return msgspec.structs.replace(model, params=2 * model.params, active_params=active, layers=layers)
 
 
-@many
 @given(questions)
 def test_more_gpus_never_increase_states_per_gpu(question: dict[str, Any]) -> None:
     setting = asked(question)
@@ -149,7 +145,6 @@ def test_more_gpus_never_increase_states_per_gpu(question: dict[str, Any]) -> No
     assert then.total <= now.total * 1.0001
 
 
-@many
 @given(questions)
 def test_more_checkpointing_saves_less(question: dict[str, Any]) -> None:
     setting = asked(question)
@@ -161,7 +156,6 @@ def test_more_checkpointing_saves_less(question: dict[str, Any]) -> None:
         assert kept["full"] <= kept[mode] <= kept["none"]
 
 
-@many
 @given(questions)
 def test_fused_attention_and_loss_never_need_more(question: dict[str, Any]) -> None:
     setting = asked(question)
