@@ -11,7 +11,7 @@ import pytest
 from ddpwizard import cli
 from ddpwizard.app.session import Session
 from helpers.command import ddpwizard
-from helpers.jobs import hung_report, launched
+from helpers.jobs import hung_report, launched_as_forks
 from helpers.single_process_script import SINGLE
 from public_documents import DIALECT, DOCUMENTS, json_schema
 
@@ -115,7 +115,7 @@ def test_checks_of_this_machine_are_valid() -> None:
 @pytest.mark.jobs
 @pytest.mark.slow
 def test_triage_of_a_hung_job_is_valid(tmp_path: Path) -> None:
-    with launched("metrics.py", tmp_path, 2) as job:
+    with launched_as_forks("metrics.py", tmp_path, 2) as job:
         hung_report(job)
         check("triage", json.loads(ddpwizard("triage", "--pid", str(job.pid), "--json").stdout))
 

@@ -10,6 +10,7 @@ Launcher = Literal["torchrun", "module", "rendezvous", "python", "by_hand"]
 class Hang(msgspec.Struct, frozen=True, kw_only=True):
     """One job. ``ready``: a text and how often it is printed before the job hangs. ``quiet``: no process uses the CPU
     then. ``where`` and ``branch`` are markers, or None if any value is right; ``branch=""``: there is none.
+    ``own_interpreters``: it hangs where an interpreter starts or ends, which a fork does in another way.
     ``calibration``: other jobs hang for the same reason in another form, so this one is part of those tests."""
 
     name: str
@@ -23,6 +24,7 @@ class Hang(msgspec.Struct, frozen=True, kw_only=True):
     service: bool = False
     ready: tuple[str, int]
     quiet: bool = True
+    own_interpreters: bool = False
     stop: int | None = None  # this rank gets a SIGSTOP
     cut: bool = False  # its network goes down (needs root)
     states: tuple[str, ...] = ("hung",)
@@ -425,6 +427,7 @@ HANGS: tuple[Hang, ...] = (
         name="uploader",
         script="uploader.py",
         ranks=2,
+        own_interpreters=True,
         ready=("finished", 2),
         causes=("exit-hang",),
         culprits=((1,),),
@@ -445,6 +448,7 @@ HANGS: tuple[Hang, ...] = (
         name="tables",
         script="tables/main.py",
         ranks=2,
+        own_interpreters=True,
         ready=("importing", 2),
         quiet=False,
         states=("starting",),

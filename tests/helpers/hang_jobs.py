@@ -19,7 +19,7 @@ from ddpwizard.app.triage.triage import triage_jobs
 from ddpwizard.app.triage.types import JobReport
 from helpers import job_starter
 from helpers.hang_cases import HANGS, Hang
-from helpers.jobs import SCRIPTS, RunningJob, free_port, running, wait_for, wait_until_idle
+from helpers.jobs import SCRIPTS, RunningJob, free_port, running, running_as_forks, wait_for, wait_until_idle
 
 STARTING_S = 120.0  # longer than triage is patient with a job that starts
 
@@ -75,8 +75,11 @@ def command_of(hang: Hang, script: Path) -> list[str]:
 
 
 @contextmanager
-def standing(hang: Hang, directory: Path) -> Iterator[Standing]:
-    """Start the job in ``directory`` from a copy of its scripts and wait until it has reached its final place."""
+def standing(hang: Hang, directory: Path, *, may_fork: bool = False) -> Iterator[Standing]:
+    """Start the job in ``directory`` from a copy of its scripts and wait until it has reached its final place.
+
+    ``may_fork``: its processes may be forks of one that has imported torch.
+    """
     script = _copied(hang, directory)
     command = command_of(hang, script)
     options = ["--terminal"] * hang.terminal + ["--service"] * hang.service
@@ -87,7 +90,9 @@ def standing(hang: Hang, directory: Path) -> Iterator[Standing]:
         options += ["--ranks", ",".join(map(str, ranks)), "--world", str(hang.ranks)]
         environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     start = [sys.executable, job_starter.__file__, *options, "--", *command]
-    with running(start, script, directory, **environ) as job:
+    may_fork = may_fork and hang.launcher in ("torchrun", "module") and not (options or hang.own_interpreters)
+    forks = running_as_forks(command, script, directory, **environ) if may_fork else None
+    with forks or running(start, script, directory, **environ) as job:
         _wait_until_ready(hang, job)
         if hang.stop is not None:
             os.kill(job.ranks()[hang.stop], signal.SIGSTOP)

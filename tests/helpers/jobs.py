@@ -6,6 +6,7 @@ Also conditions to wait for instead of sleeping.
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -20,9 +21,12 @@ from ddpwizard.app.system import procfs
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from ddpwizard.app.triage.triage import triage_jobs
 from ddpwizard.app.triage.types import JobReport
+from helpers.forked_ranks import can_show
+from helpers.torchrun_server import torchrun_running
 
 SCRIPTS = Path(__file__).parent.parent / "real_jobs" / "scripts"
 LIMIT_S = 900.0
+STARTED_S = 300.0  # with the start of the process that is forked
 IDLE_TICKS = 4  # of 1/100 s: what the processes of an idle job use up in one second, at most
 IDLE_CHECKS, IDLE_GAP_S = 10, 0.1
 IDLE_LIMIT_S = 240.0
@@ -36,15 +40,19 @@ class RunningJob:
     def __init__(self, command: Sequence[str], script: Path, mark: str) -> None:
         self.command, self.script, self.mark = list(command), script, mark
         self.pid = 0
-        self.output: deque[str] = deque(maxlen=400)
+        self.lines: deque[str] = deque(maxlen=400)
+        self.log: Path | None = None
+
+    @property
+    def output(self) -> list[str]:
+        """The last lines of its output."""
+        return self.log.read_text(errors="replace").splitlines(keepends=True) if self.log else list(self.lines)
 
     def processes(self) -> list[procfs.Proc]:
         """Return all living processes of the job without the supervisor."""
-        return [
-            proc
-            for proc in procfs.all_processes().values()
-            if proc.environ.get(MARK) == self.mark and not any("supervisor.py" in word for word in proc.command)
-        ]
+        mark = f"{MARK}={self.mark}\0".encode()
+        found = [procfs.process_of(int(entry.name)) for entry in os.scandir("/proc") if _has(entry, mark)]
+        return [proc for proc in found if proc and not any("supervisor.py" in word for word in proc.command)]
 
     def ranks(self) -> dict[int, int]:
         """Rank to pid, of the ranks that live."""
@@ -57,7 +65,15 @@ class RunningJob:
 
     def printed(self, text: str) -> bool:
         """Return whether any line of its output contains the text."""
-        return any(text in line for line in list(self.output))
+        return any(text in line for line in self.output)
+
+
+def _has(process: "os.DirEntry[str]", mark: bytes) -> bool:
+    """Return whether the environment of a process contains the mark; all else of other processes is not read."""
+    try:
+        return process.name.isdigit() and mark in Path(process.path, "environ").read_bytes()
+    except OSError:
+        return False
 
 
 def line_of(script: Path, marker: str) -> str:
@@ -80,7 +96,7 @@ def running(command: Sequence[str], script: Path, directory: Path, **environ: st
     loop = asyncio.new_event_loop()
     env = {**os.environ, **environ, MARK: job.mark}
     task: asyncio.Task[ProcessOutcome] = loop.create_task(
-        run_process(command, limit_s=LIMIT_S, env=env, cwd=directory, on_output=job.output.append)
+        run_process(command, limit_s=LIMIT_S, env=env, cwd=directory, on_output=job.lines.append)
     )
     thread = threading.Thread(target=_drive, args=(loop, task), daemon=True)
     thread.start()
@@ -97,6 +113,30 @@ def running(command: Sequence[str], script: Path, directory: Path, **environ: st
         wait_for(lambda: not job.processes(), f"nothing of {command} is left")
 
 
+@contextmanager
+def running_as_forks(command: Sequence[str], script: Path, directory: Path, **environ: str) -> Iterator[RunningJob]:
+    """Run a command of torchrun as ``running`` does, its processes as forks of one that has imported torch."""
+    if not can_show():
+        with running(command, script, directory, **environ) as job:
+            yield job
+        return
+    job = RunningJob(command, script, secrets.token_hex(8))
+    environ = {**os.environ, **environ, MARK: job.mark}
+    with torchrun_running(command, directory=directory, environ=environ) as job.log:
+        try:
+            job.pid = wait_for(
+                lambda: next((proc.pid for proc in job.processes() if proc.command == job.command), None),
+                f"{command} is there",
+                STARTED_S,
+            )
+            yield job
+        finally:
+            for proc in job.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(proc.pid, signal.SIGKILL)
+    wait_for(lambda: not job.processes(), f"nothing of {command} is left")
+
+
 def _drive(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[ProcessOutcome]") -> None:
     loop.run_until_complete(asyncio.wait([task]))
     loop.close()
@@ -108,6 +148,15 @@ def launched(name: str, directory: Path, ranks: int = 4, *arguments: str) -> Ite
     script = directory / name
     script.write_text((SCRIPTS / name).read_text())
     with running(torchrun(script, ranks, *arguments), script, directory) as job:
+        yield job
+
+
+@contextmanager
+def launched_as_forks(name: str, directory: Path, ranks: int = 4, *arguments: str) -> Iterator[RunningJob]:
+    """Run a script as ``launched`` does, its processes as forks of one that has imported torch."""
+    script = directory / name
+    script.write_text((SCRIPTS / name).read_text())
+    with running_as_forks(torchrun(script, ranks, *arguments), script, directory, OMP_NUM_THREADS="1") as job:
         yield job
 
 

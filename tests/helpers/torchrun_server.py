@@ -1,8 +1,7 @@
-"""Scripts, and jobs of torchrun, as forks of a process that has imported torch: each rank is a fork of the agent.
+"""Scripts, and jobs of torchrun, as forks of a process that has imported torch.
 
-For tests of what such jobs print, where the command lines of the processes do not matter. torchrun has the option
-``--run-path`` for it, which reads the script in a fork of the agent; here an exception is printed as by an interpreter
-of its own, and the rank ends with its code. Jobs may run at the same time: each has a connection of its own.
+An exception is printed as by an interpreter of its own, and the rank ends with its code. Jobs may run at the same time:
+each has a connection of its own.
 """
 
 import atexit
@@ -10,7 +9,6 @@ import gc
 import importlib
 import itertools
 import json
-import logging
 import os
 import select
 import signal
@@ -23,9 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from helpers.fork_server import run_function, run_script
+from helpers.fork_server import run_script
+from helpers.forked_ranks import run_agent
 
-FORKS = ["--run-path", "--start-method=fork"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 IMPORTED = ("helpers.run_on_two_ranks", "torch.distributed.run")
 # What the scripts of a plan import as well; each takes most of a second.
 IMPORTED += ("torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.optim")
@@ -54,22 +53,18 @@ def run_torchrun(
     Raises:
         TimeoutError: It has not ended after the limit; it is ended then.
     """
-    return _run("torchrun", [*FORKS, *options, str(script), *arguments], directory, limit_s, environ)
+    return _run("torchrun", [*TORCHRUN, *options, str(script), *arguments], directory, limit_s, environ)
 
 
 @contextmanager
-def torchrun_running(
-    options: Sequence[str],
-    script: Path,
-    arguments: Sequence[str] = (),
-    *,
-    directory: Path,
-    environ: Mapping[str, str],
-) -> Iterator[None]:
-    """Run ``torchrun OPTIONS SCRIPT ARGUMENTS`` in a directory; at the end it is ended."""
-    _, connection = _start("torchrun", [*FORKS, *options, str(script), *arguments], directory, environ)
+def torchrun_running(command: Sequence[str], *, directory: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Run a command that begins as ``TORCHRUN``, and yield the file with its output; at the end it is ended.
+
+    Where the kernel can do it, ``/proc`` shows its processes as those of interpreters of their own.
+    """
+    log, connection = _start("torchrun", command, directory, environ)
     with connection:
-        yield
+        yield log
 
 
 def run_python(
@@ -164,35 +159,13 @@ def become(job: dict[str, Any]) -> int:
     os.environ.update(job["environ"])
     atexit._clear()
     from torch._C._distributed_c10d import set_debug_level_from_env
-    from torch.distributed import run as launcher
 
     set_debug_level_from_env()  # which torch reads when it is imported
-    if job["program"] == "python":
-        sys.argv = job["command"]
-        sys.path[0] = str(Path(sys.argv[0]).parent)
-        return run_script(Path(sys.argv[0]))
-    sys.argv = ["torchrun", *job["command"]]
-    logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(without_traceback)
-    launcher.run_script_path = run_rank
-    return run_function(launcher.main)
-
-
-def without_traceback(record: logging.LogRecord) -> bool:
-    """Leave out where the agent noticed the end of a fork; of another interpreter it logs the same line alone."""
-    record.exc_info = None
-    return True
-
-
-def run_rank(training_script: str, *training_script_args: str) -> None:
-    """Run the script of a rank. An interpreter of its own would end with the code of the script as well."""
-    atexit._clear()  # of the agent, as are the handlers of signals
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv = [training_script, *training_script_args]
-    sys.path[0] = str(Path(training_script).parent)
-    if code := run_script(Path(training_script)):
-        os._exit(code)
+    if job["program"] == "torchrun":
+        return run_agent(job["command"])
+    sys.argv = job["command"]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    return run_script(Path(sys.argv[0]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from ddpwizard.app.triage.flight_recorder.loader import load_records
 from ddpwizard.app.triage.flight_recorder.report import report_from_records
 from ddpwizard.app.triage.flight_recorder.types import Finding, RecorderVerdict, Records
 from helpers.jobs import SCRIPTS, line_of, wait_for
-from helpers.torchrun_server import torchrun_running
+from helpers.torchrun_server import TORCHRUN, torchrun_running
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 RANKS = 4
@@ -23,8 +23,8 @@ def dumping(case: str, directory: Path) -> Iterator[tuple[Path, Path]]:
     script, folder = directory / "recorder_cases.py", directory / "dumps"
     script.write_text((SCRIPTS / "recorder_cases.py").read_text())
     folder.mkdir()
-    options = ["--standalone", f"--nproc-per-node={RANKS}"]
-    with torchrun_running(options, script, [case, str(folder)], directory=directory, environ=os.environ):
+    command = [*TORCHRUN, "--standalone", f"--nproc-per-node={RANKS}", str(script), case, str(folder)]
+    with torchrun_running(command, directory=directory, environ=os.environ):
         yield script, folder
 
 

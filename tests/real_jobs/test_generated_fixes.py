@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from ddpwizard.app.launchers import accelerate, env_file, torchrun
 from ddpwizard.app.launchers.types import GeneratedFix
 from ddpwizard.app.system.subprocesses import ProcessOutcome, run_process
 from helpers.machines import CPU_ONLY
+from helpers.torchrun_server import Ended, run_python, run_torchrun
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 
@@ -76,6 +78,19 @@ def start(made: GeneratedFix, directory: Path) -> ProcessOutcome:
     return outcome
 
 
+def start_as_forks(made: GeneratedFix, directory: Path) -> Ended:
+    """Write the files, run the line; its processes are forks of one that has imported torch."""
+    for name, content in made.files.items():
+        (directory / name).write_text(content)
+    (line,) = made.commands
+    program, *options, script = line.split()
+    assert program in ("python", "torchrun"), line
+    run = partial(run_torchrun, options) if program == "torchrun" else run_python
+    ended = run(directory / script, directory=directory, limit_s=LIMIT_S, environ=os.environ)
+    assert ended.code == 0, ended.log[-4000:]
+    return ended
+
+
 def losses(log: str) -> list[float]:
     return [float(number) for number in re.findall(r"loss (\d+\.\d+)", log)]
 
@@ -84,7 +99,7 @@ class TestCode:
     """The set-up scripts, as they are."""
 
     def test_ddp_trains_and_saves(self, tmp_path: Path):
-        outcome = start(code_templates.ddp_code(CPU_ONLY, []), tmp_path)
+        outcome = start_as_forks(code_templates.ddp_code(CPU_ONLY, []), tmp_path)
         first, last = losses(outcome.log)
         assert last < first
         saved = torch.load(tmp_path / "ddp_model.pt")
@@ -94,7 +109,7 @@ class TestCode:
 
     @pytest.mark.calibration
     def test_fsdp2_trains_and_saves_whole_weights(self, tmp_path: Path):
-        outcome = start(code_templates.fsdp2_code(CPU_ONLY, []), tmp_path)
+        outcome = start_as_forks(code_templates.fsdp2_code(CPU_ONLY, []), tmp_path)
         assert len(losses(outcome.log)) == 4
         saved = torch.load(tmp_path / "fsdp2_model.pt")
         assert all(type(value) is torch.Tensor and value.dtype == torch.float32 for value in saved.values())
@@ -125,16 +140,16 @@ class TestCode:
         )
         made = code_templates.fsdp2_code(CPU_ONLY, [])
         line = torchrun.torchrun_line(CPU_ONLY, ["probe.py"])
-        outcome = start(msgspec.structs.replace(made, commands=[line]), tmp_path)
+        outcome = start_as_forks(msgspec.structs.replace(made, commands=[line]), tmp_path)
         assert "rank 0 differed False equal True units 2 share 0.5" in outcome.log
         assert "rank 1 differed True equal True units 2 share 0.5" in outcome.log
 
     @pytest.mark.calibration
     def test_join_ends_where_ranks_have_unequal_batches(self, tmp_path: Path):
-        assert "7 steps in total" in start(code_templates.join_context(CPU_ONLY, []), tmp_path).log
+        assert "7 steps in total" in start_as_forks(code_templates.join_context(CPU_ONLY, []), tmp_path).log
 
     def test_unused_parameters_are_named(self, tmp_path: Path):
-        outcome = start(code_templates.find_unused(CPU_ONLY, []), tmp_path)
+        outcome = start_as_forks(code_templates.find_unused(CPU_ONLY, []), tmp_path)
         assert outcome.log.split() == ["spare_head.weight", "spare_head.bias"]
 
 

@@ -41,7 +41,7 @@ def verdict_of(hang: Hang, directory: Path) -> Judged:
     """Start the job, wait until it hangs, and sample it."""
     if hang.cut and os.geteuid() != 0:
         pytest.skip("needs root, for a network of its own")
-    with standing(hang, directory) as there:
+    with standing(hang, directory, may_fork=True) as there:
         return there.truth, judged(there)
 
 

@@ -14,7 +14,7 @@ from ddpwizard.screens.plain.prompt import EndOfInput
 from ddpwizard.screens.plain.wizard import PlainWizard
 from ddpwizard.screens.shell.state import WizardState
 from helpers.eager_prompt import EagerPrompt
-from helpers.jobs import SCRIPTS, RunningJob, launched, running, torchrun, triage_until, wait_for
+from helpers.jobs import SCRIPTS, RunningJob, launched_as_forks, running_as_forks, torchrun, triage_until, wait_for
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow]
 HANGS, TOO_SLOW, WRONG = "1", "3", "4"  # rows of Home
@@ -52,7 +52,7 @@ def outcome(job: RunningJob, home: str, text: str = "") -> tuple[Outcome | None,
 )
 def test_a_job_that_moves(symptom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with launched("steps.py", tmp_path, 2) as job:
+    with launched_as_forks("steps.py", tmp_path, 2) as job:
         triage_until(job.pid, "progressing")
         found, prompt = outcome(job, symptom)
     assert found != "proved", "\n".join(prompt.written)
@@ -72,7 +72,7 @@ def test_a_job_with_long_steps(
     monkeypatch.chdir(tmp_path)
     copy = tmp_path / script
     copy.write_text((SCRIPTS / script).read_text())
-    with running(torchrun(copy, 2, *arguments), copy, tmp_path, OMP_NUM_THREADS="1") as job:
+    with running_as_forks(torchrun(copy, 2, *arguments), copy, tmp_path, OMP_NUM_THREADS="1") as job:
         wait_for(lambda: job.printed("step 1"), "two steps are made", 240)
         found, prompt = outcome(job, TOO_SLOW)
     assert found != "proved", "\n".join(prompt.written)
@@ -86,7 +86,7 @@ def test_a_rank_that_saves_while_the_others_wait(wait: str, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "save.py"
     script.write_text(SAVING.replace("WAIT", wait))
-    with running(torchrun(script, 2), script, tmp_path) as job:
+    with running_as_forks(torchrun(script, 2), script, tmp_path) as job:
         wait_for(lambda: job.printed("step 1"), "the job has begun")
         found, prompt = outcome(job, HANGS)
     assert found != "proved", "\n".join(prompt.written)
@@ -94,7 +94,7 @@ def test_a_rank_that_saves_while_the_others_wait(wait: str, tmp_path: Path, monk
 
 def test_the_log_of_another_machine_next_to_a_healthy_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with launched("steps.py", tmp_path, 2) as job:
+    with launched_as_forks("steps.py", tmp_path, 2) as job:
         triage_until(job.pid, "progressing")
         found, prompt = outcome(job, "2", PORT_IN_USE)
     assert found != "proved", "\n".join(prompt.written)

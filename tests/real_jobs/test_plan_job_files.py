@@ -720,9 +720,8 @@ def test_accelerate_trains_on_two_processes(strategy: str, tmp_path: Path) -> No
     assert len([*saved.glob("random_states_*")]) == 2  # of one run, whose processes are two ranks
 
 
-def refused_line(line: str, directory: Path, **variables: str) -> str:
-    """Return the message on checkpoints with which a line fails; its ranks have no traceback."""
-    log = shell(f"! ({line}) 2>&1", directory, **variables)
+def refusal(log: str, directory: Path) -> str:
+    """Return the message on checkpoints with which a run has failed; its ranks have no traceback."""
     assert f'File "{directory}' not in log
     return next(each for each in log.splitlines() if "of a model of another size" in each)
 
@@ -746,12 +745,19 @@ def test_small_and_planned_model_have_checkpoints_of_their_own(tmp_path: Path) -
             "step-00000018",
             "step-00000024",
         ]
-    once = "torchrun --standalone --nproc-per-node=2 train.py"
-    assert refused_line(once, made, CHECKPOINTS="checkpoints/tiny").startswith("checkpoints/tiny/step-00000024 is of ")
+    ended = run_torchrun(
+        ["--standalone", "--nproc-per-node=2"],
+        made / "train.py",
+        directory=made,
+        limit_s=LIMIT_S,
+        environ=environ(made, CHECKPOINTS="checkpoints/tiny"),
+    )
+    assert ended.code == 1
+    assert refusal(ended.log, made).startswith("checkpoints/tiny/step-00000024 is of ")
     (made / "other").mkdir()
     (made / "checkpoints/accelerate/tiny").rename(made / "other/accelerate")
-    refused = refused_line(accelerated, made, CHECKPOINTS="other")
-    assert refused.startswith("other/accelerate/step-00000024 is of ")
+    log = shell(f"! ({accelerated}) 2>&1", made, CHECKPOINTS="other")
+    assert refusal(log, made).startswith("other/accelerate/step-00000024 is of ")
 
 
 def test_both_manifests_start_ranks_that_meet(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.system import procfs
 from ddpwizard.app.triage.types import JobReport
 from ddpwizard.knowledge.loader import read_knowledge
-from helpers.jobs import RunningJob, hung_report, launched
+from helpers.jobs import RunningJob, hung_report, launched, launched_as_forks
 from msgspec.structs import replace
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
@@ -69,7 +69,7 @@ def test_fixed_job_ends_with_0(hung: Hung, place: Path) -> None:
 def test_checkpoint_outside_of_the_job_is_not_overwritten(tmp_path: Path, place: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "best.pt").write_text("my precious checkpoint")
-    with launched("checkpoint.py", tmp_path / "job", 2, str(tmp_path / "job" / "best.pt")) as job:
+    with launched_as_forks("checkpoint.py", tmp_path / "job", 2, str(tmp_path / "job" / "best.pt")) as job:
         report = hung_report(job)
         lines = question_lines(plan_job_proof(report, by_hand(), {}))
         proof, _ = prove(report, job, place, "    if rank == 0:  # BRANCH\n        dist", "    dist")
@@ -81,7 +81,7 @@ def test_checkpoint_outside_of_the_job_is_not_overwritten(tmp_path: Path, place:
 
 
 def test_a_correction_by_hand_is_proved_and_a_run_without_a_change_is_not(tmp_path: Path, place: Path) -> None:
-    with launched("metrics.py", tmp_path, 2) as job:
+    with launched_as_forks("metrics.py", tmp_path, 2) as job:
         report = hung_report(job)
         script = job.script.read_text()
         plan = plan_job_proof(report, by_hand(), {})
@@ -98,7 +98,7 @@ def test_a_correction_by_hand_is_proved_and_a_run_without_a_change_is_not(tmp_pa
 
 
 def test_fixed_job_is_ended_once_every_rank_is_past_the_line(tmp_path: Path, place: Path) -> None:
-    with launched("endless.py", tmp_path, 3) as job:
+    with launched_as_forks("endless.py", tmp_path, 3) as job:
         report = hung_report(job)
         assert report.verdict.where == job.line("HANG")
         proof, _ = prove(report, job, place, "    if rank == 0:  # BRANCH\n        dist", "    dist")

@@ -14,7 +14,17 @@ from ddpwizard.app.errors import InspectionError, UserError
 from ddpwizard.app.triage.triage import triage_jobs
 from ddpwizard.app.triage.types import JobReport, RankRow
 from ddpwizard.app.watchdog.demo_job import DemoJob
-from helpers.jobs import SCRIPTS, RunningJob, by_hand, hung_report, launched, running, triage_until, wait_for
+from helpers.jobs import (
+    SCRIPTS,
+    RunningJob,
+    by_hand,
+    hung_report,
+    launched,
+    launched_as_forks,
+    running,
+    triage_until,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
 Hung = tuple[RunningJob, JobReport]
@@ -48,25 +58,25 @@ class TestRankConditions:
         assert (report.launcher, report.world_size, report.job.launcher_pid) == ("torchrun", 4, job.pid)
 
     def test_condition_two_calls_above_the_collective(self, tmp_path: Path) -> None:
-        with launched("evaluate.py", tmp_path, 3) as job:
+        with launched_as_forks("evaluate.py", tmp_path, 3) as job:
             verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
             assert verdict.cause == "rank-conditional-collective"
 
     def test_flag_through_a_parameter_and_an_early_return(self, tmp_path: Path) -> None:
-        with launched("flags.py", tmp_path, 3) as job:
+        with launched_as_forks("flags.py", tmp_path, 3) as job:
             verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([0], job.line("HANG"), job.line("BRANCH"))
             assert (verdict.cause, verdict.collective) == ("rank-conditional-collective", "all_gather")
 
     def test_early_return_before_a_barrier(self, tmp_path: Path) -> None:
-        with launched("shortcut.py", tmp_path, 3) as job:
+        with launched_as_forks("shortcut.py", tmp_path, 3) as job:
             verdict = hung_report(job).verdict
             assert (verdict.culprits, verdict.where, verdict.branch) == ([1], job.line("HANG"), job.line("BRANCH"))
             assert verdict.cause == "rank-conditional-collective"
 
     def test_half_and_half_is_a_tie(self, tmp_path: Path) -> None:
-        with launched("pairs.py", tmp_path) as job:
+        with launched_as_forks("pairs.py", tmp_path) as job:
             verdict = hung_report(job).verdict
             assert verdict.culprits == [0, 1, 2, 3]
             assert verdict.confidence < 0.5
@@ -75,7 +85,7 @@ class TestRankConditions:
 
 class TestOtherCauses:
     def test_one_rank_has_fewer_batches(self, tmp_path: Path) -> None:
-        with launched("shards.py", tmp_path, 3) as job:
+        with launched_as_forks("shards.py", tmp_path, 3) as job:
             report = hung_report(job)
             rows = by_rank(report.ranks)
             assert (report.verdict.culprits, report.verdict.where) == ([2], job.line("HANG"))
@@ -85,7 +95,7 @@ class TestOtherCauses:
             assert (rows[0].collective, rows[0].note) == ("all_reduce", "gradient all-reduce (DDP)")
 
     def test_stopped_rank(self, tmp_path: Path) -> None:
-        with launched("steps.py", tmp_path, 3) as job:
+        with launched_as_forks("steps.py", tmp_path, 3) as job:
             triage_until(job.pid, "progressing")
             os.kill(job.ranks()[1], signal.SIGSTOP)
             report = hung_report(job)
@@ -131,7 +141,7 @@ class TestOtherCauses:
 class TestWhatIsNotHung:
     def test_job_that_moves_is_listed_after_one_that_hangs(self, hung: Hung, tmp_path: Path) -> None:
         stuck, _ = hung
-        with launched("steps.py", tmp_path, 2) as moving:
+        with launched_as_forks("steps.py", tmp_path, 2) as moving:
             report = triage_until(moving.pid, "progressing")
             assert (report.verdict.culprits, report.verdict.cause) == ([], None)
             assert report.verdict.findings == ["job.progressing"]
