@@ -10,6 +10,7 @@ program when it has ended; the code is CHECK_FAILED when it raises AssertionErro
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -141,9 +142,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--at-a-time", type=int, default=5)
     parser.add_argument("--of-four", action="append", default=[], help="a program that is run on four ranks")
     parser.add_argument("--checks", type=lambda path: Path(path).resolve())
+    parser.add_argument("--import", dest="imports", action="append", default=[], help="what many programs import too")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
+    options = vars(arguments())
+    for module in options.pop("imports"):
+        importlib.import_module(module)
     gc.freeze()  # a rank would spend more time on collections of what is imported than on most programs
-    print(json.dumps(run(**vars(arguments()))))
+    print(json.dumps(run(**options)))

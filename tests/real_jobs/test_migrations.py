@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def test_migrated_scripts_train_as_one_process_does(target: str, tmp_path: Path)
         for kind, code in programs.items():
             (tmp_path / f"{name}_{kind}.py").write_text(code)
         one_process += [f"{name}_{kind}.py" for kind in programs if not kind.endswith("two")]
-    command = [sys.executable, str(RUNNER), str(tmp_path), *one_process]
+    imports = ["--import", "sklearn.datasets"] if find_spec("sklearn") else []
+    command = [sys.executable, str(RUNNER), *imports, str(tmp_path), *one_process]
     env = {"PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1500, env=env)
     failed = [program for program, codes in json.loads(done.stdout).items() if any(codes)]
