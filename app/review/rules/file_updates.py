@@ -11,6 +11,20 @@ from ..rule_context import Script
 from .early_reads import read_path
 
 UPDATES = ("r+", "rb+")  # modes that keep what is in the file
+# Functions and methods that get a file and leave it as it is.
+READING = (
+    "load",
+    "safe_load",
+    "full_load",
+    "read",
+    "readline",
+    "readlines",
+    "reader",
+    "DictReader",
+    "list",
+    "enumerate",
+)
+READING += ("seek", "close")
 LOCKS = ("flock", "lockf", "locking", "lock", "unlock")
 
 
@@ -20,9 +34,14 @@ def mode_of(opened: Noted) -> str:
     return str(given.key.value) if given and given.key.is_constant else ""
 
 
+def is_update(fact: Noted) -> bool:
+    """Return whether a call opens a file that is there to read it, and perhaps to write into it."""
+    return fact.name == "open" and mode_of(fact).startswith(UPDATES)
+
+
 def is_locked(script: Script, fact: Noted) -> bool:
     """Return whether a file that a call opens to update is locked in the statements that use it."""
-    if fact.name != "open" or not mode_of(fact).startswith(UPDATES) or fact.site.path != script.source.path:
+    if not is_update(fact) or fact.site.path != script.source.path:
         return False
     stmt = script.source.statement_of(fact.node)
     around = stmt if isinstance(stmt, ast.With) else script.names.enclosing_function(fact.node) or script.source.tree
@@ -31,7 +50,7 @@ def is_locked(script: Script, fact: Noted) -> bool:
 
 def is_read_back(run: Run, reach: Reach, fact: Noted, path: Key) -> bool:
     """Return whether ranks read the file, which was there before, for what they write into it."""
-    if fact.name == "open" and mode_of(fact).startswith(UPDATES):
+    if is_update(fact):
         return True
     before = run.reached[: run.reached.index(reach)]
     reads = [

@@ -20,6 +20,7 @@ from ..rule_context import Patch, Script, Violation, no_patch
 from ..types import RelatedPlace
 from ..violations import violation_at
 from .averaged_by_hand import by_hand
+from .read_samplers import is_read_by_others
 
 GRADIENT = re.compile(r"\.grad\b")
 CLIP_LATER = "clip-the-average"
@@ -38,14 +39,16 @@ def check_some(script: Script, run: Run) -> Iterator[Violation]:
         if fact.name not in (".step", ".set_epoch") or not fact.owner or reach.ranks == ALL or reach.unsure:
             continue
         owner = next((key for key in alternatives(fact.owner.key) if key in made), None)
-        if owner is None or not _is_of_all(made[owner][0]) or _learns_in_group(run, reach):
+        if owner is None or not (made[owner][0].several and made[owner][0].ranks == ALL):
             continue
-        if sum(own[fact.owner.key]) == ALL:
+        if sum(own[fact.owner.key]) == ALL or _learns_in_group(run, reach):
             continue  # each rank makes a step of its own branch
         name = made[owner][1]
         if name.startswith(SCHEDULERS) and _shares_rate(script, run):
             continue
         what = "scheduler" if name.startswith(SCHEDULERS) else "sampler" if name in SAMPLER_CLASSES else "optimizer"
+        if what == "sampler" and not is_read_by_others(run, owner, reach.ranks):
+            continue
         effect = {
             "scheduler": "the learning rates of the ranks differ from then on",
             "sampler": "the parts of the data that the ranks read overlap from then on",
@@ -61,10 +64,6 @@ def _own_steps(run: Run) -> dict[Key, set[int]]:
         if fact.name in (".step", ".set_epoch") and fact.owner and reach.ranks != ALL:
             own.setdefault(fact.owner.key, set()).add(reach.ranks)
     return own
-
-
-def _is_of_all(made: Reach) -> bool:
-    return made.several and made.ranks == ALL
 
 
 def _shares_rate(script: Script, run: Run) -> bool:

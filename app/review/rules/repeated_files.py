@@ -26,7 +26,7 @@ from ...training_script.syntax import last_name
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
-from .file_updates import LOCKS, UPDATES, is_locked, is_read_back, mode_of
+from .file_updates import LOCKS, READING, UPDATES, is_locked, is_read_back, is_update, mode_of
 from .locked_collectives import held_lock
 
 WRITE, APPEND = "write-on-rank-0", "append-on-rank-0"
@@ -116,14 +116,15 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if _is_device(path.key) or _is_of_data(path.key, reach):
             continue
+        if is_update(fact) and all(last_name(use.node.func) in READING for _, use, _ in _uses(run, fact)):
+            continue
         if _is_lock_file(run, fact) or held_lock(script, reach) or is_locked(script, fact):
             continue
         known.add(fact.site)
         copies = fact.name == "shutil.copytree"
         written = [] if copies else list(_written(run, reach, fact))
         read_early = _is_asked_for(path.key, reach) and not all(map(_is_constant, written))
-        # A condition that keeps rank 0 out, which is the one to write.
-        inverted = not reach.ranks & 1 and script.is_here(reach)
+        inverted = not reach.ranks & 1 and script.is_here(reach)  # rank 0 is kept out, which is the one to write
         read_back = is_read_back(run, reach, fact, path.key)
         alike = not (copies or read_early or read_back or inverted) and all(map(_is_alike, written))
         who = "every rank writes" if reach.by_all else "several ranks write"

@@ -90,7 +90,8 @@ def _may_be_overridden(method: Bound, called: ast.expr) -> bool:
     return called.attr in owner.cls.module.parsed.overridden.get(owner.cls.node.name, ())
 
 
-SAVING_HOOKS = ("register_save_state_pre_hook",)  # of Accelerate, called on every rank where it saves a state
+# Of Accelerate: what a function is handed to, and what calls it then, on the ranks that get there.
+TAKES_SAVING_HOOK, SAVES_STATE = "register_save_state_pre_hook", "save_state"
 
 
 class CallEvaluator(ArgumentEvaluator):
@@ -235,8 +236,11 @@ class CallEvaluator(ArgumentEvaluator):
         last = last_name(node.func)
         if last in STARTING and (started := self.started(node, values, named)):
             return started
-        if last in SAVING_HOOKS and values:
-            self._run_hook(values[0].obj, node)
+        if last == TAKES_SAVING_HOOK and values:
+            self.shared.saving_hooks[values[0].key] = values[0]
+        if last == SAVES_STATE:
+            for hook in [*self.shared.saving_hooks.values()]:
+                self._run_hook(hook.obj, node)
         if made_of is Library:
             for value, shown in zip(values, node.args, strict=False) if obj.name in SHOWS else ():
                 self.as_text(value, shown)
@@ -261,7 +265,7 @@ class CallEvaluator(ArgumentEvaluator):
         return known or self._opaque(callee, node, values, named)
 
     def _run_hook(self, hook: object, node: ast.Call) -> None:
-        """Follow what a library calls on every rank, with values that are not known here."""
+        """Follow what a library calls, with values that are not known here."""
         if isinstance(hook, Bound):
             self.call_function(hook.function, [hook.owner], {}, self.site(node))
         elif isinstance(hook, FunctionRef):

@@ -158,9 +158,9 @@ def reports_on_first(callee: Value) -> bool:
 
 
 def is_opened_to_write(values: list[Value], named: dict[str, Value]) -> bool:
-    """Return whether a call of ``open`` with these arguments surely empties the file."""
+    """Return whether a call of ``open`` with these arguments surely empties the file, or keeps it to be changed."""
     mode = named.get("mode") or (values[1] if len(values) > 1 else None)
-    return mode is not None and mode.key.is_constant and str(mode.key.value).startswith("w")
+    return mode is not None and mode.key.is_constant and str(mode.key.value).startswith(("w", "r+", "rb+"))
 
 
 def is_wrapped_forward(callee: Value) -> bool:

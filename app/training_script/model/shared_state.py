@@ -54,6 +54,7 @@ class Shared:
         self.completed: list[CompletedCall] = []  # that are noted
         self.contents: dict[Key, Key] = {}  # paths of what is read from files, by what is read
         self.queued: dict[Key, Value | None] = {}  # what queues hold, None for a rank's own data
+        self.saving_hooks: dict[Key, Value] = {}  # functions that are called where a state is saved
         self.files: set[Key] = set()  # that the program has opened to write
         self.is_single = False  # the program makes itself a job of one rank
         self.is_one_rank = False  # the program makes itself a rank with a number of its own

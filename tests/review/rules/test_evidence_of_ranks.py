@@ -49,6 +49,7 @@ def train(model, loader, path, rank, fast):
 """
 READ_BACK = """
 import json
+import pickle
 import fcntl
 def update(path, rank, own):
     dist.barrier()
@@ -57,6 +58,7 @@ def update(path, rank, own):
 BROKEN_FILES = {
     "read and written": "with open(path) as f:\n        kept = json.load(f)\n"
     "    with open(path, 'w') as f:\n        json.dump(kept, f)",
+    "emptied in one opening": "with open(path, 'rb+') as f:\n        f.truncate(0)\n        print(own, file=f)",
     "in one opening": "with open(path, 'r+') as f:\n        kept = json.load(f)\n"
     "        f.seek(0)\n        json.dump(kept, f)",
 }
@@ -65,6 +67,9 @@ WHOLE_FILES = {
     "            kept = json.load(f)\n            json.dump(kept, f)",
     "a file of each rank": "with open(f'{path}.{rank}', 'r+') as f:\n        kept = json.load(f)\n"
     "        json.dump(kept, f)",
+    "read in an opening that would let it write": "with open(path, 'r+') as f:\n        kept = json.load(f)",
+    "read without a name": "kept = pickle.load(open(path, 'rb+'))",
+    "read line by line": "with open(path, 'r+') as f:\n        for line in f:\n            print(line)",
     "read only": "with open(path) as f:\n        kept = json.load(f)",
     "under a lock": "with open(path, 'r+') as f:\n        fcntl.flock(f, fcntl.LOCK_EX)\n"
     "        f.write('x')\n    print(rank)",

@@ -28,6 +28,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 sampler = torch.utils.data.DistributedSampler(data)
 """
+EPOCH_OF_ONE = "if rank == 0:\n    sampler.set_epoch(1)\n"
+READ_BY_ALL = "for x in torch.utils.data.DataLoader(data, sampler=sampler):\n    model(x)\n"
 BY_HAND = """
 net = nn.Linear(2, 2)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -69,7 +71,18 @@ FOUND = {
         STEP + "def update():\n    if rank != 0:\n        return\n    optimizer.step()\nupdate()",
         "optimizer.step()",
     ),
-    "an epoch of rank 0": ("DW229", STEP + "if rank == 0:\n    sampler.set_epoch(1)", "sampler.set_epoch(1)"),
+    "an epoch of rank 0": ("DW229", STEP + EPOCH_OF_ONE + READ_BY_ALL, "sampler.set_epoch(1)"),
+    "an epoch of rank 0 for batches in an order of its own": (
+        "DW229",
+        STEP + EPOCH_OF_ONE + "order = torch.utils.data.BatchSampler(sampler, 2, True)\n"
+        "for x in torch.utils.data.DataLoader(data, batch_sampler=order):\n    model(x)",
+        "sampler.set_epoch(1)",
+    ),
+    "an epoch of all but rank 1": (
+        "DW229",
+        STEP + EPOCH_OF_ONE.replace("==", "!= 1 or rank ==") + READ_BY_ALL,
+        "sampler.set_epoch(1)",
+    ),
     "gradients averaged after the step": ("DW230", BY_HAND.format("optimizer.step()", "average(net)"), "average(net)"),
     "two losses of one forward": (
         "DW224",
@@ -99,6 +112,26 @@ FOUND = {
     ),
 }
 SILENT = {
+    "an epoch of rank 0, which alone reads the data": (
+        "DW229",
+        STEP
+        + EPOCH_OF_ONE
+        + "    for x in torch.utils.data.DataLoader(data, sampler=sampler):\n        model.module(x)",
+    ),
+    "an epoch of rank 0, which alone takes one batch": (
+        "DW229",
+        STEP
+        + "loader = torch.utils.data.DataLoader(data, sampler=sampler)\n"
+        + EPOCH_OF_ONE
+        + "    x = next(iter(loader))",
+    ),
+    "an epoch of rank 0 for data of its own": (
+        "DW229",
+        STEP
+        + "own = torch.utils.data.DistributedSampler(tests)\n"
+        + EPOCH_OF_ONE.replace("sampler", "own")
+        + READ_BY_ALL,
+    ),
     "a view": ("DW421", "dist.all_reduce(value.data)\ndist.broadcast(value.view(-1), 0)\ndist.all_reduce(value[:1])"),
     "a new tensor to wait": ("DW421", "dist.all_reduce(torch.zeros(1).cuda())"),
     "a copy that is sent": (

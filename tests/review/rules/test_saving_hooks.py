@@ -1,4 +1,4 @@
-"""Hooks that Accelerate calls on every rank where it saves the state (DW501)."""
+"""Hooks that Accelerate calls where it saves the state, on the ranks that get there (DW501)."""
 
 import pytest
 from helpers.review_snippets import lines
@@ -54,6 +54,22 @@ def save(models, weights, output_dir):
     torch.save(ema.state_dict(), os.path.join(output_dir, f"ema{accelerator.process_index}.pt"))
 accelerator.register_save_state_pre_hook(save)""",
 }
+FIRST = 'accelerator.save_state("state")'
+WHERE = {
+    "under a condition": ("if accelerator.is_main_process:\n    " + FIRST, 0),
+    "in a function for the main process": (
+        "@accelerator.on_main_process\ndef keep():\n    " + FIRST + "\nkeep()",
+        0,
+    ),
+    "behind a return": ("def keep():\n    if accelerator.process_index:\n        return\n    " + FIRST + "\nkeep()", 0),
+    "every hundred steps": ("for step in range(1000):\n    if step % 100 == 0:\n        " + FIRST, 1),
+    "in a function for all": ("def keep(number):\n    " + FIRST + "\nkeep(0)", 1),
+    "once by the main process, once by all": (
+        "if accelerator.is_main_process:\n    accelerator.save_state('best')\n" + FIRST,
+        1,
+    ),
+    "nowhere": ("", 0),
+}
 
 
 @pytest.mark.parametrize("hook", OF_ALL.values(), ids=OF_ALL.keys())
@@ -64,3 +80,10 @@ def test_a_hook_in_which_every_rank_writes_is_found(hook: str) -> None:
 @pytest.mark.parametrize("hook", OF_ONE.values(), ids=OF_ONE.keys())
 def test_a_hook_in_which_one_rank_writes_is_not(hook: str) -> None:
     assert lines(CODE.format(hook), "DW501") == []
+
+
+@pytest.mark.parametrize(("saves", "count"), WHERE.values(), ids=WHERE.keys())
+def test_a_hook_is_reached_by_the_ranks_that_save_a_state(saves: str, count: int) -> None:
+    assert FIRST in CODE
+    code = CODE.replace(FIRST, saves).format(OF_ALL["a file"])
+    assert len(lines(code, "DW501")) == count
