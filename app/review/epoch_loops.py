@@ -90,11 +90,12 @@ def counts_steps(script: Script, found: EpochLoop) -> bool:
 
 def _gives(script: Script, loader: ast.expr, sampler: ast.Call, depth: int = 4) -> bool:
     """Return whether ``loader`` may be a DataLoader with this sampler, possibly in a wrapper."""
-    for leaf in script.names.origins(loader) if depth else []:
-        if not isinstance(leaf, ast.Call):
-            continue
+    made = [leaf for leaf in script.names.origins(loader) if isinstance(leaf, ast.Call)] if depth else []
+    if any(_is_prepared(leaf) for leaf in made):
+        return False  # the name held the loader before
+    for leaf in made:
         if is_call_of(script, leaf, LOADER_CLASSES):
-            if sampler in [made for made, _ in samplers_of_loader(script, leaf)]:
+            if sampler in [each for each, _ in samplers_of_loader(script, leaf)]:
                 return True
         elif any(_gives(script, each, sampler, depth - 1) for each in _wrapped(script, leaf)):
             return True
@@ -105,9 +106,14 @@ def _wrapped(script: Script, call: ast.Call) -> list[ast.expr]:
     """Return what a call may return again, wrapped: each argument, unless a library sees to the sampler itself."""
     if _bare(call) is not call:
         return [_bare(call)]
-    if dotted_name(call.func).rpartition(".")[2] in PREPARES or script.names.class_of(call):
+    if _is_prepared(call) or script.names.class_of(call):
         return []
     return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _is_prepared(call: ast.Call) -> bool:
+    """Return whether a library gives each rank its part of the data anew, in every epoch."""
+    return dotted_name(call.func).rpartition(".")[2] in PREPARES
 
 
 def _bare(expr: ast.expr) -> ast.expr:

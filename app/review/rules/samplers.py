@@ -26,6 +26,7 @@ from . import missing_set_epoch, replicas
 
 CYCLES = re.compile(r"\bcycle\(")
 SHARDS = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
+PREPARES = (".prepare", ".prepare_data_loader", ".setup_dataloaders")
 OTHER_RANKS = {
     "local": "the local rank is passed as the rank: each node takes the same parts",
     "node": "the rank of the node is passed as the rank: all ranks of a node take the same part",
@@ -116,21 +117,31 @@ def check_parts(script: Script, run: Run) -> Iterator[Violation]:
 def _prepared_parts(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the loaders of the rank's part of the data that a library divides among the ranks once more."""
     loaders = {fact.result.key: fact for _, fact in run.of(*LOADER_CLASSES)}
-    for reach, fact in run.of(".prepare", ".prepare_data_loader", ".setup_dataloaders"):
+    samplers = {fact.result.key for at, fact in run.of(*SAMPLER_CLASSES) if at.several and not _is_of_one(fact, run)}
+    for reach, fact in run.of(*PREPARES):
         whole = fact.named.get("use_distributed_sampler")
         for value in fact.values if not (whole and whole.key is run.keys.false) else ():
             loader = loaders.get(value.key)
             data = argument(loader, 0, "dataset") if loader else None
-            if loader and data and reach.several and _is_part(data):
+            # Fabric leaves a DistributedSampler as it is, Accelerate does not.
+            sampler = argument(loader, 3, "sampler") if loader and fact.name in PREPARES[:2] else None
+            what = "dataset" if data and _is_part(data) else "sampler" if sampler and sampler.key in samplers else ""
+            if loader and what and reach.several:
                 name = fact.name.removeprefix(".")
                 yield from violation_at(
                     script,
                     reach,
-                    f"the dataset has only this rank's part of the data, and {name} divides the batches of its loader "
+                    f"the {what} has only this rank's part of the data, and {name} divides the batches of its loader "
                     f"(line {loader.site.line}) among the ranks once more: the rest is never read",
                     0.85,
                     related=[RelatedPlace(path=loader.site.path, line=loader.site.line, message="the loader")],
                 )
+
+
+def _is_of_one(sampler: Noted, run: Run) -> bool:
+    """Return whether a sampler gives each rank all of the data."""
+    count = argument(sampler, 1, "num_replicas")
+    return count is not None and count.key is run.keys.constant(1)
 
 
 def _is_part(data: Value) -> bool:
@@ -171,12 +182,13 @@ def check_epoch(script: Script, run: Run) -> Iterator[Violation]:
     if own > 0:
         return  # where it is called for something that is not known
     known: set[int] | None = None
+    prepared = {value.key for _, fact in run.of(*PREPARES) for value in fact.values}  # a library sets their epochs
     for reach, fact in made:
         loaders = {
             loader.result.key
             for _, loader in run.of(*LOADER_CLASSES)
             if (given := argument(loader, 3, "sampler")) and fact.result.key in alternatives(given.key)
-        }
+        } - prepared
         loops = [(each, found) for each in run.reached if (found := _loops_of_training(each, loaders))]
         trained = [each for each, _ in loops]
         if trained and _is_nearest(reach, [other for other, each in made if each.site == fact.site], trained):

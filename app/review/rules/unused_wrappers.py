@@ -20,6 +20,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     if any(each.name == BACKWARD for each in run.reached) or script.mentions(".grad"):
         return
     reach, inner = wraps[0][0], argument(wraps[0][1], 0, "module")
+    if inner and any(inner.key is value.key for _, fact in run.of(".prepare") for value in fact.values):
+        return  # a library wraps it once more
     learned = [each for each, _ in run.of(".backward") if each.loops and each.several]
     models = [each for _, each in run.of(".parameters") if each.owner]
     stepped = any(is_optimizer(each.name) for each in run.reached)

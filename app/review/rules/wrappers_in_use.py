@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ...training_script.model.keys import Key
+from ...training_script.model.library_calls import METHODS
 from ...training_script.model.module_api import DDP_API
 from ...training_script.model.reach import Run, alternatives
 from ...training_script.nodes import nodes_of_kinds, walk
@@ -18,6 +19,7 @@ from ..violations import violation_at_node
 from .wrapped_attributes import FIX, is_asked_for
 
 UNWRAPS = ("unwrap_model", "extract_model_from_parallel")
+OF_ENGINE = METHODS["engine"].keys() - DDP_API  # of DeepSpeed, which hands on the attributes of its model
 # Conditions by which a wrapper is there or not.
 OF_WRAPPER = re.compile(r"distrib|ddp|parallel|gpus|world_size|num_processes", re.IGNORECASE)
 # Functions of libraries that read what only the model has.
@@ -187,13 +189,14 @@ def _read(script: Script, function: Function) -> Iterator[Violation]:
     if not opened:
         return
     set_here = names_set(function)
+    engines = {dotted_name(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in OF_ENGINE}
     for node in nodes:
         name = dotted_name(node.value) if isinstance(node, ast.Attribute) else ""
         if not isinstance(node, ast.Attribute) or name not in opened or not isinstance(node.ctx, ast.Load):
             continue
         if node.attr in DDP_API or node.attr.startswith("_") or name in set_here or "." not in name:
             continue
-        if is_asked_for(script, node) or _are_apart(script, node, opened[name]):
+        if is_asked_for(script, node) or _are_apart(script, node, opened[name]) or name in engines:
             continue
         yield violation_at_node(
             node,

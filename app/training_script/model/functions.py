@@ -6,10 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..nodes import walk
 from ..rank_names import getter_kind, is_distributed_flag, is_size_of_group, one_rank_decorator
 from ..syntax import FUNCTIONS, last_name
 from .amounts import DISTINCT
 from .branches import WITHOUT_GRADIENTS
+from .choices import sides_of
 from .definitions import gives_loss_to_trainer, is_abstract, is_static
 from .evaluator_state import Named, Values
 from .followed import collects
@@ -242,10 +244,12 @@ class FunctionEvaluator(ObjectEvaluator):
         return [*values[:-1], *([element] * (missing + 1))] if missing > 0 else values
 
     def _rank_by_name(self, node: "ast.FunctionDef | ast.AsyncFunctionDef", result: Value) -> Value:
-        """Return the rank that a function is named after where it seems to return one of another kind."""
+        """Return the rank that a function is named after where it computes one, or asks for one in a group."""
         kind, rank = getter_kind(node.name), rank_in(result.key)
-        differs = kind and rank and rank.args[0] not in (kind, "spawned")
-        return Value(self.keys.rank(kind)) if kind and differs else result
+        if not kind or not rank or rank.args[0] in (kind, "spawned"):
+            return result
+        is_plain = all(each is rank or each.is_constant for each in sides_of(result.key))
+        return result if is_plain and not any(map(_asks_in_group, walk(node))) else Value(self.keys.rank(kind))
 
     def module_value(self, module: Module, name: str) -> Value | None:
         """Return what a name of a module is; only the statement that binds it is evaluated."""
@@ -276,3 +280,8 @@ class FunctionEvaluator(ObjectEvaluator):
         code = call.args[0] if call.args else None
         fails = code is not None and not (isinstance(code, ast.Constant) and code.value in (0, None))
         self.items.append(Leave("raise" if fails else "exit", self.site(call)))
+
+
+def _asks_in_group(node: ast.AST) -> bool:
+    """Return whether a node asks for the rank in a group that it names."""
+    return isinstance(node, ast.Call) and last_name(node.func) == "get_rank" and bool(node.args or node.keywords)

@@ -14,6 +14,11 @@ RANK = {
     "Slurm": 'rank = int(os.environ["SLURM_PROCID"])',
 }
 OBJECTS = {
+    "a function that only its name connects with the node": """
+        def get_local_rank():
+            return dist.get_rank() if dist.is_initialized() else 0
+        torch.cuda.set_device(get_local_rank())
+    """,
     "an attribute named after all nodes": """
         from deepspeed.accelerator import get_accelerator
         class Trainer:
@@ -194,6 +199,16 @@ CORRECT = {
     "a rank of a group": """
         rank = dist.get_rank(group=group)
         torch.cuda.set_device(rank)
+    """,
+    "a function that computes the local rank": """
+        def get_local_rank():
+            return dist.get_rank() % 8
+        torch.cuda.set_device(get_local_rank())
+    """,
+    "a function that asks for the rank among those of the node": """
+        def get_local_rank():
+            return dist.get_rank(NODE)
+        torch.cuda.set_device(get_local_rank())
     """,
     "a function that is named after the local rank": """
         GROUP = None

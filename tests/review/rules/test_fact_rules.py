@@ -1394,6 +1394,19 @@ SILENT: dict[str, tuple[str, str, str]] = {
             print(evaluate(x))
         """,
     ),
+    "a model that Accelerate wraps once more": (
+        "DW207",
+        START + "from accelerate import Accelerator\naccelerator = Accelerator()\n",
+        """
+        net = torch.nn.Linear(2, 2)
+        wrapped = torch.nn.parallel.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        wrapped, optimizer = accelerator.prepare(net, optimizer)
+        for x in data:
+            accelerator.backward(wrapped(x).sum())
+            optimizer.step()
+        """,
+    ),
     "gradients that the script reduces itself": (
         "DW207",
         START + WRAP,

@@ -1421,6 +1421,23 @@ def test_parts_that_accelerate_divides_again(part: str, prepare: str, count: int
     assert len(found(PREPARED.replace("PART", part).replace("PREPARE", prepare), "DW241")) == count
 
 
+@pytest.mark.parametrize(
+    ("sampler", "prepare", "count"),
+    [
+        ("DistributedSampler(rows)", TWICE, 1),
+        ("DistributedSampler(rows, shuffle=False)", TWICE, 1),
+        ("DistributedSampler(rows)", "(*accelerator.prepare(model, opt), accelerator.prepare_data_loader(loader))", 1),
+        ("DistributedSampler(rows, num_replicas=1, rank=0)", TWICE, 0),
+        ("torch.utils.data.RandomSampler(rows)", TWICE, 0),
+        ("DistributedSampler(rows)", "(*accelerator.prepare(model, opt), loader)", 0),
+    ],
+)
+def test_parts_of_a_sampler_that_accelerate_divides_again(sampler: str, prepare: str, count: int) -> None:
+    code = PREPARED.replace("PART", "from torch.utils.data.distributed import DistributedSampler")
+    code = code.replace("batch_size=4)", f"batch_size=4, sampler={sampler})").replace("PREPARE", prepare)
+    assert len(found(code, "DW241")) == count
+
+
 SCATTERED = """
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()

@@ -456,6 +456,12 @@ CORRECT = {
         loader = accelerator.prepare(DataLoader(dataset, sampler=DistributedSampler(dataset)))
         {TRAIN.replace(chr(10), chr(10) + " " * 8)}
     """,
+    "prepared by Accelerate under the same name": f"""
+        accelerator = Accelerator()
+        loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
+        model, loader = accelerator.prepare(model, loader)
+        {TRAIN.replace(chr(10), chr(10) + " " * 8)}
+    """,
     "trained by somebody else": """
         from engine import train_one_epoch
         loader = DataLoader(dataset, sampler=DistributedSampler(dataset))

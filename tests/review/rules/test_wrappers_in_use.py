@@ -56,6 +56,8 @@ NOT_READ = {
     "two models are asked": 'if hasattr(self.ema, "a") or hasattr(self.args, "a"):\n    self.ema.a(x)',
     "in the other arm": "if self.accelerator.num_processes > 1:\n"
     "    return self.accelerator.unwrap_model(self.other).parts\nreturn self.args.parts",
+    "of an engine, which saves itself": "state = self.accelerator.unwrap_model(self.other).state_dict()\n"
+    "if self.zero:\n    self.other.save_checkpoint('last')\nreturn state, self.other.parts",
     "of one process": "return self.accelerator.unwrap_model(self.other).a if self.count > 1 else self.other.a",
     "by a library from what was unwrapped": "model = self.accelerator.unwrap_model(self.adapted, False)\n"
     "get_peft_model_state_dict(model)",
