@@ -6,10 +6,10 @@ from functools import partial
 
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key, parts
+from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_effects import DELETES, EXPERIMENTS, LINKS, MOVES, UPLOADS
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
-from ...training_script.model.sequences import Site
+from ...training_script.model.sequences import Event, Site
 from ...training_script.model.several_ranks import with_guards
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation, no_patch
@@ -17,6 +17,7 @@ from ..violations import violation_at
 from . import repeated_files
 from .repeated_files import RACE, elsewhere, severity_of
 
+MAKES = ("os.makedirs", "os.mkdir", ".mkdir")
 EXISTENCE = {"exists", "lexists", "isfile", "isdir", "is_file", "is_dir"}
 EXIST_OK, DELETE = "allow-existing-directory", "delete-on-rank-0"
 OTHER_DISKS = "on disks that nodes do not share the others keep it"
@@ -41,7 +42,7 @@ def _of_all(script: Script, run: Run) -> Iterator[Violation]:
 
 
 def _directories(script: Script, run: Run) -> Iterator[Violation]:
-    for reach, fact in run.of("os.makedirs", "os.mkdir", ".mkdir"):
+    for reach, fact in run.of(*MAKES):
         path = fact.owner if fact.name == ".mkdir" else argument(fact, 0, "name", "path")
         if (
             not path
@@ -87,20 +88,29 @@ def _asks(key: Key) -> bool:
 
 
 def _is_made(run: Run, reach: Reach, path: Key) -> bool:
-    """Return whether every rank has made a directory below this one before, where that did not exist."""
+    """Return whether a directory that is made where it is missing is there already, itself or with one below it.
+
+    Every rank has made it before, or one has while the others waited.
+    """
     if not any(part is path for each in reach.conditions for part in parts(each.test)):
         return False
-    for each in run.reached[: run.reached.index(reach)]:
-        if not isinstance(each.fact, Noted) or each.fact.name != "os.makedirs" or each.ranks != ALL:
+    place = run.reached.index(reach)
+    for number, each in enumerate(run.reached[:place]):
+        if not isinstance(each.fact, Noted) or each.fact.name not in MAKES or each.unsure:
             continue
-        below = argument(each.fact, 0, "name")
-        if below is None or below.key.op != "call" or below.key.args[1] is not path:
+        made = each.fact.owner if each.fact.name == ".mkdir" else argument(each.fact, 0, "name", "path")
+        if made is None or not (made.key is path or (made.key.op == "call" and path in made.key.args[1:2])):
             continue
-        if all(
-            below.key in parts(condition.test) for condition in each.conditions if condition not in reach.conditions
-        ):
+        if each.ranks != ALL and not any(_waits_for_all(other) for other in run.reached[number:place]):
+            continue
+        others = [condition for condition in each.conditions if condition not in reach.conditions]
+        if all(made.key in parts(other.test) or other.test.differs_by & BY_RANK for other in others):
             return True
     return False
+
+
+def _waits_for_all(reach: Reach) -> bool:
+    return isinstance(reach.fact, Event) and reach.by_all
 
 
 def _deletions(script: Script, run: Run) -> Iterator[Violation]:

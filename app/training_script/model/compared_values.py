@@ -60,6 +60,7 @@ class ComparisonEvaluator(ComprehensionEvaluator):
         if left.key.op == "next":
             return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
         by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
+        by_branch = by_branch and self.keys.none in sides_of(left.key)
         if left.key.differs_by & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         if left.key.differs_by & BY_RANK and not test.is_constant and self.keys.none not in sides_of(left.key):

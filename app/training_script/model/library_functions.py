@@ -200,6 +200,8 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             return self.constant(None)
         if name == "hasattr" and len(values) > 1 and values[1].key is self.keys.constant("module"):
             return self.constant(True) if values[0].facts & WRAPPED else self.unknown(node)
+        if name == "hasattr" and values and values[0].key.differs_by & LOCAL:
+            return self.unknown(node)  # data have the same attributes on every rank
         if name == "isinstance" and len(values) > 1:
             if "ddp" in values[0].facts and self.qualified(values[1]).endswith("DistributedDataParallel"):
                 return self.constant(True)

@@ -269,3 +269,24 @@ def test_a_log_of_dllogger_that_every_rank_opens_is_found() -> None:
     (finding,) = found(OF_SEVERAL.format(code.format("")), "DW412")
     assert (finding.severity, finding.cause) == ("warning", "all-ranks-side-effects")
     assert lines(OF_SEVERAL.format(code.format("if accelerator.is_main_process:\n    ")), "DW412") == []
+
+
+IF_MISSING = "if not os.path.exists(args.out):\n    os.makedirs(args.out)\n"
+IN_TURNS = "if rank == 0 and not os.path.exists(args.out):\n    os.makedirs(args.out)\n"
+AGAIN = "def train(out):\n    if not os.path.isdir(out):\n        os.makedirs(out)\ntrain(args.out)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        (IF_MISSING + AGAIN, 1),
+        (IN_TURNS + "dist.barrier()\n" + AGAIN, 0),
+        (IN_TURNS + AGAIN, 1),
+        (IN_TURNS + "dist.barrier()\n" + AGAIN.replace("train(args.out)", "train(args.logs)"), 1),
+        ("if args.keep:\n    os.makedirs(args.out, exist_ok=True)\n" + AGAIN, 1),
+        ("os.makedirs(args.out, exist_ok=True)\n" + AGAIN, 0),
+        (AGAIN, 1),
+    ],
+)
+def test_a_directory_is_made_once_where_it_is_missing(code: str, count: int) -> None:
+    assert len(found(START + code, "DW412")) == count
