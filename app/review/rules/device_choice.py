@@ -53,8 +53,8 @@ def _on_first(script: Script, run: Run) -> Iterator[Violation]:
     ]
     if not any(given.key.differs_by & BY_RANK for given in ids) or script.mentions(SELECTS) or any(run.of(SET)):
         return
-    if not _imports_only(script, WITHOUT_DEVICE):
-        return  # a module of the project may select it
+    if not _imports_only(script, WITHOUT_DEVICE) or not any(run.of(INIT)):
+        return  # a module of the project may select it, or what calls this one
     for node in nodes_below(script.source.tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="cuda"), args=[], keywords=[]):

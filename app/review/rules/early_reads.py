@@ -150,6 +150,8 @@ def waits(reach: Reach) -> bool:
     fact = reach.fact
     if isinstance(fact, Event) or waits_in_store(reach):
         return True
+    if isinstance(fact, Noted) and fact.name == ".prepare":  # of a model: DDP compares the parameters of all ranks
+        return any("loader" not in value.facts for value in fact.values)
     if not isinstance(fact, Noted) or fact.name not in COLLECTIVES:
         return False
     group = argument(fact, COLLECTIVES[fact.name], "group")

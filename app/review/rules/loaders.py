@@ -9,7 +9,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, RANKS, Key, parts
 from ...training_script.model.library_effects import REPLACES
 from ...training_script.model.noted_calls import WRAPPED_FORWARD
-from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks
+from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Instance, Value
@@ -84,11 +84,16 @@ def _of_training(script: Script, run: Run) -> Iterator[Violation]:
                 f"this loader {lacks}: every rank trains on all of the data"
                 + (", in an order of its own" if shuffled and not _draws_alike(run, fact) else ", in the same order"),
                 0.8 if shuffled else 0.6,
-                severity=None if shuffled else "warning",
+                severity=None if shuffled and not _has_alternative(run, reach) else "warning",
                 patch=partial(_add_sampler, script, run, reach, fact)
                 if script.is_here(reach) and not prepares and not alone and inner is None
                 else None,
             )
+
+
+def _has_alternative(run: Run, loader: Reach) -> bool:
+    """Return whether a loader with a sampler is made instead of this one: several ranks may be meant for its data."""
+    return any(has_sampler(fact) and not together(at, loader) for at, fact in run.of(*LOADER_CLASSES))
 
 
 def _samplers_of_one(run: Run) -> Iterator[Key]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ...training_script.model.collective_effects import SAME
 from ...training_script.model.keys import parts
-from ...training_script.nodes import nodes_below
-from ...training_script.syntax import FUNCTIONS, call_argument, last_name, nodes_of_body
+from ...training_script.nodes import nodes_below, nodes_of_kinds
+from ...training_script.syntax import FUNCTIONS, call_argument, dotted_name, last_name, nodes_of_body
+from ...training_script.torch_classes import LOADER_CLASSES
 from ..rule_context import Script, Violation
 from ..violations import violation_at_node
 
@@ -21,13 +22,39 @@ SEVERAL = re.compile(
     r"\b(?:devices|gpus|num_nodes)\s*=\s*(?:[\"']?-1|[\"']?(?!1\b)\d+|\[\s*\d+\s*,)"
     r"|strategy\s*=\s*[\"'](?:ddp|fsdp|deepspeed)|strategy\s*=\s*\w*(?:DDP|FSDP|DeepSpeed)\w*\("
 )
+# What else evaluates, or gives the data for it.
+EVALUATES = re.compile(r"def (?:val|test)_dataloader|\.(?:validate|test)\(|val_dataloaders|datamodule")
+TRAINING_ARGUMENTS = 2  # of ``fit``: the model and the loader for training
 REDUCED = {"sync_dist", "rank_zero_only"}
 REDUCTIONS = {"compute", "all_gather", "reduce", "all_reduce", "broadcast"}
 
 
 def check(script: Script) -> list[Violation]:
     """DW508: return the logs of an evaluation of several processes without ``sync_dist``."""
-    return [*_violations(script)] if script.mentions(MODULE) and script.mentions(SEVERAL) else []
+    if not script.mentions(MODULE) or not script.mentions(SEVERAL) or _never_evaluates(script):
+        return []
+    return [*_violations(script)]
+
+
+def _never_evaluates(script: Script) -> bool:
+    """Return whether each call of ``fit`` gets a loader for training alone, and nothing else has one to evaluate."""
+    fits = [each for each in nodes_of_kinds(script.source.tree, ast.Call) if last_name(each.func) == "fit"]
+    if not fits or script.mentions(EVALUATES):
+        return False
+    words = ({keyword.arg for keyword in each.keywords} for each in fits)
+    return all(
+        len(each.args) == TRAINING_ARGUMENTS and given <= {"ckpt_path"} and _is_loader(script, each.args[1])
+        for each, given in zip(fits, words, strict=True)
+    )
+
+
+def _is_loader(script: Script, given: ast.expr) -> bool:
+    """Return whether an argument is a loader rather than a module of data."""
+    name = dotted_name(given).rpartition(".")[2]
+    return "load" in name.lower() or any(
+        isinstance(each, ast.Call) and script.names.qualified(each.func) in LOADER_CLASSES
+        for each in script.names.origins(given)
+    )
 
 
 def _violations(script: Script) -> Iterator[Violation]:

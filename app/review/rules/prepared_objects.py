@@ -93,7 +93,7 @@ def _loaders_of_drawn_samples(run: Run) -> Iterator[Key]:
 
 def _is_made_by_iter(script: Script, node: ast.expr) -> bool:
     """Return whether a value is surely what ``iter`` returns, which the model takes for what it goes over."""
-    made = origins_at(script, node)
+    made = origins_at(script, node) if node in script.source.parents else []  # or a call that the model has completed
     return bool(made) and all(isinstance(each, ast.Call) and dotted_name(each.func) == "iter" for each in made)
 
 
