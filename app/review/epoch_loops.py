@@ -112,7 +112,7 @@ def _wrapped(script: Script, call: ast.Call) -> list[ast.expr]:
 
 
 def _is_prepared(call: ast.Call) -> bool:
-    """Return whether a library gives each rank its part of the data anew, in every epoch."""
+    """Return whether a library divides the data among the ranks, in each epoch in another order."""
     return dotted_name(call.func).rpartition(".")[2] in PREPARES
 
 
