@@ -3,6 +3,7 @@
 import re
 
 DDP_CLASSES = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+DATA_PARALLEL = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 LOADER_CLASSES = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 # Loaders of PyTorch Geometric that draw around the nodes or edges of one graph, with the argument that names these.
 GRAPH_LOADERS = {f"torch_geometric.loader.{name}": (2, "input_nodes") for name in ("NeighborLoader", "HGTLoader")} | {

@@ -36,6 +36,8 @@ def check_sums(script: Script, run: Run) -> Iterator[Violation]:
     if not sums or any(run.of(*DDP_CLASSES)) or not all(script.is_here(reach) for reach, _ in sums):
         return
     losses = [fact.owner.key for _, fact in run.of(".backward") if fact.owner]
+    if run.function is not None and not script.mentions(".backward("):
+        return  # a helper: what calls it may divide the loss
     if script.mentions(SUMMED_LOSS) or any(map(_is_scaled, losses)):
         return
     names = {dotted_name(fact.node.args[0]).partition(".")[0] for _, fact in sums if fact.node.args}

@@ -6,7 +6,7 @@ import re
 from ..collectives import GROUP_PLACE, POINT_TO_POINT
 from ..nodes import walk
 from ..syntax import last_name
-from ..torch_classes import CLIPS, DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
+from ..torch_classes import CLIPS, DATA_PARALLEL, DDP_CLASSES, GRAPH_LOADERS, LOADER_CLASSES, OPTIMIZERS
 from . import library_effects
 from .keys import Key
 from .library_calls import GENERATORS, LISTING_METHODS, LISTINGS
@@ -31,6 +31,7 @@ NOTED_FUNCTIONS = {
     *("torch.distributed.init_process_group", "torch.distributed.destroy_process_group", *LISTINGS),
     *(f"torch.distributed.{name}" for name in (*POINT_TO_POINT, *GROUP_PLACE) if name != "new_group"),
     *CLIPS,
+    *DATA_PARALLEL,
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
     *FINITE,
     "time.sleep",

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..nodes import nodes_of_kinds, walk
 from ..syntax import FUNCTIONS, contains_line, last_name
-from ..torch_classes import DDP_CLASSES
+from ..torch_classes import DATA_PARALLEL, DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
 from .noted_calls import INIT, OF_GROUP, REPORTERS
@@ -92,7 +92,16 @@ def with_parent(facts: list[Reach]) -> list[Reach]:
 def is_of_one(facts: list[Reach]) -> bool:
     """Return whether a start makes a process group of one rank; of several Fabrics all are for one."""
     of_fabric = [is_single(each.fact) for each in facts if each.name in FABRIC]
-    return all(of_fabric) if of_fabric else any(is_single(each.fact) for each in facts)
+    return all(of_fabric) if of_fabric else any(is_single(each.fact) for each in facts) or _has_all_gpus(facts)
+
+
+def _has_all_gpus(facts: list[Reach]) -> bool:
+    """Return whether one process wraps its model for all GPUs, and only a helper of several scripts makes a group."""
+    names = {each.name for each in facts}
+    if names.isdisjoint(DATA_PARALLEL) or names & WRAPS:
+        return False
+    groups = [each for each in facts if each.name in SET_UP]
+    return all(each.name == INIT and each.calls and each.calls[0].path != each.fact.site.path for each in groups)
 
 
 def is_single(fact: Noted | Event | Read) -> bool:

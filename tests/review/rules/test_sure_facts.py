@@ -1,7 +1,11 @@
 """Findings that need a fact to be sure, and programs that only look like them."""
 
+import textwrap
+from pathlib import Path
+
 import pytest
-from helpers.review_snippets import found, lines
+from ddpwizard.app.review.file_review import review_file
+from helpers.review_snippets import KNOWLEDGE, found, lines
 
 START = """
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -21,12 +25,8 @@ def main(args):
         net = models.A()
     elif args.kind == "b":
         net = models.B()
-    elif args.kind == "c":
-        net = models.C()
-    elif args.kind == "d":
-        net = torch.nn.Linear(2, 2)
     else:
-        net = torch.nn.Linear(2, 3)
+        net = torch.nn.Linear(2, 2)
     if args.gpu:
         WRAP
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -173,3 +173,74 @@ things = [model, batches()]
 prepared = accelerator.prepare({given})
 """
     assert len(found(code, "DW267")) <= 1
+
+
+AVERAGES = """
+def reduce_gradients(model):
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+"""
+TRAINS = """
+dist.init_process_group("gloo")
+net = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in data:
+    loss = net(batch).mean()
+    LOSS.backward()
+    reduce_gradients(net)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        (AVERAGES, 0),
+        (AVERAGES + TRAINS.replace("LOSS", "loss"), 1),
+        (AVERAGES + TRAINS.replace("LOSS", "(loss / dist.get_world_size())"), 0),
+    ],
+)
+def test_a_helper_does_not_show_who_divides(code: str, count: int) -> None:
+    assert len(found(code, "DW432")) == count
+
+
+SHARED = """
+import torch, os
+import torch.distributed as dist
+def set_up(args):
+    args.distributed = "RANK" in os.environ
+    if args.distributed:
+        dist.init_process_group("nccl")
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "count"),
+    [
+        ("model = torch.nn.DataParallel(model)", 0),
+        ("model = torch.nn.parallel.DistributedDataParallel(model)", 1),
+        (
+            "if args.distributed:\n    model = torch.nn.parallel.DistributedDataParallel(model)\n"
+            "else:\n    model = torch.nn.DataParallel(model)",
+            1,
+        ),
+        ('dist.init_process_group("nccl")\nmodel = torch.nn.DataParallel(model)', 1),
+    ],
+)
+def test_one_process_with_all_gpus(wrap: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text(SHARED)
+    script = tmp_path / "test.py"
+    script.write_text(f"""
+import torch
+import torch.distributed as dist
+import shared
+def main(args):
+    shared.set_up(args)
+    model = torch.nn.Linear(2, 2).cuda()
+{textwrap.indent(wrap, "    ")}
+    torch.save(model.state_dict(), "model.pt")
+main(parse())
+""")
+    findings = review_file(script, KNOWLEDGE)
+    assert [each.rule for each in findings].count("DW501") == count
