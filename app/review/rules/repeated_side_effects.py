@@ -96,7 +96,7 @@ def _is_made(run: Run, reach: Reach, path: Key) -> bool:
         return False
     place = run.reached.index(reach)
     for number, each in enumerate(run.reached[:place]):
-        if not isinstance(each.fact, Noted) or each.fact.name not in MAKES or each.unsure:
+        if not isinstance(each.fact, Noted) or each.fact.name not in MAKES or (each.unsure and each.ranks != ALL):
             continue
         made = each.fact.owner if each.fact.name == ".mkdir" else argument(each.fact, 0, "name", "path")
         if made is None or not (made.key is path or (made.key.op == "call" and path in made.key.args[1:2])):

@@ -6,13 +6,14 @@ from .choices import sides_of
 from .collective_effects import is_gathered
 from .comprehensions import ComprehensionEvaluator
 from .iterables import is_of_batches
-from .keys import BY_RANK, LOCAL, Key, is_chosen_by, is_text
+from .keys import BY_RANK, LOCAL, OF_BRANCHES, Key, is_text
 from .noted_calls import MEETING_POINT
 from .values import (
     Value,
     is_elements,
 )
 
+OF_ROUNDS = {"altered", "changing"}  # what earlier rounds of a loop have left, which may be None
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
 
 
@@ -59,13 +60,28 @@ class ComparisonEvaluator(ComprehensionEvaluator):
             return self.keys.make("not", none) if isinstance(op, (ast.IsNot, ast.NotEq)) else none
         if left.key.op == "next":
             return self.keys.make("compare", type(op).__name__, left.key.args[1], self.keys.none)
-        by_branch = is_chosen_by(left.key, LOCAL) and not is_of_batches(left.key)
-        by_branch = by_branch and self.keys.none in sides_of(left.key)
+        by_branch = self._is_none_by_data(left.key) and not is_of_batches(left.key)
         if left.key.differs_by & LOCAL and not test.is_constant and not by_branch:
             return self.unknown(node).key  # a function returns None or not for the same reason on every rank
         if left.key.differs_by & BY_RANK and not test.is_constant and self.keys.none not in sides_of(left.key):
             return self.unknown(node).key  # no side of a branch by the rank is known to be None
         return test
+
+    def _is_none_by_data(self, value: Key) -> bool:
+        """Return whether a condition by data of one rank decides between None and something else."""
+        pending = [value]
+        while pending:
+            each = pending.pop()
+            if each.op not in OF_BRANCHES:
+                continue
+            sides = [arg for arg in each.args[each.op == "if" :] if isinstance(arg, Key)]
+            if each.op == "if" and each.args[0].differs_by & LOCAL and any(map(self._may_be_none, sides)):
+                return True
+            pending += sides
+        return False
+
+    def _may_be_none(self, value: Key) -> bool:
+        return any(side is self.keys.none or side.op in OF_ROUNDS for side in sides_of(value))
 
     def _as_members(self, value: Value) -> Key:
         if is_elements(value.obj) and all(each.key.is_constant for each in value.obj):

@@ -442,20 +442,6 @@ def is_read(key: Key) -> bool:
     return all(part.args[1] not in ("", UNTIL_KNOWN) for part in parts(key) if part.op == "rank")
 
 
-def is_chosen_by(key: Key, differs_by: int) -> bool:
-    """Return whether a condition that differs so decides which of several values a value is."""
-    pending, seen = [key], set[int]()
-    while pending:
-        each = pending.pop()
-        if id(each) in seen or each.op not in OF_BRANCHES:
-            continue
-        seen.add(id(each))
-        if each.op == "if" and each.args[0].differs_by & differs_by:
-            return True
-        pending += [arg for arg in each.args if isinstance(arg, Key)]
-    return False
-
-
 def rank_in(key: Key) -> Key | None:
     """Return the rank that a value is, the constants of runs without ranks left aside; the least sure of several."""
     if key.op == "rank":
