@@ -68,8 +68,8 @@ def _missing(test: Key, truth: bool) -> Key | None:
 def _question(script: Script, run: Run, site: Site) -> ast.Call | None:
     """Return the call that asks for the file, if ranks meet nowhere between it and the branch."""
     branch = node_at(script.source.tree, site.line, site.column, ast.If)
-    if branch is None:
-        return None
+    if branch is None or isinstance(branch.body[-1], ast.Raise):
+        return None  # the launcher ends the others with a rank that finds the file and raises
     for node in ast.walk(branch.test):
         if _asks(node):
             return node

@@ -6,7 +6,7 @@ from functools import partial
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import entry, parts
-from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.values import Value
 from ...training_script.torch_classes import CLIPS, is_optimizer
 from ..patches.prepared_values import backward_by_accelerator
@@ -149,10 +149,14 @@ def _rare_steps(script: Script, run: Run) -> Iterator[Violation]:
 
 def _clips(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the clipping of gradients by a function of torch where the engine of DeepSpeed makes the steps."""
-    engines = {fact.owner.key for _, fact in run.of(".step") if fact.owner and "engine" in fact.owner.facts}
-    clipped = {fact.result.key for _, fact in run.of(*PARAMETERS) if fact.owner and fact.owner.key in engines}
+    steps = [(reach, fact.owner.key) for reach, fact in run.of(".step") if _is_of(fact.owner, "engine") and fact.owner]
+    engines = {key for _, key in steps}
+    clipped = {
+        fact.result.key: fact.owner.key for _, fact in run.of(*PARAMETERS) if fact.owner and fact.owner.key in engines
+    }
     for reach, fact in run.of(*CLIPS) if clipped else ():
-        if fact.values and fact.values[0].key in clipped and reach.several:
+        engine = clipped.get(fact.values[0].key) if fact.values and reach.several else None
+        if engine and any(key is engine and together(step, reach) for step, key in steps):
             yield from violation_at(
                 script,
                 reach,

@@ -52,6 +52,7 @@ class Evaluated:
         changed: "Mapping[Path, ast.Module] | None" = None,
     ) -> None:
         """Take the trees of ``changed`` modules instead of their files."""
+        self.path, self.text = path, text
         self.budget = Budget(most_steps, MOST_ABROAD)
         self.roots: list[Root] = []
         self.names_ranks = "__main__" not in text or bool(OF_SEVERAL.search(text))

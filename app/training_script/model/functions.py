@@ -18,7 +18,7 @@ from .followed import collects
 from .function_steps import Branch, Called, Item, Leave
 from .handed_on import call_handed_on
 from .keys import BY_RANK, DIFFERS, LOCAL, Key, rank_in
-from .library_collectives import CALLED_ON_FIRST_RANK
+from .library_collectives import CALLED_ON_FIRST_RANK, ROLES_OF_ARGUMENTS
 from .names import CARRIED, role_of_attribute
 from .objects import ObjectEvaluator
 from .sequences import Site
@@ -120,8 +120,7 @@ class FunctionEvaluator(ObjectEvaluator):
         rest, others = tuple(values[len(positional) :]), {name: named[name] for name in named if name not in names}
         if spec.vararg:
             key = self.keys.make("sequence", *(each.key for each in rest))
-            unknown = Value(self.keys.make("at", *self.place(spec.vararg)))
-            self.env[spec.vararg.arg] = Value(key, obj=rest) if called else unknown
+            self.env[spec.vararg.arg] = Value(key, obj=rest) if called else self._passed_by_library(spec.vararg)
         if spec.kwarg:
             known, by_names = called and "**" not in others, others.get("**")
             pairs = (each for text, value in others.items() for each in (self.keys.constant(text), value.key))
@@ -131,6 +130,18 @@ class FunctionEvaluator(ObjectEvaluator):
             elif not known:
                 given = Value(self.keys.make("at", *self.place(spec.kwarg)))
             self.env[spec.kwarg.arg] = given
+
+    def _passed_by_library(self, rest: ast.arg) -> Value:
+        """Return what is known of the arguments that a library passes to a method which takes any."""
+        owner, key = self.function.owner if self.function else None, self.keys.make("at", *self.place(rest))
+        known = [ROLES_OF_ARGUMENTS[role] for role in owner.roles & ROLES_OF_ARGUMENTS.keys()] if owner else []
+        if len(self.parameters) != 1 or not known:
+            return Value(key)
+        given = (
+            Value(self.keys.make("element", key, self.keys.constant(at)), frozenset({role}))
+            for at, role in enumerate(known[0])
+        )
+        return Value(key, obj=tuple(given))
 
     def _suggests(self, name: str) -> bool:
         return self.by_name(name) is not None

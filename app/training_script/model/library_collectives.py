@@ -95,6 +95,9 @@ ROLES_OF_ATTRIBUTES: dict[str, dict[str, str]] = {
     "lightning": {"strategy": "lightning_strategy", "lightning_module": "lightning_module"},
 }
 
+# What a library passes to such methods by place: the roles of that.
+ROLES_OF_ARGUMENTS = {"lightning_callback": ("lightning", "lightning_module")}
+
 # Methods of such objects that the library itself calls on the rank that saves, and no other.
 CALLED_ON_FIRST_RANK = {"trainer": {"_save"}}
 
@@ -103,7 +106,7 @@ def role_of_base(name: str) -> str | None:
     """Return the role of objects of classes that inherit from a class of a library, by its qualified name."""
     library, _, rest = name.partition(".")
     if library in TRAINER_LIBRARIES:
-        return "trainer" if name.endswith("Trainer") else None
+        return "trainer" if name.endswith("Trainer") else "trainer_callback" if name.endswith("Callback") else None
     return ROLES_OF_BASES.get(rest.rpartition(".")[2]) if library in LIGHTNING_LIBRARIES else None
 
 

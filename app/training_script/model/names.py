@@ -264,7 +264,7 @@ class NameEvaluator(EvaluatorState):
 
     def _column(self, row: Key, place: int) -> Key | None:
         """Return what is at one place in each row of a table, for the row that is chosen; None if it is no table."""
-        if row.op != "item" or row.args[0].op not in ("sequence", "mapping"):
+        if row.op != "item" or row.args[0].op not in ("sequence", "mapping") or len(row.args) != 2:  # or a default
             return None
         table, chosen = row.args
         rows = table.args[1 if table.op == "mapping" else 0 :: 2 if table.op == "mapping" else 1]

@@ -17,14 +17,14 @@ WORDS = (
     "Distributed",
     *("distributed", "dist.", "accelerat", "deepspeed", "horovod", "mpi4py", "fabric", "fsdp", "FSDP", "DDP"),
     *("barrier", "reduce", "gather", "broadcast", "rank", "RANK", "is_main", "is_master", "main_process"),
-    *("world_size", "map_location", "lightning", "global_zero", "process_zero"),
+    *("world_size", "map_location", "lightning", "global_zero", "process_zero", "TrainerCallback", "TrainingArguments"),
 )
 # Where these are part of another word: ``latent_dist.``, ``DDPMScheduler``.
 WHOLE = {"dist.": re.compile(r"(?<!\w)dist\."), "DDP": re.compile(r"DDP(?![A-Z](?![a-z]))")}
 NAME = re.compile(r"\w*")
 # A condition with such words may be about ranks even where its value is not known.
 OF_RANKS = re.compile(
-    r"rank|main|master|primary|chief|lead|zero|coordinator|gpu|cuda_?id|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
+    r"rank|main|master|primary|chief|lead|zero(?!_?\d|_grad)|coordinator|gpu|cuda_?id|proc|worker|node|writer|logger|saver|save_?r|distrib|dist(?:_|$)"
     r"|ddp|world|device|local|parallel|shard",
     re.IGNORECASE,
 )

@@ -12,11 +12,12 @@ from .budget import OverBudget
 from .evaluated import Evaluated, Root
 from .function_steps import Attempt, Branch, Called, Item, Leave, Noted, Read, Rounds, Summary
 from .keys import BY_RANK, RANKS, TOUCHED, Key, Keys, parts
+from .launch_words import means_several_ranks
 from .noted_calls import INIT
 from .rank_mentions import may_ask_for_ranks
 from .reach import ALL, Attempted, Condition, Reach, Run, noted_places
 from .sequences import Event
-from .several_ranks import HOROVOD, has_no_group, is_of_one, is_set_up, shows_ranks, with_parent
+from .several_ranks import HOROVOD, has_no_group, is_of_one, is_set_up, run_by_trainer, shows_ranks, with_parent
 
 MOST_FACTS = 400  # of one function with all that it calls
 MOST_CALLS = 50  # on the way to a fact
@@ -38,8 +39,10 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             if not run.reached:
                 continue
             alone = evaluated.is_single or (evaluated.starts_actors and root.function is None)
-            alone = alone or not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run, evaluated.tree)
-            found.append(run._replace(evidence=[]) if alone else run)
+            without = not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run, evaluated.tree)
+            run = run._replace(evidence=[]) if alone or without else run
+            trained = [] if alone or run.evidence else run_by_trainer(run)
+            found.append(run._replace(evidence=trained) if trained and means_several_ranks(evaluated) else run)
     except (OverBudget, RecursionError):
         pass
     return [_as_others_of_class(run, found) for run in found]

@@ -32,6 +32,23 @@ SET_UP = {
 ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
 OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
+# The roles of objects whose methods a trainer of a library calls on every rank, and what it calls on some only.
+OF_TRAINERS = {"trainer", "trainer_callback", "lightning_module", "lightning_callback"}
+CALLED_ON_SOME_RANKS = {"_save", "prepare_data"}
+TRAINING = "Trainer.train"
+ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
+OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
+HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
+# The roles of objects whose methods a trainer of a library calls on every rank, and what it calls on some only.
+OF_TRAINERS = {"trainer", "trainer_callback", "lightning_module", "lightning_callback"}
+CALLED_ON_SOME_RANKS = {"_save", "prepare_data"}
+TRAINING = "Trainer.train"
+# What a program says that means to run a trainer on several ranks: such a trainer runs in one process as well.
+OF_LAUNCH = re.compile(
+    r"local_?rank|world_?size|deepspeed|fsdp|\bddp|torchrun|torch\.distributed|process_index|process_zero|main_process"
+    r"|global_(?:rank|zero)|num_nodes|strategy\s*=",
+    re.IGNORECASE,
+)
 
 
 def is_set_up(run: Run) -> bool:
@@ -76,6 +93,19 @@ def _asks(node: ast.AST) -> bool:
 
 def _calls(node: ast.AST, names: Collection[str]) -> bool:
     return any(isinstance(each, ast.Call) and last_name(each.func) in names for each in walk(node))
+
+
+def run_by_trainer(run: Run) -> list[Reach]:
+    """Return the facts of a start that come to every rank of a trainer of a library, if it has more than one.
+
+    The trainer calls the function, which is a method of a class that it knows; or the start trains by it.
+    """
+    function = run.function
+    owner = function.owner if function else None
+    name = getattr(function.node, "name", "") if function else ""
+    if owner and not owner.roles.isdisjoint(OF_TRAINERS):
+        return [] if name in CALLED_ON_SOME_RANKS else [each for each in run.reached if each.several]
+    return [each for each in run.reached if each.several and each.name == TRAINING]
 
 
 def with_parent(facts: list[Reach]) -> list[Reach]:

@@ -327,3 +327,10 @@ optimizer = torch.optim.SGD(params=model.parameters(), lr=USED)
 def test_a_setting_next_to_one_that_each_rank_draws() -> None:
     assert lines(SETTINGS.replace("USED", "settings.solver.rate"), "DW237") == []
     assert lines(SETTINGS.replace("USED", "random.random()"), "DW237")
+
+
+def test_a_rank_that_finds_the_file_and_raises() -> None:
+    waits = "if os.path.exists(path):\n        continue"
+    assert waits in CACHED
+    raises = CACHED.replace(waits, waits.replace("continue", "raise FileExistsError(path)"))
+    assert lines(raises.replace("BETWEEN", "print(dist.get_world_size())"), "DW472") == []

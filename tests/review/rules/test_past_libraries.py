@@ -195,3 +195,24 @@ for batch, in loader:
 def test_a_loader_that_fabric_has_not_got_is_found() -> None:
     assert lines(FABRIC.format(""), "DW202")
     assert lines(FABRIC.format("loader = fabric.setup_dataloaders(loader)"), "DW202") == []
+
+
+CHOSEN = """
+import deepspeed
+def start(options, model, loader, optimizer):
+    model, _, _, _ = deepspeed.initialize(model=model, config="stage2.json")
+    for batch in loader:
+        loss = model(batch).sum()
+        if options.engine == "deepspeed":
+            model.backward(loss)
+            model.step()
+        {}:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+"""
+
+
+def test_clipping_in_the_branch_without_the_engine_is_not() -> None:
+    clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    assert lines(CHOSEN.format("else"), "DW499") == []
+    assert lines(CHOSEN.format("if options.clips"), "DW499") == [clip]
