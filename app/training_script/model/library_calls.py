@@ -66,8 +66,14 @@ FUNCTIONS: dict[str, Effect] = {
     "lightning.fabric.Fabric": Effect(result=facts("fabric"), same=True),
     "lightning.Fabric": Effect(result=facts("fabric"), same=True),
     "lightning_fabric.Fabric": Effect(result=facts("fabric"), same=True),
-    "transformers.Trainer": Effect(result=facts("trainer"), same=True),
-    "transformers.Seq2SeqTrainer": Effect(result=facts("trainer"), same=True),
+    **{
+        name: Effect(result=facts("trainer"), same=True)
+        for name in (
+            *("transformers.Trainer", "transformers.Seq2SeqTrainer"),
+            *(f"trl.{kind}Trainer" for kind in ("SFT", "DPO", "ORPO", "KTO", "CPO", "GRPO", "RLOO", "Reward")),
+            "sentence_transformers.SentenceTransformerTrainer",
+        )
+    },
     **{
         f"{SAVE}{name}": Effect(f"checkpoint.{name}", implied=True)
         for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")

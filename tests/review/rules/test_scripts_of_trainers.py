@@ -108,6 +108,11 @@ def test_a_file_that_a_script_writes_after_the_training_is_found(end: str) -> No
     assert lines(in_script(end=end), "DW501") == [end]
 
 
+def test_a_file_that_a_script_writes_after_the_training_by_trl_is_found() -> None:
+    code = in_script(end="model.save_pretrained('out')").replace("Trainer, T", "T").replace("Trainer(", "trl.SFTTrainer(")
+    assert lines("import trl" + code, "DW501") == ["model.save_pretrained('out')"]
+
+
 @pytest.mark.parametrize(
     "end",
     [
