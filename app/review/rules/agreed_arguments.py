@@ -1,5 +1,7 @@
 """DW462: arguments that have to be the same on all ranks, and those that exactly one rank may set."""
 
+import ast
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -9,7 +11,8 @@ from ...training_script.model.lengths import length
 from ...training_script.model.library_calls import LOCAL_RESULTS
 from ...training_script.model.members import Member
 from ...training_script.model.reach import ALL, Reach, Run, alternatives, argument
-from ...training_script.syntax import call_argument
+from ...training_script.nodes import nodes_of_kinds
+from ...training_script.syntax import call_argument, last_name
 from ...training_script.torch_classes import DDP_CLASSES, SAMPLER_CLASSES
 from ..patches.one_value import opened_by_first, value_of_first
 from ..rule_context import Script, Violation
@@ -62,6 +65,9 @@ OF_ONE = {PREFIX + "TCPStore": (3, "is_master")}
 # The call is not one of all ranks with these.
 APART = {"no_dist", "process_group", "group", "device_mesh", "use_local_synchronization"}
 OWN = frozenset(LOCAL_RESULTS.values())  # values that each process has of its own
+CHECKPOINTS = f"{PREFIX}checkpoint."
+# In the name of what brings the parts to one place that each rank has saved in a directory of its own.
+BRINGS = re.compile(r"upload|copy|sync|push|move|transfer|put", re.IGNORECASE)
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
@@ -75,7 +81,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             given = argument(fact, place, word)
             if fact.name == NEW_GROUP and given and not _has_others(run, reach, given.key):
                 continue
-            if given and _differs(run, reach, given.key):
+            if given and _differs(run, reach, given.key) and not _is_brought_together(script, fact, place, word):
                 message = f"the ranks pass different values of `{word}` to {name}: {why}"
                 sent = script.is_here(reach) and word not in ("op", "ranks") and fact.name not in BEFORE_GROUP
                 written = call_argument(fact.node, word, place)
@@ -103,6 +109,19 @@ def _has_others(run: Run, reach: Reach, members: Key) -> bool:
     """Return whether a list of ranks surely has several: a group of one rank reaches no other."""
     seen = [length(run.keys.specialise(members, rank), Member(rank.rank, rank.world_size)) for rank in ranks_of(reach)]
     return all(count is not None and count > 1 for count in seen)
+
+
+def _is_brought_together(script: Script, fact: Noted, place: int, word: str) -> bool:
+    """Return whether each rank brings its own directory of a checkpoint to another place in the same function."""
+    path = call_argument(fact.node, word, place)
+    if not fact.name.startswith(CHECKPOINTS) or not isinstance(path, ast.Name):
+        return False
+    for call in nodes_of_kinds(script.names.enclosing_function(fact.node) or script.source.tree, ast.Call):
+        given = [inner for each in (*call.args, *(word.value for word in call.keywords)) for inner in ast.walk(each)]
+        names = [each.id for each in given if isinstance(each, ast.Name)]
+        if path.id in names and any(BRINGS.search(name) for name in (last_name(call.func), *names)):
+            return True
+    return False
 
 
 def _of_one(script: Script, run: Run, reach: Reach, fact: Noted) -> Iterator[Violation]:

@@ -40,8 +40,8 @@ def check_gpu(script: Script, run: Run) -> Iterator[Violation]:
         yield from violation_at(
             script,
             reach,
-            "torchrun passes no --local_rank, and nothing here reads the variable LOCAL_RANK: every process has the "
-            "default of the option, and uses the same GPU",
+            "torchrun passes no --local_rank, and torch.distributed.launch passes --local-rank since torch 2: with one "
+            "of them every process has the default of the option and uses the same GPU, the other ends in an error",
             0.75,
         )
 

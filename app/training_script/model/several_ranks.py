@@ -32,16 +32,22 @@ SET_UP = {
 ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
 OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
-# The roles of objects whose methods a trainer of a library calls on every rank, and what it calls on some only.
-OF_TRAINERS = {"trainer", "trainer_callback", "lightning_module", "lightning_callback"}
-CALLED_ON_SOME_RANKS = {"_save", "prepare_data"}
+# The roles of objects whose methods a trainer of a library calls on every rank, and what it does not, by the role:
+# the trainer of Lightning starts the other ranks where the objects have been made.
+NOT_ON_EVERY_RANK = {
+    **dict.fromkeys(("trainer", "trainer_callback"), {"_save"}),
+    **dict.fromkeys(("lightning_module", "lightning_callback"), {"__init__", "prepare_data"}),
+}
 TRAINING = "Trainer.train"
 ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
 OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
-# The roles of objects whose methods a trainer of a library calls on every rank, and what it calls on some only.
-OF_TRAINERS = {"trainer", "trainer_callback", "lightning_module", "lightning_callback"}
-CALLED_ON_SOME_RANKS = {"_save", "prepare_data"}
+# The roles of objects whose methods a trainer of a library calls on every rank, and what it does not, by the role:
+# the trainer of Lightning starts the other ranks where the objects have been made.
+NOT_ON_EVERY_RANK = {
+    **dict.fromkeys(("trainer", "trainer_callback"), {"_save"}),
+    **dict.fromkeys(("lightning_module", "lightning_callback"), {"__init__", "prepare_data"}),
+}
 TRAINING = "Trainer.train"
 # What a program says that means to run a trainer on several ranks: such a trainer runs in one process as well.
 OF_LAUNCH = re.compile(
@@ -103,8 +109,9 @@ def run_by_trainer(run: Run) -> list[Reach]:
     function = run.function
     owner = function.owner if function else None
     name = getattr(function.node, "name", "") if function else ""
-    if owner and not owner.roles.isdisjoint(OF_TRAINERS):
-        return [] if name in CALLED_ON_SOME_RANKS else [each for each in run.reached if each.several]
+    if owner and (roles := owner.roles & NOT_ON_EVERY_RANK.keys()):
+        by_some = any(name in NOT_ON_EVERY_RANK[role] for role in roles)
+        return [] if by_some else [each for each in run.reached if each.several]
     return [each for each in run.reached if each.several and each.name == TRAINING]
 
 

@@ -356,3 +356,21 @@ def test_item_of_a_tensor_of_whole_numbers_is_a_root() -> None:
 def test_a_gradient_that_the_script_has_removed_is_not_none() -> None:
     code = START + "tensor.grad = None\ntensor.sum().backward()\ndist.all_reduce(tensor.grad)\n"
     assert lines(code, "DW460") == []
+
+
+PARTS = """
+import tempfile
+import torch.distributed.checkpoint as dcp
+def save(state, target):
+    folder = tempfile.mkdtemp()
+    dcp.save(state, checkpoint_id=folder)
+    {}
+save({{}}, "out")
+"""
+
+
+def test_parts_of_a_checkpoint_that_each_rank_brings_to_one_place_are_no_different_checkpoints() -> None:
+    assert lines(START + PARTS.format("print(target)"), "DW462") == ["dcp.save(state, checkpoint_id=folder)"]
+    assert lines(START + PARTS.format("upload_directory(folder, target)"), "DW462") == []
+    later = "threading.Thread(target=wait_and_upload, args=(folder, target)).start()"
+    assert lines(START + PARTS.format(later), "DW462") == []

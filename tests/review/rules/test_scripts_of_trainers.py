@@ -109,7 +109,9 @@ def test_a_file_that_a_script_writes_after_the_training_is_found(end: str) -> No
 
 
 def test_a_file_that_a_script_writes_after_the_training_by_trl_is_found() -> None:
-    code = in_script(end="model.save_pretrained('out')").replace("Trainer, T", "T").replace("Trainer(", "trl.SFTTrainer(")
+    code = (
+        in_script(end="model.save_pretrained('out')").replace("Trainer, T", "T").replace("Trainer(", "trl.SFTTrainer(")
+    )
     assert lines("import trl" + code, "DW501") == ["model.save_pretrained('out')"]
 
 
@@ -173,6 +175,28 @@ def test_a_checkpoint_of_the_first_rank_in_a_hook_that_takes_any_arguments_is_fo
 
 def test_a_checkpoint_of_all_ranks_in_such_a_hook_is_not() -> None:
     assert rules_in(HOOK.format("", "*args, **kwargs", "args[0]")) == set()
+
+
+SCALED = """
+import os
+import torch
+import lightning.pytorch as pl
+class Model(pl.LightningModule):
+    def {}:
+        torch.save(self.scaler, os.path.join(self.folder, "scaler.pt"))
+trainer = pl.Trainer(devices=2, strategy="ddp")
+trainer.fit(Model("out"))
+"""
+
+
+def test_a_file_that_a_hook_of_a_module_writes_on_every_rank_is_found() -> None:
+    assert lines(SCALED.format("on_train_start(self)"), "DW501")
+    assert lines(SCALED.format("validation_step(self, batch, index)"), "DW501")
+
+
+def test_what_is_written_where_a_module_is_made_or_prepares_its_data_is_not() -> None:
+    assert lines(SCALED.format("__init__(self, folder)"), "DW501") == []
+    assert lines(SCALED.format("prepare_data(self)"), "DW501") == []
 
 
 def test_a_place_in_a_row_that_a_table_may_lack_is_evaluated() -> None:
