@@ -32,29 +32,15 @@ SET_UP = {
 ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
 OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
 HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
-# The roles of objects whose methods a trainer of a library calls on every rank, and what it does not, by the role:
-# the trainer of Lightning starts the other ranks where the objects have been made.
+BY_LIGHTNING = frozenset({"__init__", "prepare_data"})  # whose trainer starts the other ranks after an object is made
+# The roles of objects whose methods a trainer of a library calls on every rank, with those that it does not.
 NOT_ON_EVERY_RANK = {
-    **dict.fromkeys(("trainer", "trainer_callback"), {"_save"}),
-    **dict.fromkeys(("lightning_module", "lightning_callback"), {"__init__", "prepare_data"}),
+    "trainer": frozenset({"_save"}),
+    "trainer_callback": frozenset[str](),
+    "lightning_module": BY_LIGHTNING,
+    "lightning_callback": BY_LIGHTNING,
 }
 TRAINING = "Trainer.train"
-ASKS_FOR_GROUP, MAKES_GROUP = {"is_initialized"}, {"init_process_group"}
-OF_SHARDS = re.compile(r"(?:^|_)fsdp", re.IGNORECASE)  # in the name of an option
-HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for helpers that ask for a rank
-# The roles of objects whose methods a trainer of a library calls on every rank, and what it does not, by the role:
-# the trainer of Lightning starts the other ranks where the objects have been made.
-NOT_ON_EVERY_RANK = {
-    **dict.fromkeys(("trainer", "trainer_callback"), {"_save"}),
-    **dict.fromkeys(("lightning_module", "lightning_callback"), {"__init__", "prepare_data"}),
-}
-TRAINING = "Trainer.train"
-# What a program says that means to run a trainer on several ranks: such a trainer runs in one process as well.
-OF_LAUNCH = re.compile(
-    r"local_?rank|world_?size|deepspeed|fsdp|\bddp|torchrun|torch\.distributed|process_index|process_zero|main_process"
-    r"|global_(?:rank|zero)|num_nodes|strategy\s*=",
-    re.IGNORECASE,
-)
 
 
 def is_set_up(run: Run) -> bool:
