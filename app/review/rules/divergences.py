@@ -167,10 +167,20 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def _raises(script: Script, branch: Site) -> bool:
+    """Return whether a branch of the script ends with an error of its own."""
+    node = (
+        node_at(script.source.tree, branch.line, branch.column, ast.If) if branch.path == script.source.path else None
+    )
+    return node is not None and isinstance(node.body[-1], ast.Raise)
+
+
 def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Severity | None:
     """Return the severity of a finding, None for that of its rule: the less of it is known, the lower."""
     if not found.first.sure and OF_ENGINE.search(deciding.test):
         return "info"  # the script lets all ranks through where a library communicates in the call
+    if found.by & LOCAL and _raises(script, found.decided):
+        return "info"  # where what the ranks read is alike, all of them raise or none
     on_demand = not found.sure and deciding.side != "after"
     if found.first.kind in OF_MESH and not found.sure:
         return "info"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from ddpwizard.app.review.file_review import review_file
 from helpers.built_in_knowledge import built_in_knowledge
-from helpers.review_snippets import lines
+from ddpwizard.app.review.review import review_text
+from helpers.review_snippets import KNOWLEDGE, lines
 
 TRAINING = """
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -334,3 +335,33 @@ def test_a_rank_that_finds_the_file_and_raises() -> None:
     assert waits in CACHED
     raises = CACHED.replace(waits, waits.replace("continue", "raise FileExistsError(path)"))
     assert lines(raises.replace("BETWEEN", "print(dist.get_world_size())"), "DW472") == []
+
+
+CAUGHT = """
+import torch.distributed as dist
+from datasets import load_from_disk
+def reported(function):
+    def wrapper(*args):
+        try:
+            return function(*args)
+        except Exception as error:
+            print(error)
+    return wrapper
+@reported
+def main(path):
+    dist.init_process_group("gloo")
+    table = load_from_disk(path)
+    if len(table.unique("label")) < 3:
+        LEAVES
+    dist.barrier()
+main("table")
+"""
+
+
+def test_a_test_of_data_that_ends_with_an_error_is_no_warning() -> None:
+    def warnings(leaves: str) -> list[str]:
+        found = review_text(CAUGHT.replace("LEAVES", leaves), "train.py", KNOWLEDGE)
+        return [each.rule for each in found if each.severity != "info"]
+
+    assert warnings("return") == ["DW406"]
+    assert warnings("raise ValueError(path)") == []

@@ -129,8 +129,9 @@ def test_what_one_rank_writes_after_the_training_is_not(end: str) -> None:
     assert rules_in(in_script(end=end)) == set()
 
 
-def test_a_script_that_says_nothing_of_several_ranks_is_not() -> None:
-    assert rules_in(in_script(end="model.save_pretrained('out')", options="")) == set()
+@pytest.mark.parametrize("options", ["", ", ddp_find_unused_parameters=False"])
+def test_a_script_that_says_nothing_of_several_ranks_is_not(options: str) -> None:
+    assert rules_in(in_script(end="model.save_pretrained('out')", options=options)) == set()
 
 
 UNSEEDED = {
