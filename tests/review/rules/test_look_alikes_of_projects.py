@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from ddpwizard.app.review.file_review import review_file
-from helpers.built_in_knowledge import built_in_knowledge
 from ddpwizard.app.review.review import review_text
+from helpers.built_in_knowledge import built_in_knowledge
 from helpers.review_snippets import KNOWLEDGE, lines
 
 TRAINING = """
