@@ -41,7 +41,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 branch=own.site.line,
             )
             continue
-        if reach.ranks == ALL or reach.unsure:
+        if reach.ranks == ALL or reach.unsure or _gives_back(script, fact.node, module):
             continue
         if (use := _use_by_all(script, module)) and not _is_in_function_of_some(script, fact.node, use):
             yield from violation_at(
@@ -67,6 +67,20 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 "others use what it began with",
                 0.75,
             )
+
+
+def _gives_back(script: Script, call: ast.Call, module: ast.expr) -> bool:
+    """Return whether a module gets the state back that it had before, as after an evaluation with other weights."""
+    given = call_argument(call, "state_dict", 0)
+    own = f"{ast.unparse(module)}.state_dict"
+    made = script.names.origins(given) if isinstance(given, ast.Name) else ()
+    return any(
+        isinstance(each, ast.Call) and own in (dotted_name(each.func), *map(_called, each.args)) for each in made
+    )
+
+
+def _called(given: ast.expr) -> str:
+    return dotted_name(given.func) if isinstance(given, ast.Call) else ""
 
 
 def _averages_of_some(script: Script) -> Iterator[Violation]:

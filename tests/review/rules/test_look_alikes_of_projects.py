@@ -365,3 +365,25 @@ def test_a_test_of_data_that_ends_with_an_error_is_no_warning() -> None:
 
     assert warnings("return") == ["DW406"]
     assert warnings("raise ValueError(path)") == []
+
+
+AVERAGED = """
+import copy
+import torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+model, average = nn.Linear(2, 2), torch.load("average.pt", map_location="cpu")
+for batch in batches:
+    train(model(batch))
+    if dist.get_rank() == 0:
+        kept = STATE
+        model.load_state_dict(average)
+        print(model(batch))
+        model.load_state_dict(kept)
+"""
+
+
+@pytest.mark.parametrize("state", ["model.state_dict()", "copy.deepcopy(model.state_dict())"])
+def test_the_load_that_gives_a_module_its_state_back(state: str) -> None:
+    assert lines(AVERAGED.replace("STATE", state), "DW256") == ["model.load_state_dict(average)"]
+    assert "model.load_state_dict(kept)" in lines(AVERAGED.replace("STATE", "torch.load('other.pt')"), "DW256")
