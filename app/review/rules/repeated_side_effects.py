@@ -20,6 +20,7 @@ from .repeated_files import RACE, elsewhere, severity_of
 MAKES = ("os.makedirs", "os.mkdir", ".mkdir")
 EXISTENCE = {"exists", "lexists", "isfile", "isdir", "is_file", "is_dir"}
 EXIST_OK, DELETE = "allow-existing-directory", "delete-on-rank-0"
+OF_HUB = {"transformers", "peft", "diffusers", "datasets", "trl", "huggingface_hub", "sentence_transformers"}
 OTHER_DISKS = "on disks that nodes do not share the others keep it"
 
 
@@ -158,10 +159,24 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
+def _is_of_project(script: Script, call: ast.Call) -> bool:
+    """Return whether a method is one of a parameter that is declared to be of a class of the project."""
+    function, owner = script.names.enclosing_function(call), getattr(call.func, "value", None)
+    if function is None or not isinstance(owner, ast.Name):
+        return False
+    given = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    declared = next((each.annotation for each in given if each.arg == owner.id), None)
+    found = [
+        script.names.qualified(each) for each in (ast.walk(declared) if declared else ()) if isinstance(each, ast.expr)
+    ]
+    packages = {name.partition(".")[0] for name in found if "." in name}
+    return bool(packages) and packages.isdisjoint(OF_HUB)
+
+
 def _uploads(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*UPLOADS):
-        if fact.owner and "trainer" in fact.owner.facts:
-            continue  # which lets one rank upload
+        if (fact.owner and "trainer" in fact.owner.facts) or _is_of_project(script, fact.node):
+            continue  # which may let one rank upload
         if reach.by_all and run.is_of_several(reach):
             message = f"every rank uploads this{elsewhere(script, reach)}"
             yield from violation_at(script, reach, message, 0.65, severity=severity_of(script, run, reach))

@@ -387,3 +387,17 @@ for batch in batches:
 def test_the_load_that_gives_a_module_its_state_back(state: str) -> None:
     assert lines(AVERAGED.replace("STATE", state), "DW256") == ["model.load_state_dict(average)"]
     assert "model.load_state_dict(kept)" in lines(AVERAGED.replace("STATE", "torch.load('other.pt')"), "DW256")
+
+
+PUBLISHED = """
+import torch.distributed as dist
+from {} import Base
+def publish(model: Base | None, name: str) -> None:
+    dist.init_process_group("gloo")
+    model.push_to_hub(name)
+"""
+
+
+def test_an_upload_by_a_method_of_the_project_itself() -> None:
+    assert lines(PUBLISHED.format("robots.policies"), "DW412") == []
+    assert lines(PUBLISHED.format("transformers"), "DW412") == ["model.push_to_hub(name)"]
