@@ -17,6 +17,7 @@ from ..system.subprocesses import ProcessOutcome
 from ..triage.merge_samples import extend_with_earlier_samples
 from ..triage.sampling.sampler import sample_job
 from ..triage.types import JobReport
+from ..triage.watched_job import WatchedJob, follow_job
 from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
 from .plot import measured_points
 from .workspace import recorded_outputs
@@ -164,6 +165,7 @@ async def _failing_report(
     """
     hung_since: float | None = None
     earlier: JobReport | None = None
+    watched: WatchedJob | None = None
     between_s = pause_s = SAMPLE_GAP_S if lab.failure == "slow" else max(PAUSE_S, hung_for_s / SAMPLES_OF_A_HANG)
     while True:
         await asyncio.sleep(pause_s)
@@ -172,10 +174,11 @@ async def _failing_report(
         if found is None:
             continue
         try:
-            report = extend_with_earlier_samples(earlier, await sample_job(found, gap_s=SAMPLE_GAP_S))
+            earlier = extend_with_earlier_samples(earlier, await sample_job(found, gap_s=SAMPLE_GAP_S))
         except UserError:  # it has just ended
             continue
-        earlier = report
+        watched = follow_job(watched, earlier)
+        report = watched.report
         if on_report:
             on_report(report)
         if any(row.state == "starting" for row in report.ranks) or len(report.ranks) < found.world_size:

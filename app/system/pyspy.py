@@ -29,12 +29,13 @@ class SpyFrame(msgspec.Struct):
 
 
 class SpyThread(msgspec.Struct):
-    """A thread, its frames innermost first."""
+    """A thread, its frames innermost first. ``active``: it used a CPU, or could, when they were read."""
 
     os_thread_id: int | None
     thread_name: str | None
     frames: list[SpyFrame]
     owns_gil: bool = False
+    active: bool = True
 
 
 def pyspy_path() -> str:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from ..training_script.frame import StackFrame
-from .rank_activity.frames import user_frames
+from .rank_activity.frames import is_importing, user_frames
 from .time_shares import activity_of
 from .types import JobReport, Sample
 
@@ -17,7 +17,7 @@ def count_places(samples: Iterable[Sample]) -> Counter[StackFrame | None]:
     found = Counter[StackFrame | None]()
     for sample in samples:
         frames = user_frames(sample.stack)
-        if frames:
+        if frames and not is_importing(sample.stack):
             found[None if activity_of(sample) == "collective" else frames[-1]] += 1
     return found
 

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 from ..text.terminal import align_columns
 from ..text.units import count_text, percent_text
-from .rank_activity.collectives_in_stack import GRADIENTS, collective_of
+from .rank_activity.collectives_in_stack import waits_in_collective
+from .rank_activity.frames import is_importing
 from .types import JobReport, Sample
 
 Activity = Literal["loader", "forward", "backward", "optimizer", "collective", "other"]
@@ -38,10 +39,8 @@ class RankShares(NamedTuple):
 
 def activity_of(sample: Sample) -> Activity:
     """Return the part of a training step in which a sample shows a rank."""
-    name, via = collective_of(sample.stack)
-    if name is not None:
-        computes = via == GRADIENTS and sample.process_state == "R"
-        return "backward" if computes else "collective"
+    if waits_in_collective(sample):
+        return "collective"
     paths = [frame.path for frame in sample.stack]
     for activity, parts in PARTS:
         if any(part in path for path in paths for part in parts):
@@ -50,13 +49,16 @@ def activity_of(sample: Sample) -> Activity:
 
 
 def extend_history(history: History, report: JobReport) -> History:
-    """Return the history with the samples of a report that are newer than its own."""
+    """Return the history with the samples of a report that are newer than its own.
+
+    A module that is imported is no part of a step: torch imports some in the first one.
+    """
     extended = {rank: list(samples) for rank, samples in history.items()}
     for row in report.ranks:
         known = extended.setdefault(row.rank, [])
         since = known[-1][0] if known else 0.0
         newer = (sample for sample in report.samples(row) if sample.stack and sample.at > since)
-        known += [(sample.at, activity_of(sample)) for sample in newer]
+        known += [(sample.at, activity_of(sample)) for sample in newer if not is_importing(sample.stack)]
         del known[:-MOST_SAMPLES]
     return extended
 

@@ -75,6 +75,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     written_bytes: int = 0
     waits_in: str = ""  # the kernel function the main thread sleeps in (/proc/PID/wchan), "" if not shown
     stack: list[StackFrame] = []  # main thread, innermost first
+    runs: bool | None = None  # the main thread used a CPU, or could, when its stack was read; None: not known
     others: list[ThreadStack] = []
     threads: int = 0
     owns_gil: bool = False  # the main thread holds Python's global interpreter lock

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from . import phrases
-from .rules.straggler import OTHERS_WAIT
+from .rules.straggler import SAMPLES_FOR_SHARES, pace_setter
 from .slow_place import PlaceCounts, add_places, slow_place
-from .time_shares import LEAST_FOR_TREND, History, extend_history, time_shares
+from .time_shares import History, extend_history, time_shares
 from .types import JobReport, Verdict
 
 SLOW_RANK_CONFIDENCE = 0.75
@@ -52,13 +52,13 @@ def _verdict_key(verdict: Verdict) -> tuple[object, ...]:
 
 def _with_slow_rank(report: JobReport, history: History, places: Mapping[int, PlaceCounts]) -> JobReport:
     """Return the report with the verdict that one rank sets the pace, if the shares of time show one."""
-    rows = [row for row in time_shares(history) if row.samples >= LEAST_FOR_TREND]
+    rows = [row for row in time_shares(history) if row.samples >= SAMPLES_FOR_SHARES]
     waits = {row.rank: row.shares.get("collective", 0.0) for row in rows}
-    slow = [rank for rank, share in waits.items() if share <= 1 - OTHERS_WAIT]
-    others = [rank for rank in waits if rank not in slow]
-    if len(slow) != 1 or not others or sum(waits[rank] for rank in others) / len(others) < OTHERS_WAIT:
+    slow = pace_setter(waits)
+    if slow is None:
         return report
-    row = next(row for row in report.ranks if row.rank == slow[0])
+    others = [rank for rank in waits if rank != slow]
+    row = next(row for row in report.ranks if row.rank == slow)
     where = slow_place(places[row.rank], (places[rank] for rank in others)) or row.where
     share = round(100 * sum(waits[rank] for rank in others) / len(others))
     text = (
@@ -70,7 +70,7 @@ def _with_slow_rank(report: JobReport, history: History, places: Mapping[int, Pl
     verdict = msgspec.structs.replace(
         report.verdict,
         cause="straggler-rank",
-        culprits=slow,
+        culprits=[slow],
         where=where,
         why=text,
         confidence=SLOW_RANK_CONFIDENCE,

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.training_script.frame import StackFrame
+from ddpwizard.app.triage.slow_place import count_places
 from ddpwizard.app.triage.time_shares import Activity, History, activity_of, extend_history, share_lines, time_shares
 from ddpwizard.app.triage.types import Sample
 from helpers.recorded_state import report
@@ -38,7 +39,25 @@ def test_a_stack_is_in_one_part_of_a_step(frames: tuple[tuple[str, str], ...], a
 
 
 def test_a_backward_pass_that_sleeps_waits_for_other_ranks():
-    assert activity_of(sample(("_engine_run_backward", f"{TORCH}/autograd/graph.py"), state="S")) == "collective"
+    backward = ("_engine_run_backward", f"{TORCH}/autograd/graph.py")
+    assert activity_of(sample(backward, state="S")) == "collective"
+    for state, runs, activity in (("S", True, "backward"), ("R", False, "collective")):
+        at_its_stack = msgspec.structs.replace(sample(backward, state=state), runs=runs)
+        assert activity_of(at_its_stack) == activity, "the state of the moment of the stack counts"
+
+
+def test_imports_are_no_part_of_a_step(tmp_path: Path):
+    recorded = report(tmp_path)
+    imports = StackFrame("_find_and_load", "<frozen importlib._bootstrap>", 1)
+    seen = [
+        msgspec.structs.replace(
+            each, samples=[msgspec.structs.replace(s, stack=[imports, *s.stack]) for s in each.samples]
+        )
+        for each in recorded.observed.seen
+    ]
+    importing = msgspec.structs.replace(recorded, observed=msgspec.structs.replace(recorded.observed, seen=seen))
+    assert not any(extend_history({}, importing).values())
+    assert count_places(seen[0].samples) == {}
 
 
 def test_the_rank_that_waits_least_comes_first_and_a_change_is_named():

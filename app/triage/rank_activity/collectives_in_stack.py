@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ...training_script.collectives import WAITING_CALLS
 from ...training_script.frame import StackFrame
+from ..types import Sample
 from .frames import function_name, inner_frames
 
 C10D = "/torch/distributed/distributed_c10d.py"
@@ -67,6 +68,17 @@ def collective_of(stack: Sequence[StackFrame]) -> tuple[str | None, str]:
             if function_name(frame) == function and frame.path.endswith(path):
                 return name, via or _feature(inner)
     return None, ""
+
+
+def waits_in_collective(sample: Sample) -> bool:
+    """Return whether a sample shows the main thread in a collective; a backward pass may compute as well as wait."""
+    name, via = collective_of(sample.stack)
+    return name is not None and (via != GRADIENTS or not _runs(sample))
+
+
+def _runs(sample: Sample) -> bool:
+    """Return whether the main thread used a CPU; ``process_state`` is read up to some 100 ms before the stack."""
+    return sample.process_state == "R" if sample.runs is None else sample.runs
 
 
 def _feature(inner: Sequence[StackFrame]) -> str:

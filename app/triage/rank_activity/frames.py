@@ -17,11 +17,17 @@ NOT_A_PROGRAM = re.compile(
 
 
 SPAWNED = "/multiprocessing/spawn.py"
+IMPORTING = "<frozen importlib._bootstrap>"
 
 
 def function_name(frame: StackFrame) -> str:
     """Return the name of a frame's function without the class name, which Python 3.11 and later include."""
     return frame.function.rpartition(".")[2]
+
+
+def is_importing(stack: Sequence[StackFrame]) -> bool:
+    """Return whether a module is being imported, at the start of the script or within a function."""
+    return any(frame.path == IMPORTING for frame in stack)
 
 
 def inner_frames(stack: Sequence[StackFrame]) -> list[StackFrame]:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from ..types import DisplayState, Sample
 from .collectives_in_stack import collective_of
-from .frames import user_frames
+from .frames import IMPORTING, user_frames
 from .wait_reasons import is_idle
 
-IMPORTING = "<frozen importlib._bootstrap>"
 STOPPED = ("T", "t")
 STOPPED_OR_GONE = (*STOPPED, "Z", "")
 CPU_SHARE_AT_WORK = 0.1  # of one core; gloo's own threads need about 0.01 while all ranks wait

@@ -1,8 +1,8 @@
 """Find the straggler: the one rank that is slower than the others, which wait for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..rank_activity.collectives_in_stack import GRADIENTS, collective_of
+from ..rank_activity.collectives_in_stack import waits_in_collective
 from ..rank_activity.rank_state import RankState
 from ..types import Sample, Verdict
 from .context import JobContext, make_verdict
@@ -25,7 +25,7 @@ def find_straggler(context: JobContext) -> RankState | None:
     if slow is None:
         return None
     samples = samples_with_stack(slow)
-    if any(map(_is_in_collective, samples)):
+    if any(map(waits_in_collective, samples)):
         return slow if len(samples) >= SAMPLES_FOR_SHARES else None
     enough = len(samples) >= SUFFICIENT_SAMPLES
     slow_kinds = ("sleep", "dormant", "loader", "files", "service", "lock")
@@ -45,16 +45,25 @@ def may_have_straggler(context: JobContext) -> bool:
 
 def _least_in_collectives(context: JobContext) -> RankState | None:
     """Return the one rank that is mostly outside collectives while the others are mostly in one."""
-    sampled = [state for state in context.alive if state.observed]
-    below = [state for state in sampled if _share_in_collectives(samples_with_stack(state)) <= 1 - OTHERS_WAIT]
-    if len(sampled) < 2 or len(below) != 1:
+    states = {state.rank: state for state in context.alive if state.observed}
+    rank = pace_setter({rank: _share_in_collectives(samples_with_stack(state)) for rank, state in states.items()})
+    return states[rank] if rank is not None else None
+
+
+def pace_setter(shares: Mapping[int, float]) -> int | None:
+    """Return the one rank that is mostly outside collectives while the others are mostly in one, or None.
+
+    ``shares``: of the samples of each rank, those in a collective.
+    """
+    below = [rank for rank, share in shares.items() if share <= 1 - OTHERS_WAIT]
+    if len(below) != 1 or len(shares) < 2:
         return None
-    others = [sample for state in sampled if state is not below[0] for sample in samples_with_stack(state)]
-    return below[0] if others and _share_in_collectives(others) >= OTHERS_WAIT else None
+    others = [share for rank, share in shares.items() if rank != below[0]]
+    return below[0] if sum(others) / len(others) >= OTHERS_WAIT else None
 
 
 def _share_in_collectives(samples: Sequence[Sample]) -> float:
-    return sum(map(_is_in_collective, samples)) / len(samples) if samples else 0.0
+    return sum(map(waits_in_collective, samples)) / len(samples) if samples else 0.0
 
 
 def slow_rank_verdict(
@@ -96,9 +105,3 @@ def samples_with_stack(state: RankState) -> Sequence[Sample]:
 def _cpu_s(state: RankState) -> float:
     samples = samples_with_stack(state)
     return samples[-1].cpu_s - samples[0].cpu_s if len(samples) > 1 else 0.0
-
-
-def _is_in_collective(sample: Sample) -> bool:
-    """Return whether a sample shows a rank in a collective; a backward pass may compute as well as wait."""
-    name, via = collective_of(sample.stack)
-    return name is not None and (via != GRADIENTS or sample.process_state == "S")

@@ -78,6 +78,8 @@ async def sample_stacks(processes: Sequence[Process], *, may_pause: bool = False
         samples[process.pid] = msgspec.structs.replace(
             sample,
             stack=_frames(main, process.cwd) if main else [],
+            # In another pid namespace py-spy does not know the state of a thread.
+            runs=main.active if main and main.os_thread_id == process.pid else None,
             owns_gil=bool(main and main.owns_gil),
             others=[_thread(thread, process) for thread in others[:OTHERS]],
             threads=len(dump.threads) or sample.threads,

@@ -56,6 +56,22 @@ class TestSample:
             finally:
                 process.kill()
 
+    def test_state_of_the_main_thread_is_that_of_the_moment_of_its_stack(self, tmp_path: Path) -> None:
+        """The state in /proc is read before py-spy starts: it agrees by chance only."""
+        script = tmp_path / "turns.py"
+        script.write_text(
+            "import time\n\ndef work():\n    until = time.monotonic() + 0.07\n    while time.monotonic() < until:\n"
+            "        pass\n\ndef rest():\n    time.sleep(0.07)\n\nwhile True:\n    work()\n    rest()\n"
+        )
+        with subprocess.Popen([sys.executable, str(script)]) as process:
+            try:
+                wait_for(lambda: any(frame.path == str(script) for frame in sample(process.pid).stack), "it is at work")
+                seen = [s for _ in range(20) if (s := sample(process.pid)).stack[0].function in ("work", "rest")]
+            finally:
+                process.kill()
+        agree = [each.runs == (each.stack[0].function == "work") for each in seen]
+        assert len(seen) >= 15 and sum(agree) >= 0.8 * len(seen)
+
     def test_stopped_process_is_read_and_stays_stopped(self, tmp_path: Path) -> None:
         with still(SLEEP, tmp_path) as process:
             wait_for(lambda: sample(process.pid).stack[0].function == "wait", "it sleeps")
