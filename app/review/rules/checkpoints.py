@@ -144,6 +144,13 @@ def _target(fact: Noted) -> Value | None:
     return argument(fact, *WRITES[fact.name])
 
 
+def _given_target(fact: Noted) -> ast.expr | None:
+    """Return the argument of a call that says where it writes."""
+    place, name = WRITES[fact.name]
+    given = [each.value for each in fact.node.keywords if each.arg == name] or fact.node.args[place : place + 1]
+    return given[0] if given else None
+
+
 def _if_missing(reach: Reach) -> bool:
     """Return whether a file is written only if some file is not there yet."""
     return any(
@@ -180,7 +187,40 @@ def _guarded(script: Script, run: Run, reach: Reach, fact: Noted) -> Patch:
     others_wait = _is_read_next(run, reach, fact) or _is_handed_on(script, fact)
     if others_wait and (reach.unsure or not all(each.test.is_constant for each in reach.conditions)):
         return no_patch(GUARD, "save it on rank 0, and let the ranks that load it next wait for that")
-    return guard_statement(script, fact.node, GUARD, others_wait=others_wait)
+    opened = _opened(script, fact)
+    if opened is None:
+        return no_patch(GUARD, "open the file on rank 0 only, and save it there: opening it empties it")
+    return guard_statement(script, opened, GUARD, others_wait=others_wait)
+
+
+def _opened(script: Script, fact: Noted) -> ast.expr | None:
+    """Return the expression that opens what is written: the call itself for a path; for an open file that of the
+    ``with`` statement around the call, or None.
+    """
+    given = _given_target(fact)
+    if not isinstance(given, ast.Name):
+        return fact.node
+    around: ast.AST | None = fact.node
+    while around := script.source.parents.get(around):
+        if isinstance(around, ast.With):
+            for item in around.items:
+                if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == given.id:
+                    return item.context_expr
+    scope = script.names.enclosing_function(fact.node) or script.source.tree
+    bound = (each for each in nodes_of_kinds(scope, ast.Assign) if _binds(each, given.id))
+    return None if any(map(_opens, bound)) else fact.node
+
+
+def _binds(stmt: ast.Assign, name: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name for each in stmt.targets)
+
+
+def _opens(stmt: ast.Assign) -> bool:
+    match stmt.value:
+        case ast.Call(func=ast.Name(id="open") | ast.Attribute(attr="open")):
+            return True
+        case _:
+            return False
 
 
 def _used_names(script: Script) -> Iterator[str]:
@@ -208,14 +248,13 @@ def _is_read_next(run: Run, write: Reach, fact: Noted) -> bool:
 
 def _is_handed_on(script: Script, fact: Noted) -> bool:
     """Return whether the name of the path that is written is used below it: something else may read the file."""
-    place, name = WRITES[fact.name]
     call, stmt = fact.node, script.source.statement_of(fact.node)
-    given = [each.value for each in call.keywords if each.arg == name] or call.args[place : place + 1]
-    if not given or not isinstance(given[0], ast.Name):
+    given = _given_target(fact)
+    if not isinstance(given, ast.Name):
         return False
     around = script.names.enclosing_function(call) or script.source.tree
     last = stmt.end_lineno or stmt.lineno
-    uses = (each for each in nodes_of_kinds(around, ast.Name) if each.id == given[0].id)
+    uses = (each for each in nodes_of_kinds(around, ast.Name) if each.id == given.id)
     below = [each for each in uses if each.lineno > last]
     made_again = min((each.lineno for each in below if isinstance(each.ctx, ast.Store)), default=None)
     return any(

@@ -1,7 +1,9 @@
 """Files that every rank opens to write: harmless if all write the same, lost if each writes something of its own."""
 
+from textwrap import indent
+
 import pytest
-from helpers.review_snippets import IMPORTS, found, lines
+from helpers.review_snippets import IMPORTS, found, lines, repaired
 
 START = """
 import csv, json
@@ -290,3 +292,13 @@ AGAIN = "def train(out):\n    if not os.path.isdir(out):\n        os.makedirs(ou
 )
 def test_a_directory_is_made_once_where_it_is_missing(code: str, count: int) -> None:
     assert len(found(START + code, "DW412")) == count
+
+
+def test_a_file_that_is_saved_into_is_opened_by_the_same_rank() -> None:
+    inside = 'with open("last.pt", "wb") as file:\n    torch.save({}, file)\n'
+    first = "if not dist.is_initialized() or dist.get_rank() == 0:\n"
+    assert repaired(START + inside, "DW501").endswith(first + indent(inside, "    "))
+    (before,) = found(START + 'file = open("last.pt", "wb")\ntorch.save({}, file)\n', "DW501")
+    assert before.fix and not before.fix.edits
+    given = 'with open("names.txt") as names:\n    torch.save({}, "last.pt")\n'
+    assert f"    {first}        torch.save" in repaired(START + given, "DW501")
