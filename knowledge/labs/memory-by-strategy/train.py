@@ -11,40 +11,26 @@ WIDTH, DEPTH, BATCH = 128, 6, 640
 kept = []  # what the forward pass keeps for the backward pass
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-
-    def forward(self, hidden):
-        return hidden + self.inner(hidden)
-
-
 class Network(nn.Module):
     def __init__(self, recompute):
         super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(DEPTH))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(DEPTH)
+        )
         self.recompute = recompute
 
     def forward(self, hidden):
         for block in self.blocks:
             if self.recompute:
                 kept.append(hidden)  # a checkpoint keeps the input of its block, and nothing else
-                hidden = checkpoint(block, hidden, use_reentrant=False)
-            else:
-                hidden = block(hidden)
+            hidden = hidden + (checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden))
         return hidden
 
 
-def storages(tensors):
-    """Return the bytes of the storages of tensors by address, each storage once."""
+def mib(tensors):
+    """Return the MiB of the storages of tensors, each storage once."""
     local = [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
-    return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in local}
-
-
-def keep(tensor):
-    kept.append(tensor)
-    return tensor
+    return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in local}.values()) / 2**20
 
 
 def build(strategy):
@@ -63,16 +49,14 @@ def measure(strategy):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(2):
         kept.clear()
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
             loss = model(torch.randn(BATCH, WIDTH)).square().mean()
         weights = {each.shape for each in model.parameters()} | {each.shape[::-1] for each in model.parameters()}
-        activations = storages(each for each in kept if each.shape not in weights)
+        activations = mib(each for each in kept if each.shape not in weights)
         loss.backward()
         optimizer.step()
-    parameters = [*model.parameters()]
     states = [each for state in optimizer.state.values() for each in state.values() if torch.is_tensor(each)]
-    model_states = storages([*parameters, *(each.grad for each in parameters), *states])
-    return sum(model_states.values()) / 2**20, sum(activations.values()) / 2**20
+    return mib([*model.parameters(), *(each.grad for each in model.parameters()), *states]), activations
 
 
 def main():
