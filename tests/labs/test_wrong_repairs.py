@@ -15,6 +15,11 @@ EXCHANGE = """\
     dist.recv(incoming, src=(rank - 1) % world_size)
     dist.send(block, dst=(rank + 1) % world_size)
 """
+REPLACE = '    os.replace(CHECKPOINT + ".tmp", CHECKPOINT)\n'
+CAUGHT = f"    try:\n    {REPLACE}    except FileNotFoundError:\n        pass\n"
+ONE_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+ALONE = "store=dist.HashStore(), rank=0, world_size=1"
+COMPILED = "    model = torch.compile("
 LOAD = "        model.module.load_state_dict(torch.load(PRETRAINED))\n"
 WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
     ("collective-desync", "    share_weights(model, rank)\n", ""),
@@ -29,6 +34,21 @@ WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
     ("rank-dependent-init", LOAD, ""),
     ("fsdp-wrap-policy", "    fully_shard(model.layers)\n", ""),
     ("dataloader-stall", "NOT_COPIED = {131}", "NOT_COPIED = set()"),
+    ("missing-set-epoch", "in loader:", "in (batches := [*loader])[epoch:] + batches[:epoch]:"),
+    ("worker-rng-duplicate", "torch.randn(16, 4)", "torch.randn(16, 4) + 1e-5 * rank"),
+    ("decoder-crash", 'self.raw[33] = b"-"', 'self.raw[33] = b"0 0"'),
+    ("bare-python-launch", "    local_rank = int(", f"    os.environ |= {ONE_PROCESS}\n    local_rank = int("),
+    ("backend-mismatch", 'init_process_group(backend="nccl")', f"init_process_group('gloo', {ALONE})"),
+    ("checkpoint-race", REPLACE, CAUGHT),
+    ("checkpoint-race", REPLACE, f'    if os.path.exists(CHECKPOINT + ".tmp"):\n    {REPLACE}'),
+    ("compile-per-rank", COMPILED, f"    torch._dynamo.config.recompile_limit = 64\n{COMPILED}"),
+    ("zero-stage-choice", '"optimizer": optimizer.state_dict()', '"optimizer": optimizer.optim.state_dict()'),
+    (
+        "dataset-per-rank",
+        "    tokens = np.load(node.DATA)",
+        "    tokens = np.fromfile(node.DATA, np.int64, 6_000_000, offset=128)",
+    ),
+    ("dataset-per-rank", "= node.limit_memory(), ", "= node.NODE_BYTES // 2, "),
 ]
 
 

@@ -37,8 +37,10 @@ def main():
         optimizer.step()
         if rank == 0 and step % 5 == 0:
             print(f"step {step}: loss {loss.item():.3f}")
+    ranks = torch.ones(())
+    dist.all_reduce(ranks)
     if rank == 0:
-        print("pretraining ended")
+        print(f"pretraining on {ranks.item():.0f} ranks ended")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 
+import disk
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -13,7 +14,8 @@ CHECKPOINT = "last.pt"
 
 def save(model, optimizer, epoch):
     state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-    torch.save(state, CHECKPOINT + ".tmp")
+    with open(CHECKPOINT + ".tmp", "wb") as file:
+        torch.save(state, file)
     dist.barrier()
     os.replace(CHECKPOINT + ".tmp", CHECKPOINT)
 
@@ -22,6 +24,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
+    disk.record_writes(".tmp")
     points = torch.randn(256, 16)
     data = TensorDataset(points, points[:, :8].sum(dim=1, keepdim=True).tanh())
     sampler = DistributedSampler(data)
@@ -39,6 +42,9 @@ def main():
         save(model, optimizer, epoch)
         if rank == 0:
             print(f"epoch {epoch}: loss {loss.item():.4f}, checkpoint of {os.path.getsize(CHECKPOINT)} bytes")
+    dist.barrier()
+    if rank == 0:
+        print(f"checkpoints written: {disk.count_writes()}")
 
 
 if __name__ == "__main__":
