@@ -29,7 +29,7 @@ MOST_LINES = 5_000  # of output that are kept
 # Half of the CPU time of a short job is the garbage collector's: while torch is imported, and in the last collection.
 START_SCRIPT = """\
 import atexit, gc, time
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(500_000, 20, 100)
 atexit.register(gc.freeze)
 atexit.register(time.sleep, 0.2)
 """

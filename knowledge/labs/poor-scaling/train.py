@@ -39,7 +39,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(8, 1024)
 
-    alone, together = fastest_s(max(3, 40 // MICRO_BATCHES), model, optimizer, batch)
+    alone, together = fastest_s(max(3, 20 // MICRO_BATCHES), model, optimizer, batch)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step(model, optimizer, batch, True)
     if rank == 0:
