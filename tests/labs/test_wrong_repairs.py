@@ -19,7 +19,6 @@ REPLACE = '    os.replace(CHECKPOINT + ".tmp", CHECKPOINT)\n'
 CAUGHT = f"    try:\n    {REPLACE}    except FileNotFoundError:\n        pass\n"
 ONE_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
 ALONE = "store=dist.HashStore(), rank=0, world_size=1"
-COMPILED = "    model = torch.compile("
 LOAD = "        model.module.load_state_dict(torch.load(PRETRAINED))\n"
 WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
     ("collective-desync", "    share_weights(model, rank)\n", ""),
@@ -41,7 +40,6 @@ WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
     ("backend-mismatch", 'init_process_group(backend="nccl")', f"init_process_group('gloo', {ALONE})"),
     ("checkpoint-race", REPLACE, CAUGHT),
     ("checkpoint-race", REPLACE, f'    if os.path.exists(CHECKPOINT + ".tmp"):\n    {REPLACE}'),
-    ("compile-per-rank", COMPILED, f"    torch._dynamo.config.recompile_limit = 64\n{COMPILED}"),
     ("zero-stage-choice", '"optimizer": optimizer.state_dict()', '"optimizer": optimizer.optim.state_dict()'),
     (
         "dataset-per-rank",
