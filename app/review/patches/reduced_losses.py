@@ -3,6 +3,7 @@
 import ast
 
 from ...training_script.edits import Edit
+from ..origins import origins_at
 from ..rule_context import Patch, Script, no_patch
 from .torch_names import distributed_module
 
@@ -48,6 +49,6 @@ def without_statement(script: Script, node: ast.AST) -> Patch:
 def _divisions(script: Script, backward: ast.Call) -> list[ast.BinOp]:
     """Return the divisions that a loss may be the result of; none if it may be something else."""
     loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
-    found = script.names.origins(loss) if loss else []
+    found = origins_at(script, loss) if loss else []
     divisions = [each for each in found if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
     return divisions if len(divisions) == len(found) else []

@@ -7,8 +7,8 @@ from functools import partial
 
 from ...training_script.model.collective_effects import SUMMED
 from ...training_script.model.keys import BY_RANK, Key, parts
-from ...training_script.model.reach import Run
-from ...training_script.nodes import nodes_below
+from ...training_script.model.reach import Run, argument
+from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.reduced_losses import times_ranks, without_division, without_statement
@@ -29,6 +29,11 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
     wrapped = any(reach.several for reach, _ in run.of(*DDP_CLASSES))
     if not wrapped or script.mentions(REDUCED_BY_HAND):
         return
+    reduced = {
+        fact.site[:2]
+        for _, fact in run.of("torch.distributed.all_reduce")
+        if (given := argument(fact, 0, "tensor")) and "graph" in given.facts
+    }
     for reach, fact in run.of(".backward"):
         if fact.owner and {"graph", "divided"} <= fact.owner.facts and reach.several:
             yield from violation_at(
@@ -53,7 +58,13 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
                 0.7,
                 severity="warning",
             )
-        elif fact.owner and "graph" in fact.owner.facts and reach.several and _is_divided_by_sum(fact.owner.key):
+        elif (
+            fact.owner
+            and "graph" in fact.owner.facts
+            and reach.several
+            and _is_divided_by_sum(fact.owner.key, reduced)
+            and not _multiplies_gradients(script)
+        ):
             yield from violation_at(
                 script,
                 reach,
@@ -94,12 +105,15 @@ def check_labels(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _is_divided_by_sum(loss: Key) -> bool:
-    """Return whether a loss of this rank is divided by a sum over all, and multiplied by nothing that is not known."""
+def _is_divided_by_sum(loss: Key, reduced: set[tuple[str, int]]) -> bool:
+    """Return whether a loss of this rank is divided by a sum over all, and multiplied by nothing that is not known.
+
+    ``reduced``: where losses are summed over all ranks, which leaves their gradients those of this rank.
+    """
     while loss.op == "binary" and loss.args[0] in ("Mult", "Div"):
         name, left, right = loss.args
         if name == "Div" and _is_sum(right):
-            return _is_own(left)
+            return _is_own(left) or (left.op == "filled" and left.args[-1] == SUMMED and left.args[:2] in reduced)
         if not right.is_constant:
             return False
         loss = left
@@ -145,6 +159,21 @@ def _divided_gradient(node: ast.AST) -> ast.expr | None:
             return number
         case _:
             return None
+
+
+def _multiplies_gradients(script: Script) -> bool:
+    """Return whether a statement multiplies gradients by the number of ranks, as the sum of all would be."""
+    for node in nodes_of_kinds(script.source.tree, ast.Call, ast.AugAssign):
+        match node:
+            case ast.Call(func=ast.Attribute(value=held, attr="mul_"), args=[number]):
+                pass
+            case ast.AugAssign(target=held, op=ast.Mult(), value=number):
+                pass
+            case _:
+                continue
+        if _is_gradient(held) and script.is_world_size(number):
+            return True
+    return False
 
 
 def _is_gradient(node: ast.expr) -> bool:

@@ -4,21 +4,44 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from ...training_script.collectives import collective_name
+from ...training_script.model.distinct_names import distinct_names
 from ...training_script.model.keys import BY_RANK, LOCAL
+from ...training_script.model.members import PAIR
 from ...training_script.model.reach import Run
 from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.syntax import FUNCTIONS, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
-from ..violations import violation_at_node
+from ..violations import violation_at, violation_at_node
+from .unequal_parts import PREFIX, SENT, sent
 
+JOINS = {"torch.stack", "torch.cat", "torch.tensor"}
 VIEWS = ("items", "keys", "values")
 
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the mappings with the same names in another order, by the data or by the sides of a branch by the rank."""
+    if run.distributed:
+        yield from _joined(script, run)
+    if run.distributed and run.function is None:
+        yield from _by_branches(script)
+
+
+def _joined(script: Script, run: Run) -> Iterator[Violation]:
+    """Yield the collectives with a tensor of all values of a mapping, which the data of each rank bring into order."""
+    for reach, fact, given in sent(run, *SENT):
+        held = given.key.args[1] if given.key.op == "call" and given.key.args[0] in JOINS else given.key
+        held = held.args[1] if held.op == "built" else held
+        names = [distinct_names(held, rank) or [] for rank in PAIR]
+        if names[0] != names[1] and sorted(map(repr, names[0])) == sorted(map(repr, names[1])):
+            own, other = next(pair for pair in zip(*names, strict=True) if pair[0] != pair[1])
+            message = f"the values come in the order in which the data of each rank bring their names: {own!r} of one "
+            message += f"rank meets {other!r} of another in {fact.name.removeprefix(PREFIX)}"
+            yield from violation_at(script, reach, message, 0.85)
+
+
+def _by_branches(script: Script) -> Iterator[Violation]:
     """Yield the branches by the rank whose sides give a mapping the same names in another order."""
-    if not run.distributed or run.function is not None:
-        return
     for node in nodes_below(script.source.tree):
         if not isinstance(node, ast.If) or not node.orelse:
             continue

@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from ...training_script.collectives import GROUP_PLACE
-from ...training_script.model.amounts import SHUFFLED
+from ...training_script.model.amounts import DISTINCT, SHUFFLED
+from ...training_script.model.distinct_names import distinct_names
 from ...training_script.model.keys import DIFFERS, RANKS, Key, Keys, parts
 from ...training_script.model.lengths import number
 from ...training_script.model.members import Member
@@ -73,6 +74,8 @@ def _is_drawn_by_each(script: Script, order: Key) -> bool:
 def _members(held: Key, rank: Member) -> list[object] | None:
     """Return the constants that a sequence has on a rank, in its order."""
     match held.op, held.args:
+        case op, _ if op == DISTINCT:
+            return distinct_names(held, rank)
         case "sequence", members:
             found: list[object] = [each.value if each.is_constant else number(each, rank) for each in members]
             if None in found and not any(each.differs_by & DIFFERS for each in members):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from ...training_script.model.amounts import PIECES
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, Key, Keys, Rank
 from ...training_script.model.lengths import length, number
@@ -19,6 +20,7 @@ from ..violations import violation_at
 from .collective_arguments import FILLED_LISTS, multiplied, ranks_of
 from .unequal_parts import PREFIX, SENT, sent
 
+MATRIX = 2  # dimensions
 PAIR = [Rank(rank, rank, 0, 2, 2) for rank in range(2)]  # the ranks of a small job
 SAME_ON_ALL = [name for name in SENT if name not in ("all_gather", "gather")]
 
@@ -103,7 +105,8 @@ def _received(script: Script, run: Run) -> Iterator[Violation]:
         if not given or not into:
             continue
         tensor, buffer_key = (_in_round(run.keys, *each) for each in zip((given.key, into.key), members, strict=True))
-        if why := _difference(tensor, ranks[0], buffer_key, ranks[1], run.keys):
+        why = _difference(tensor, ranks[0], buffer_key, ranks[1], run.keys)
+        if why := why or _difference_of_rows(run.keys, given.key, into.key, ranks[1], members):
             line = message.site.line
             yield from violation_at(
                 script,
@@ -124,6 +127,29 @@ def _in_round(keys: Keys, tensor: Key, member: Member) -> Key:
         return tensor
     place = number(tensor.args[1], member)
     return tensor if place is None else keys.make("item", tensor.args[0], keys.constant(place))
+
+
+def _difference_of_rows(keys: Keys, given: Key, into: Key, receiver: Rank, members: tuple[Member, Member]) -> str:
+    """Return how the numbers of rows differ that are sent and that a buffer has, which is no row itself."""
+    sent_rows, rows = (_rows(keys, *each) for each in zip((given, into), members, strict=True))
+    if sent_rows is None or rows is None or sent_rows == rows or len(shape_of(into, keys, receiver) or ()) < MATRIX:
+        return ""
+    return f"{sent_rows} rows into {rows}"
+
+
+def _rows(keys: Keys, tensor: Key, member: Member) -> int | None:
+    """Return the number of rows of a tensor in a round, also of what a layer makes of a piece of a tensor."""
+    while tensor.rows_of is not None:
+        tensor = tensor.rows_of
+    if tensor.op == "element":
+        held, *place = tensor.args
+        held = held.args[0] if held.op == "enumerate" else held
+        counters = reversed(member.counters or ())
+        value = next((value for *loop, value in counters if loop == place[:2]), None)
+        if value is None or held.op not in PIECES:
+            return None
+        tensor = keys.make("item", held, keys.constant(value))
+    return length(tensor, member)
 
 
 def _pairs(

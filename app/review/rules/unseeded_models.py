@@ -8,6 +8,7 @@ from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import ALL, Run, argument
 from ...training_script.model.seeding_calls import seeding_calls
+from ...training_script.model.values import Instance, Value
 from ...training_script.nodes import nodes_below
 from ...training_script.syntax import call_argument, dotted_name, last_name
 from ...training_script.torch_classes import DDP_CLASSES, LAYER, is_optimizer
@@ -25,6 +26,7 @@ SHARES = re.compile(
     r"broadcast|load_state|torch\.load|load_model|pretrained|checkpoint|init_?weights|sync_\w*\(|prepare"
     r"|init\.(?:zeros|ones|constant|eye)|(?<!grad\.)(?<!grad\.data\.)\b(?:zero_|copy_|fill_)\("
 )
+DRAWS = re.compile(r"rand\w*|normal_?|uniform_?|(?:xavier|kaiming|trunc)_\w+|orthogonal_|empty")
 AVERAGES = tuple(f"torch.distributed.{name}" for name in ("all_reduce", "all_gather", "all_gather_into_tensor"))
 
 
@@ -45,7 +47,7 @@ def _averaged(script: Script, run: Run) -> Iterator[Violation]:
         given = argument(fact, 0, "tensor")
         if given and "gradient" not in given.facts and any(part in asked for part in parts(given.key)):
             return
-    owners = {fact.owner.key for _, fact in run.of(".parameters") if fact.owner and has_weights(fact.owner)}
+    owners = {fact.owner.key for _, fact in run.of(".parameters") if fact.owner and _draws_weights(fact.owner)}
     for _, made in _made(script):
         if script.evaluated.value(made) in owners:
             at = reduces[0].fact.site
@@ -57,6 +59,21 @@ def _averaged(script: Script, run: Run) -> Iterator[Violation]:
                 related=[RelatedPlace(path=at.path, line=at.line, message="the gradients are reduced here")],
             )
             return
+
+
+def _draws_weights(model: Value) -> bool:
+    """Return whether a model surely has weights of the random numbers of its process.
+
+    What a class makes by a generator of its own, of zeros or of its arguments may be the same on all ranks.
+    """
+    if not has_weights(model) or not isinstance(model.obj, Instance):
+        return has_weights(model)
+    calls = (node for cls in model.obj.cls.ancestry() for node in ast.walk(cls.node) if isinstance(node, ast.Call))
+    return any(
+        LAYER.fullmatch(name) or (DRAWS.fullmatch(name) and all(each.arg != "generator" for each in call.keywords))
+        for call in calls
+        if (name := last_name(call.func))
+    )
 
 
 def _outside(script: Script, run: Run) -> Iterator[Violation]:

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from .collective_effects import is_received
+from .distinct_names import is_with_member
 from .followed import is_followed
 from .function_steps import Branch, Item
 from .keys import BY_RANK, LOCAL, OF_BRANCHES, Key
@@ -109,6 +110,8 @@ class ChoiceEvaluator(MethodEvaluator):
             return then
         if test.differs_by & BY_RANK and is_received(then.key) != is_received(other.key):
             return then if is_received(then.key) else other  # one rank keeps what it sends, the others receive it
+        if is_with_member(test, then.key, other.key):
+            return then
         if is_elements(then.obj) and is_elements(other.obj) and len(then.obj) == len(other.obj):
             parts = tuple(self.joined(test, *pair) for pair in zip(then.obj, other.obj, strict=True))
             key = self.keys.make("sequence", *(part.key for part in parts))

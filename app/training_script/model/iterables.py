@@ -21,6 +21,7 @@ from .amounts import (
     sized_by_data,
 )
 from .collective_effects import EffectEvaluator
+from .distinct_names import is_written_out, same_number
 from .function_steps import Noted
 from .keys import BY_RANK, DIFFERS, LOCAL, OF_BRANCHES, Key, is_place
 from .length_differences import differ, may_differ
@@ -49,6 +50,8 @@ class IterableEvaluator(EffectEvaluator):
             return self.keys.constant(len(iterable.obj))
         key = iterable.key
         numbered = key.args[0] if key.op == "enumerate" else key
+        if (members := same_number(numbered)) is not None:
+            return self.keys.constant(members)
         if (limit := limit_of(key)) is not None:
             return self.keys.make("length", limit)
         if (key.differs_by & LOCAL or key.op == "range") and differ(counted := self.keys.make("length", key), number):
@@ -147,9 +150,10 @@ class IterableEvaluator(EffectEvaluator):
             return Value(self.keys.make("length", key))
         return self.unknown(node)  # loaders give all ranks batches of one size
 
-    def distinct(self, node: ast.AST) -> Key:
-        """Return a set or a mapping whose members are data of this rank."""
-        return self.keys.make(DISTINCT, *self.place(node), differs_by=LOCAL)
+    def distinct(self, node: ast.AST, name: Key | None = None) -> Key:
+        """Return a set or a mapping whose members are data of this rank, with a name if these are written out."""
+        named = ((name,),) if name is not None and is_written_out(name) else ()
+        return self.keys.make(DISTINCT, *self.place(node), *named, differs_by=LOCAL)
 
     def keep_under(self, target: ast.expr, held: Value, name: Key) -> bool:
         """Note that something is kept in a mapping or a set; return whether data of this rank are its name there."""
@@ -157,7 +161,7 @@ class IterableEvaluator(EffectEvaluator):
         kept = is_empty or held.key.op == DISTINCT or held.facts & (MAPPING | UNORDERED_FACT)
         if not kept or not is_of_data(name):
             return False
-        made = Value(self.distinct(target), held.facts)
+        made = Value(self.distinct(target, name), held.facts)
         match target:
             case ast.Name(id=text) if text in self.env:
                 self.env[text] = made

@@ -35,6 +35,7 @@ ELEMENTWISE = {"abs", "cos", "exp", "log", "neg", "pow", "relu", "round", "sigmo
 ELEMENTWISE |= {"softmax", "square", "cumsum", "unsqueeze", "squeeze", "add", "sub", "mul", "div", "where"}
 REDUCING = {"amax", "amin", "argmax", "argmin", "mean", "norm", "prod", "std", "sum"}
 KEEPING |= {f"torch.{name}" for name in ELEMENTWISE - {"unsqueeze", "squeeze", "where"}}
+FORWARD = "forward"  # of a module that gives one row for each that it gets
 LISTS = {
     "sequence",
     "elements",
@@ -93,7 +94,7 @@ def _number(key: Key, rank: Member) -> int | None:
         case "if", (test, then, other):
             return _of_sides(number, test, then, other, rank)
         case "item", (Key(op="mapping" | "sequence") as held, place):
-            chosen = _element(held, place, rank)
+            chosen = element_on(held, place, rank)
             return number(chosen, rank) if chosen else None
         case _:
             return _of_counter(key.accumulated, rank) if key.accumulated else None
@@ -162,7 +163,9 @@ def _length(key: Key, rank: Member) -> int | None:
             return slice_length(whole, known) if whole is not None else cut_length(known)
         case "item", (held, Key(op="sequence", args=(Key(op="slice", args=bounds), *_))):
             return slice_length(length(held, rank), [_bound(each, rank) for each in bounds])
-        case "item", (Key(op="sequence" | "mapping") as held, Key() as place) if element := _element(held, place, rank):
+        case "item", (Key(op="sequence" | "mapping") as held, Key() as place) if element := element_on(
+            held, place, rank
+        ):
             return length(element, rank)
         case "item", (_, Key(op="item" | "call" | "range" | "if") as chosen):  # by a list of places
             return length(chosen, rank)
@@ -261,14 +264,14 @@ def _of_sides(of: "Callable[[Key, Member], int | None]", test: Key, then: Key, o
     return first if first == second else None
 
 
-def _element(held: Key, place: Key, rank: Member) -> Key | None:
+def element_on(held: Key, place: Key, rank: Member) -> Key | None:
     """Return what is at a place of a list, or under a name or number of a mapping, on a rank.
 
     A number that is none of the names of a mapping is a place in the list of its names.
     """
     match place.op, place.args:
         case "item", (Key(op="sequence" | "mapping") as inner, Key() as chosen):
-            place = _element(inner, chosen, rank) or place
+            place = element_on(inner, chosen, rank) or place
         case _:
             pass
     at = place.value if place.is_constant else number(place, rank)

@@ -14,8 +14,8 @@ from .evaluator_state import Named, Values
 from .followed import is_followed
 from .iterables import MAKES_NAMES, MAPPING, UNORDERED_FACT
 from .keys import BY_RANK, CLOCK, LAUNCHED, LOCAL, RANKS, TOUCHED, Key, entry, parts
-from .length_differences import is_even
-from .lengths import LISTS, PUBLIC, WORKER, number
+from .length_differences import differ, is_even
+from .lengths import FORWARD, LISTS, PUBLIC, WORKER, length, number
 from .library_calls import (
     BUFFERS,
     ENDLESS,
@@ -295,9 +295,12 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
             result = self.unknown(node, callee, *values, *named.values())
             if len(values) != 1:
                 return result
-            if _is_row_by_row(callee.key) and values[0].key is not result.key:
-                result.key.rows_of = values[0].key
-            return self._sized(result, callee, values[0], node)
+            sized, by_row = self._sized(result, callee, values[0], node), _is_row_by_row(callee.key)
+            if by_row and values[0].key is not sized.key:
+                sized.key.rows_of = values[0].key
+            if sized is result and by_row and differ(values[0].key, length):
+                return replace(result, key=self.keys.make("rows", values[0].key, FORWARD))
+            return sized
         self.unknown_calls += 1
         result = self.unknown(node, callee, *values, *named.values())
         if result.facts:

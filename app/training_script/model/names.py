@@ -8,6 +8,7 @@ from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SI
 from .. import rank_names
 from ..syntax import last_name
 from .amounts import is_of_data, is_of_parts, rows_of
+from .distinct_names import is_written_out
 from .evaluator_state import EvaluatorState
 from .followed import is_followed
 from .keys import BY_RANK, DIFFERS, LOCAL, TOUCHED, UNTIL_KNOWN, Key
@@ -253,7 +254,8 @@ class NameEvaluator(EvaluatorState):
             return Value(entry, owner.facts & CARRIED)
         if type(place) is int and (column := self._column(owner.key, place)):
             return Value(column, owner.facts & CARRIED)
-        held = self.without_rank(owner.key, node) if index.is_constant and not is_of_parts(owner.key) else owner.key
+        kept = not index.is_constant or is_of_parts(owner.key) or is_written_out(owner.key)
+        held = owner.key if kept else self.without_rank(owner.key, node)
         own = OWN_GROUP if "members" in owner.facts and index.differs_by & BY_RANK else NO_FACTS
         moved = POOLED if index.differs_by & BY_RANK else NO_FACTS  # what begins at the part of this rank
         value = Value(self.keys.make("item", held, index), (owner.facts & CARRIED - moved) | own)

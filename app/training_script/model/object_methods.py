@@ -12,6 +12,7 @@ from .evaluator_state import Named, Values
 from .followed import with_more
 from .iterables import UNORDERED_FACT
 from .keys import BY_RANK, CLOCK, DIFFERS, LOCAL, TOUCHED, Key
+from .length_differences import differ
 from .lengths import ELEMENTWISE, RESHAPE, keeps_rows, length
 from .library_calls import (
     ASKS_FOR_END,
@@ -183,7 +184,7 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if owner.facts & {"prepared"}:
             return self.unknown(node, owner, *values)
         given = [each.key for each in (*values, *named.values())]
-        if not owner.key.differs_by and keeps_rows(name, given) and length(owner.key, PAIR[0]) is not None:
+        if keeps_rows(name, given) and _has_known_rows(owner.key):
             return Value(self.keys.make("rows", owner.key, name, *given), owner.facts & CARRIED)
         if name in ("view", "reshape") and values and not owner.key.differs_by:
             made = self.keys.make("call", RESHAPE, owner.key, *given)
@@ -259,6 +260,11 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             after = replace(after, obj=Either(path, then, other))
             self.stored |= {target.attr: after} if target.attr in self.stored else {}
         self.bind(target, after)
+
+
+def _has_known_rows(tensor: Key) -> bool:
+    """Return whether the number of rows is written out: it is the same on all ranks, or surely another on each."""
+    return differ(tensor, length) if tensor.differs_by else length(tensor, PAIR[0]) is not None
 
 
 def _all_of(held: ast.expr) -> ast.expr | None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from .amounts import SHUFFLED
+from .amounts import DISTINCT, SHUFFLED
 from .calls import CallEvaluator
+from .distinct_names import in_order
 from .evaluator_state import Named
 from .followed import known_functions
 from .keys import DIFFERS, LOCAL, Key
@@ -43,6 +44,8 @@ class OrderEvaluator(CallEvaluator):
 
     def _in_order_of_constants(self, held: Value) -> Value:
         """Return texts or numbers that are written out, or the names of such a mapping, in their order."""
+        if held.key.op == DISTINCT:
+            return replace(held, key=in_order(self.keys, held.key))
         known = held.key.args[:: 2 if held.key.op == "mapping" else 1]
         if held.key.op not in ("mapping", "sequence") or not all(each.is_constant for each in known):
             return held

@@ -242,15 +242,18 @@ class StatementEvaluator(OuterNameEvaluator):
                     held = self.env[owner.id] = replace(held, facts=held.facts - POOLED)
                 if self.keep_under(owner, held, at):
                     return
+                own_name = at.differs_by & BY_RANK and _is_mapping(held.key)
                 by_some = self.path[-1].differs_by & BY_RANK and not value.key.is_constant
                 if isinstance(owner, ast.Name) and by_some and (replaced := _with_element(held, at, value.key)):
                     self.env[owner.id] = Value(
                         self.keys.make("sequence", *replaced), held.facts | value.facts & CARRIED
                     )
                 elif (
-                    isinstance(owner, ast.Name) and owner.id in self.env and (value.key.differs_by & DIFFERS or by_some)
+                    isinstance(owner, ast.Name)
+                    and owner.id in self.env
+                    and (value.key.differs_by & DIFFERS or by_some or own_name)
                 ):
-                    held = Value(self.keys.make("changed", held.key, value.key), held.facts)
+                    held = Value(self.keys.make("changed", held.key, at if own_name else value.key), held.facts)
                     self.env[owner.id] = held
                 elif is_place(at) and held.key.differs_by & DIFFERS and not value.key.differs_by & DIFFERS:
                     self.env[f"{id(held.key)}.{at.value}"] = value  # alike on all ranks, unlike the other elements
@@ -400,3 +403,10 @@ def _as_load(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Attribute):
         return ast.copy_location(ast.Attribute(value=target.value, attr=target.attr, ctx=ast.Load()), target)
     return target
+
+
+def _is_mapping(key: Key) -> bool:
+    """Return whether a value is a mapping that the program writes out, with what it got since then."""
+    while key.op == "changed":
+        key = key.args[0]
+    return key.op == "mapping"

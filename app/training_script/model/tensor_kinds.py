@@ -3,7 +3,7 @@
 from .amounts import PIECES
 from .array_types import is_array, type_of_array
 from .keys import BY_RANK, WITH_SIZES, Key, Keys, Rank
-from .lengths import length, number, truth
+from .lengths import FORWARD, length, number, truth
 from .members import Member
 from .piece_lengths import range_length
 
@@ -16,6 +16,7 @@ SHAPED: dict[str, str] = dict.fromkeys(["zeros", "ones", "empty", "rand", "randn
 OF_NUMBERS = {"randint": WHOLE, "randperm": WHOLE, "full": None, "arange": None, "tensor": None}
 LIKE = {"zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"}
 OF_ARRAYS = {"from_numpy", "tensor", "as_tensor"}
+OF_ANY_TYPE = {"mean", FORWARD}  # what gives elements of another type than those of the tensor
 PLACES = {"argmax", "argmin", "argsort"}
 MADE = {*SHAPED, *OF_NUMBERS, *OF_ARRAYS}
 CASTS = {"float": FLOAT, "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": WHOLE, "int": "int32"}
@@ -47,7 +48,7 @@ def type_of(key: Key, keys: Keys, rank: Rank) -> str | None:
         case "rows", (_, str() as name, *_) if name in PLACES:
             return WHOLE
         case "rows" | "item" | "element", (held, *_) if key.op != "rows" or key.args[1] not in PLACES:
-            return type_of(held, keys, rank) if key.op != "rows" or key.args[1] != "mean" else None
+            return type_of(held, keys, rank) if key.op != "rows" or key.args[1] not in OF_ANY_TYPE else None
         case _:
             return None
 
