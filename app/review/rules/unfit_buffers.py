@@ -1,10 +1,12 @@
 """DW441: tensors that do not fit what other ranks pass or send: of another type, or with another number of elements."""
 
+import ast
+import re
 from collections.abc import Iterator
 from itertools import product
 from math import prod
 
-from ...training_script.model.amounts import PIECES
+from ...training_script.model.amounts import NEW_TENSORS, PIECES
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, Key, Keys, Rank
 from ...training_script.model.lengths import length, number
@@ -12,7 +14,8 @@ from ...training_script.model.members import Member
 from ...training_script.model.message_traces import RECEIVES, SENDS, Step, traces
 from ...training_script.model.reach import Reach, Run, alternatives, argument
 from ...training_script.model.tensor_kinds import shape_of, type_of
-from ...training_script.syntax import call_argument
+from ...training_script.nodes import node_at
+from ...training_script.syntax import call_argument, last_name
 from ..handed_values import places_on_way
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -20,6 +23,9 @@ from ..violations import violation_at
 from .collective_arguments import FILLED_LISTS, multiplied, ranks_of
 from .unequal_parts import PREFIX, SENT, sent
 
+# Functions and methods that give floats, or raise an error for whole numbers.
+COMPUTES_FLOATS = re.compile(r"mean|std|var|norm|(?:log_)?softmax|(?:log)?sigmoid|logsumexp|\w+_loss|cross_entropy\w*")
+OF_ANY_FLOAT = "float"
 MATRIX = 2  # dimensions
 PAIR = [Rank(rank, rank, 0, 2, 2) for rank in range(2)]  # the ranks of a small job
 SAME_ON_ALL = [name for name in SENT if name not in ("all_gather", "gather")]
@@ -37,7 +43,7 @@ def _of_ranks(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact, given in sent(run, *SAME_ON_ALL):
         found = {type_of(given.key, run.keys, rank) for rank in ranks_of(reach)}
         if None in found:
-            found = types_of_data(given.key, run.keys)
+            found = types_of_data(script, given.key, run.keys)
         if len(found) > 1 and None not in found:
             types = " and ".join(sorted(str(each) for each in found))
             name = fact.name.removeprefix(PREFIX)
@@ -51,10 +57,25 @@ def _of_ranks(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def types_of_data(given: Key, keys: Keys) -> set[str | None]:
-    """Return the types that a tensor has on the sides of a condition on data of each rank."""
+def types_of_data(script: Script, given: Key, keys: Keys) -> set[str | None]:
+    """Return the types that a tensor has on the sides of a condition on data of each rank.
+
+    Of what torch computes it is only known that it is a float; that is no difference to another float.
+    """
     sides = given.args[1:] if given.op == "if" and given.args[0].differs_by & DIFFERS else ()
-    return {type_of(side, keys, PAIR[0]) for side in sides}
+    found = {type_of(side, keys, PAIR[0]) or (OF_ANY_FLOAT if _is_float(script, side) else None) for side in sides}
+    floats = {each for each in found if each and each.startswith((OF_ANY_FLOAT, "bfloat"))}
+    return found - floats | {OF_ANY_FLOAT} if OF_ANY_FLOAT in found else found
+
+
+def _is_float(script: Script, computed: Key) -> bool:
+    """Return whether a value is what a function or a method of torch gives that computes with floats alone."""
+    if computed.op == "call":
+        return bool(COMPUTES_FLOATS.fullmatch(str(computed.args[0]).rpartition(".")[2]))
+    if computed.op != "at" or computed.args[0] != script.source.path:
+        return False
+    call = node_at(script.source.tree, computed.args[1], computed.args[2], ast.Call)  # the last one of a row of methods
+    return call is not None and bool(COMPUTES_FLOATS.fullmatch(last_name(call.func)))
 
 
 def _gathered(script: Script, run: Run) -> Iterator[Violation]:
@@ -106,7 +127,7 @@ def _received(script: Script, run: Run) -> Iterator[Violation]:
             continue
         tensor, buffer_key = (_in_round(run.keys, *each) for each in zip((given.key, into.key), members, strict=True))
         why = _difference(tensor, ranks[0], buffer_key, ranks[1], run.keys)
-        if why := why or _difference_of_rows(run.keys, given.key, into.key, ranks[1], members):
+        if why := why or _difference_of_rows(run.keys, given.key, into.key, ranks, members):
             line = message.site.line
             yield from violation_at(
                 script,
@@ -129,27 +150,36 @@ def _in_round(keys: Keys, tensor: Key, member: Member) -> Key:
     return tensor if place is None else keys.make("item", tensor.args[0], keys.constant(place))
 
 
-def _difference_of_rows(keys: Keys, given: Key, into: Key, receiver: Rank, members: tuple[Member, Member]) -> str:
+def _difference_of_rows(
+    keys: Keys, given: Key, into: Key, ranks: tuple[Rank, Rank], members: tuple[Member, Member]
+) -> str:
     """Return how the numbers of rows differ that are sent and that a buffer has, which is no row itself."""
-    sent_rows, rows = (_rows(keys, *each) for each in zip((given, into), members, strict=True))
-    if sent_rows is None or rows is None or sent_rows == rows or len(shape_of(into, keys, receiver) or ()) < MATRIX:
+    sent_rows, rows = (_rows(keys, *each) for each in zip((given, into), ranks, members, strict=True))
+    if sent_rows is None or rows is None or sent_rows == rows or len(shape_of(into, keys, ranks[1]) or ()) < MATRIX:
         return ""
     return f"{sent_rows} rows into {rows}"
 
 
-def _rows(keys: Keys, tensor: Key, member: Member) -> int | None:
-    """Return the number of rows of a tensor in a round, also of what a layer makes of a piece of a tensor."""
+def _rows(keys: Keys, tensor: Key, rank: Rank, member: Member) -> int | None:
+    """Return the number of rows of a new tensor, or of a piece of one in a round, also of what a layer makes of it."""
     while tensor.rows_of is not None:
         tensor = tensor.rows_of
     if tensor.op == "element":
         held, *place = tensor.args
         held = held.args[0] if held.op == "enumerate" else held
-        counters = reversed(member.counters or ())
-        value = next((value for *loop, value in counters if loop == place[:2]), None)
+        value = next((value for *loop, value in reversed(member.counters or ()) if loop == place[:2]), None)
         if value is None or held.op not in PIECES:
             return None
-        tensor = keys.make("item", held, keys.constant(value))
-    return length(tensor, member)
+        return length(keys.make("item", held, keys.constant(value)), member) if _is_new(held.args[-2]) else None
+    if tensor.op == "item" and tensor.args[1].op == "slice":
+        return length(tensor, member) if shape_of(tensor.args[0], keys, rank) else None
+    shape = shape_of(tensor, keys, rank)
+    return shape[0] if shape else None
+
+
+def _is_new(tensor: Key) -> bool:
+    """Return whether a tensor is one that a function of torch makes, without operations that spread its rows."""
+    return tensor.op == "call" and tensor.args[0] in NEW_TENSORS
 
 
 def _pairs(

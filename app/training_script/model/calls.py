@@ -125,7 +125,7 @@ class CallEvaluator(ArgumentEvaluator):
         if name == "map" and len(values) > 1 and (is_followed(values[0].obj) or self.qualified(values[0])):
             return self._mapped(node, values)
         if name in ("sys.exit", "os._exit", "exit", "quit"):
-            self.exit_program(node)
+            self.exit_program(node, values)
             return self.unknown(node)
         outcome = self.called(callee, node, values, named)
         if self.no_grad and "unreduced" in outcome.facts:

@@ -132,7 +132,7 @@ class EvaluatorState:
     def _invoked(self, callee: Value, node: ast.Call, values: Values, named: Named) -> Value:
         raise NotImplementedError
 
-    def exit_program(self, call: ast.Call) -> None:
+    def exit_program(self, call: ast.Call, values: Values) -> None:
         raise NotImplementedError
 
     def evaluate(self, node: ast.expr | None) -> Value:

@@ -287,12 +287,18 @@ class FunctionEvaluator(ObjectEvaluator):
         inner = self.program.imported(name, 1, module)
         return Value(self.keys.make("module", inner.path), obj=inner) if inner else None
 
-    def exit_program(self, call: ast.Call) -> None:
-        code = call.args[0] if call.args else None
-        fails = code is not None and not (isinstance(code, ast.Constant) and code.value in (0, None))
+    def exit_program(self, call: ast.Call, values: Values) -> None:
+        fails = bool(values) and not _is_success(values[0].key)
         self.items.append(Leave("raise" if fails else "exit", self.site(call)))
 
 
 def _asks_in_group(node: ast.AST) -> bool:
     """Return whether a node asks for the rank in a group that it names."""
     return isinstance(node, ast.Call) and last_name(node.func) == "get_rank" and bool(node.args or node.keywords)
+
+
+def _is_success(code: Key) -> bool:
+    """Return whether the program ends without an error: with 0 or None, whatever a condition chooses."""
+    if code.op in ("if", "one of"):
+        return all(_is_success(each) for each in code.args[code.op == "if" :])
+    return code.is_constant and code.value in (0, None)

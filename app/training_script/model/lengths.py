@@ -189,6 +189,8 @@ def _length(key: Key, rank: Member) -> int | None:
             return compute(operator.mul, number(left, rank), length(right, rank))
         case "binary", ("Add", left, right) if _are_lists(left, right):
             return compute(operator.add, length(left, rank), length(right, rank))
+        case "binary", ("MatMult", left, _):
+            return length(left, rank) if _is_matrix(left) else None
         case "binary", (_, left, right):
             return length(left, rank) or length(right, rank)
         case "mapping", pairs:
@@ -223,6 +225,15 @@ def _length(key: Key, rank: Member) -> int | None:
             return piece_length(length(whole, rank), number(count, rank), number(place, rank))
         case _:
             return _of_list(key.accumulated, rank) if key.accumulated else None
+
+
+def _is_matrix(tensor: Key) -> bool:
+    """Return whether a tensor surely has two dimensions or more: a new one, or some of its rows."""
+    tensor = _sliced(tensor)
+    name = str(tensor.args[0]).removeprefix("torch.") if tensor.op == "call" else ""
+    sizes = tensor.args[SHAPED[name] + 1 :] if name in SHAPED and name != "randperm" else ()
+    sizes = sizes[0].args if sizes and sizes[0].op == "sequence" else sizes
+    return sum(number(each, PAIR[0]) is not None for each in sizes) > 1
 
 
 def _are_lists(left: Key, right: Key) -> bool:

@@ -349,9 +349,13 @@ class StatementEvaluator(OuterNameEvaluator):
         return True
 
     def _Raise_statement(self, stmt: ast.Raise) -> bool:
-        if stmt.exc:
-            self.evaluate(stmt.exc)
-        self.items.append(Leave("raise", self.site(stmt), error_of(stmt.exc)))
+        match stmt.exc:
+            case ast.Call(func=ast.Name(id="SystemExit"), args=given):
+                self.exit_program(stmt.exc, [self.evaluate(each) for each in given])
+            case error:
+                if error:
+                    self.evaluate(error)
+                self.items.append(Leave("raise", self.site(stmt), error_of(error)))
         return True
 
     def _Break_statement(self, stmt: ast.Break) -> bool:

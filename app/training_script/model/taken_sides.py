@@ -2,7 +2,7 @@
 
 from .assumptions import Assumptions, AssumptionSets
 from .keys import BY_RANK, LOCAL, Key, Keys, Rank, View
-from .sequences import Choice, End, Loop, Node
+from .sequences import Call, Choice, End, Loop, Node, Site, Step
 
 BranchSide = tuple[Node, Node, Choice | Loop | None, int, Assumptions]
 
@@ -67,8 +67,18 @@ def _exits(node: Node) -> bool:
     return type(node) is End and node.kind == "exit"
 
 
+def _end(node: Node) -> Site | None:
+    """Return where the steps that follow a node end."""
+    while isinstance(node, (Step, Call, Loop, Choice)):
+        node = node.behind if isinstance(node, Choice) else node.next
+    return node.site if isinstance(node, End) else None
+
+
 def refuses(side: BranchSide, choices: tuple[Node, Node]) -> bool:
-    """Return whether a rank ends the program on one side of a branch that all ranks take alike once they get there."""
-    if not (_exits(side[0]) or _exits(side[1])):
+    """Return whether a rank ends the program on one side of a branch that all ranks take alike once they get there.
+
+    The end that both sides come to is that of the program.
+    """
+    if not (_exits(side[0]) or _exits(side[1])) or _end(side[0]) == _end(side[1]):
         return False
     return all(not each.test.differs_by & (BY_RANK | LOCAL) for each in choices if isinstance(each, Choice))

@@ -190,3 +190,22 @@ def test_weights_without_own_random_numbers_are_alike(code: str) -> None:
 )
 def test_weights_of_random_numbers_of_each_rank_differ(code: str) -> None:
     assert of_weight(code) == ["net = Column(6)"]
+
+
+PRODUCTS = {
+    "columns with columns": "mine.t() @ mine",
+    "their sums": "(mine.t() @ mine).sum(1)",
+    "a row of columns": "torch.ones(9)[rank::world] @ mine",
+    "columns with a part": "(mine.transpose(0, 1) @ torch.ones(9)[rank::world]).abs()",
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_over_the_rows_has_as_many_elements_on_all_ranks(name: str) -> None:
+    code = START + ROWS.format(9, f"total = {PRODUCTS[name]}\ndist.all_reduce(total)\nprint(total)")
+    assert lines(code, "DW427") == []
+
+
+def test_a_product_for_each_row_has_another_size() -> None:
+    code = START + ROWS.format(9, "total = (mine @ torch.ones(6, 2)).sum(1)\ndist.all_reduce(total)\nprint(total)")
+    assert lines(code, "DW427") == ["dist.all_reduce(total)"]
