@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...training_script.model.amounts import DISTINCT, is_of_batch
-from ...training_script.model.distinct_names import same_number
+from ...training_script.model.distinct_names import is_of_own
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import DIFFERS, LOCAL, Accumulated, Key, parts
 from ...training_script.model.length_differences import differ
@@ -116,22 +116,17 @@ def is_sized_by_data(tensor: Key) -> bool:
         return False
     name, given = str(tensor.args[0]).removeprefix("torch."), tensor.args[1]
     if tensor.args[0] in KEEPING or name in ("stack", "cat"):
-        return _is_own(given) or (given.op == "built" and _counts_distinct(given.args[1 : 1 + given.args[0]]))
+        return is_of_own(given) or (given.op == "built" and _counts_distinct(given.args[1 : 1 + given.args[0]]))
     return name in SHAPED and any(_is_count(part) for part in parts(given))
 
 
 def _counts_distinct(held: tuple[Key, ...]) -> bool:
-    return any(_is_own(part) for each in held if each.op in (DISTINCT, "enumerate", "zip") for part in parts(each))
+    return any(is_of_own(part) for each in held if each.op in (DISTINCT, "enumerate", "zip") for part in parts(each))
 
 
 def _is_count(key: Key) -> bool:
     """Return whether a number is that of the different data of a rank."""
-    return key.op == "length" and any(map(_is_own, parts(key)))
-
-
-def _is_own(members: Key) -> bool:
-    """Return whether data of each rank decide the number of members of a set or a mapping."""
-    return members.op == DISTINCT and same_number(members) is None
+    return key.op == "length" and any(map(is_of_own, parts(key)))
 
 
 def _is_sized_by_some(run: Run, tensor: Key) -> bool:

@@ -46,6 +46,11 @@ def same_number(members: Key) -> int | None:
     return len(first) if first is not None and second is not None and len(first) == len(second) else None
 
 
+def is_of_own(members: Key) -> bool:
+    """Return whether data of each rank decide the number of members of a set or a mapping."""
+    return members.op == DISTINCT and same_number(members) is None
+
+
 def is_with_member(test: Key, then: Key, other: Key) -> bool:
     """Return whether one side of a branch adds a name that is missing, or both sides store under the same one."""
     if then.op != DISTINCT:
