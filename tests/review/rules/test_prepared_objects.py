@@ -1,7 +1,10 @@
 """DW266 and DW267: states of prepared models that are saved with the wrapper, and iterators that prepare gets."""
 
+from pathlib import Path
+
 import pytest
-from helpers.review_snippets import lines
+from ddpwizard.app.review.review import review_text
+from helpers.review_snippets import KNOWLEDGE, lines
 
 PREPARED = """
 import itertools
@@ -90,3 +93,13 @@ def test_an_iterator_that_prepare_gets_is_found(code: str) -> None:
 @pytest.mark.parametrize("code", SHARED.values(), ids=SHARED.keys())
 def test_a_loader_that_prepare_gets_is_not(code: str) -> None:
     assert lines(GENERATORS + PREPARED.format(code), "DW267") == []
+
+
+def test_a_loader_that_a_module_prepares_is_not(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text("def prepared(accelerator, loader):\n    return accelerator.prepare(loader)\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from accelerate import Accelerator\nfrom torch.utils.data import DataLoader\nfrom parts import prepared\n"
+        "loader = prepared(Accelerator(), DataLoader(list(range(8)), batch_size=2))\n"
+    )
+    assert review_text(script.read_text(), str(script), KNOWLEDGE, ["DW267"]) == []

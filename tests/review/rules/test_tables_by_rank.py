@@ -88,3 +88,9 @@ def test_rounds_by_a_table_that_are_alike(code: str) -> None:
 )
 def test_mean_of_a_part_between_bounds_of_a_table(table: str, count: int) -> None:
     assert len(found(AVERAGED.replace("TABLE", table), "DW429")) == count
+
+
+def test_column_of_a_row_that_get_gives() -> None:
+    chosen = "ROWS = {'a': (40, 1), 'b': (24, 1)}\nbatches = ROWS.get(input(), (8, 1))[0]\n"
+    code = chosen + "if dist.get_rank() == 0:\n    dist.barrier()\nprint(batches)\n"
+    assert len(found(code, "DW401")) == 1
