@@ -1,12 +1,6 @@
-"""Static review of training scripts: run the rules, and offer only patches that were tried.
+"""Static review of training scripts: run the rules, and offer only patches that were tried."""
 
-A patch is tried on the text: the result has to parse, the finding has to be gone, no new finding may appear, and no
-unbound name may be read.
-"""
-
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property
 
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
@@ -27,7 +21,6 @@ from .rules import (
     divergences,
     lightning_data,
     local_logs,
-    locked_collectives,
     missing_set_epoch,
     passed_ranks,
     process_values,
@@ -43,6 +36,7 @@ from .rules import (
     wrap_policies,
     writers_of_one_rank,
 )
+from .trials import Candidate, try_patches
 from .types import ReviewFinding, RuleFix
 
 # The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
@@ -70,7 +64,6 @@ RULES: dict[str, Check] = {
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()
 MOST_ROUNDS = 10
-MOST_TRIALS = 25
 
 
 def review_text(
@@ -100,11 +93,10 @@ def review_script(
         if not concerns_ranks(text) and not _starts_ranks(script):
             return [], True
         found = _detect(script, through_calls=through_calls)
-        trials = _Trials(script, found)
+        wanted = [(rule, each) for rule, each in found if rules is None or rule in rules]
+        fixes = _fixes(wanted, script, found)
         findings = [
-            _public(rule, finding, script, trials, knowledge)
-            for rule, finding in found
-            if rules is None or rule in rules
+            _public(rule, each, script, fix, knowledge) for (rule, each), fix in zip(wanted, fixes, strict=True)
         ]
         complete = not through_calls or script.divergences.complete
         script.forget()
@@ -204,7 +196,15 @@ def _detect(script: Script, *, through_calls: bool) -> list[tuple[str, Violation
     return without_consequences(found)
 
 
-def _public(rule: str, found: Violation, script: Script, trials: "_Trials", knowledge: Knowledge) -> ReviewFinding:
+def _detect_after(script: Script, rules: Iterable[str]) -> list[tuple[str, Violation]]:
+    """Return the findings after patches for those of some rules.
+
+    What other ranks do is followed through calls and imports again only where one of the patches moves a collective.
+    """
+    return _detect(script, through_calls=not OF_PROGRAM.isdisjoint(rules))
+
+
+def _public(rule: str, found: Violation, script: Script, fix: RuleFix | None, knowledge: Knowledge) -> ReviewFinding:
     spec = knowledge.rules[rule]
     return ReviewFinding(
         rule=rule,
@@ -219,74 +219,29 @@ def _public(rule: str, found: Violation, script: Script, trials: "_Trials", know
         confidence=round(found.confidence, 2),
         branch=found.branch,
         related=found.related,
-        fix=_fix(rule, found, found.patch(), trials) if found.patch else None,
+        fix=fix,
     )
 
 
-def _fix(rule: str, found: Violation, patch: Patch, trials: "_Trials") -> RuleFix:
-    diff = ""
-    if patch.edits:
-        problem, after = trials.run(rule, found, patch)
-        if problem:
-            patch = Patch(id=patch.id, safety="display", why_unsafe=f"the patch {problem}")
-        else:
-            source = trials.script.source
-            diff = unified_diff(source.text, after, relative_to_cwd(source.path))
+def _fixes(
+    wanted: Sequence[tuple[str, Violation]], script: Script, found: list[tuple[str, Violation]]
+) -> list[RuleFix | None]:
+    """Return the fix of each finding that is wanted of those of a script; a patch that fails has no edits."""
+    made = [Candidate(rule, each, each.patch()) if each.patch else None for rule, each in wanted]
+    candidates = [each for each in made if each and each.patch.edits]
+    problems = iter(try_patches(candidates, script, found, _detect_after))
+    return [each and _fix(each.patch, next(problems) if each.patch.edits else "", script) for each in made]
+
+
+def _fix(patch: Patch, problem: str, script: Script) -> RuleFix:
+    if problem:
+        return RuleFix(id=patch.id, safety="display", why_unsafe=f"the patch {problem}", edits=[], diff="")
+    before = script.source.text
+    diff = (
+        unified_diff(before, apply_edits(before, patch.edits), relative_to_cwd(script.source.path))
+        if patch.edits
+        else ""
+    )
     return RuleFix(
         id=patch.id, safety=patch.safety, why_unsafe=patch.why_unsafe or None, edits=list(patch.edits), diff=diff
     )
-
-
-class _Trials:
-    """Trials of the patches of one file. Each runs the rules on the patched text, so that their number is limited.
-
-    What other ranks do is followed through calls and imports again only where the patch moves a collective.
-    """
-
-    def __init__(self, script: Script, found: list[tuple[str, Violation]]) -> None:
-        self.script, self.found = script, found
-        self.left = MOST_TRIALS
-
-    @cached_property
-    def before(self) -> Counter[tuple[str, str]]:
-        """The findings before a patch."""
-        return _keys(self.script, self.found)
-
-    @cached_property
-    def unbound(self) -> set[str]:
-        """The names that are not bound before a patch."""
-        return self.script.names.unresolved()
-
-    def run(self, rule: str, found: Violation, patch: Patch) -> tuple[str, str]:
-        """Return why a patch fails ("" if it does not) and the patched text."""
-        if not self.left:
-            return f"was not tried: {MOST_TRIALS} of this file were; make those, then review it again", ""
-        self.left -= 1
-        try:
-            after = apply_edits(self.script.source.text, patch.edits)
-            result = Script(after, self.script.source.path)
-        except OverlappingEdits as error:
-            return f"was tried and is not offered: {error}", ""
-        except UserError as error:
-            return f"was tried and is not offered: {error.message}", ""
-        if unbound := result.names.unresolved() - self.unbound:
-            return f"was tried and is not offered: it would read {', '.join(sorted(unbound))}, which is not bound", ""
-        if len(locked := locked_collectives.in_text(result)) > len(locked_collectives.in_text(self.script)):
-            return f"was tried and is not offered: it would communicate under the lock of line {locked[-1]}", ""
-        left = _keys(result, _detect(result, through_calls=rule in OF_PROGRAM))
-        result.forget()
-        key = _key(self.script, rule, found)
-        if left[key] >= self.before[key]:
-            return "was tried and is not offered: the finding would stay", ""
-        if new := sorted(key[0] for key in left if left[key] > self.before[key]):
-            return f"was tried and is not offered: it would cause {new[0]}", ""
-        return "", after
-
-
-def _keys(script: Script, found: Iterable[tuple[str, Violation]]) -> Counter[tuple[str, str]]:
-    return Counter(_key(script, rule, finding) for rule, finding in found)
-
-
-def _key(script: Script, rule: str, found: Violation) -> tuple[str, str]:
-    """Return a key of a finding that does not change when its line moves."""
-    return rule, script.source.line(found.line).strip()
