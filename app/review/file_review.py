@@ -92,7 +92,10 @@ def review_or_skip(
             patched = None
             if safeties and any(finding.fix for finding in findings):
                 after, done = apply_patches(
-                    text, lambda changed: review_source(changed, absolute, settings, knowledge).findings, safeties
+                    text,
+                    lambda changed: review_source(changed, absolute, settings, knowledge).findings,
+                    safeties,
+                    findings,
                 )
                 patched = Patched(before=text, after=after, encoding=encoding, done=done) if after != text else None
             return ReviewedFile(path=absolute, findings=findings, excerpts=excerpts, patched=patched, complete=complete)

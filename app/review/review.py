@@ -112,19 +112,25 @@ def _starts_ranks(script: Script) -> bool:
 
 
 def apply_patches(
-    text: str, review: Callable[[str], list[ReviewFinding]], safeties: Collection[str]
+    text: str,
+    review: Callable[[str], list[ReviewFinding]],
+    safeties: Collection[str],
+    found: list[ReviewFinding] | None = None,
 ) -> tuple[str, list[ReviewFinding]]:
     """Return ``text`` with every patch of these levels of safety applied, and the findings they fixed.
 
-    ``review`` finds them in a text. Patches that overlap are made one after the other.
+    ``found``: those of ``text``, if they are known; ``review`` finds them in a text. Patches that overlap are made one
+    after the other.
     """
     done: list[ReviewFinding] = []
+    found = review(text) if found is None else found
     for _ in range(MOST_ROUNDS):
-        fixable = [each for each in review(text) if each.fix and each.fix.edits and each.fix.safety in safeties]
+        fixable = [each for each in found if each.fix and each.fix.edits and each.fix.safety in safeties]
         text, taken = _apply_fitting(text, fixable)
         if not taken:
             break
         done += taken
+        found = review(text)
     return text, done
 
 
