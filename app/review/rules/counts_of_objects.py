@@ -40,12 +40,15 @@ def _in_class(script: Script, cls: ast.ClassDef) -> Iterator[Violation]:
     divisors = {
         dotted_name(node.right) for node in walk(cls) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
     }
-    for method in methods:
+    for method in methods if divisors else ():
         added = [(_attribute(node.target), node) for node in walk(method) if isinstance(node, ast.AugAssign)]
+        counts = [(name, node) for name, node in added if name and name in divisors and is_count(node.value)]
+        if not counts:
+            continue
         reduced = _reduced(method, reducing)
         shared = [node for name, node in added if name and _is_reduced(node.value, reduced, reducing)]
-        for name, node in added if shared else ():
-            if name not in divisors or not is_count(node.value) or _is_reduced(node.value, reduced, reducing):
+        for name, node in counts if shared else ():
+            if _is_reduced(node.value, reduced, reducing):
                 continue
             others: list[ast.AST] = [each for each in methods if each is not method and each.name in reducing]
             if any(_mentions(each, name) for each in (*others, *_exchanges(method))):

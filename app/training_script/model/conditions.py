@@ -169,8 +169,10 @@ class ConditionEvaluator(StatementEvaluator):
                 self.env[name] = self.joined(agreed, first, self.env[name], side.site)
                 continue
             self.env[name] = self._of_some(name, self.env[name], self.keys.make("not", test), side.site)
-        for name, first in side.env.items():
-            second = self.env.get(name) or (self.set_here[name].before if name in self.set_here else None)
+        held = self.env.get
+        for name in [name for name, first in side.env.items() if held(name) is not first]:  # few of those of a module
+            first = side.env[name]
+            second = held(name) or (self.set_here[name].before if name in self.set_here else None)
             if second is None:
                 self.env[name] = self._of_some(name, first, test, side.site)
             elif first is not second:

@@ -14,7 +14,7 @@ from ..nodes import nodes_below
 from ..project_imports import Directories, ProjectImports, read_module
 from ..source import BOM, NEWLINE, ScriptSource, parse_deep
 from .library_calls import LIBRARIES, METHODS
-from .parsed_modules import Version, version_of
+from .parsed_modules import PARSED_MODULES, Version, version_of
 
 _LINE = r"(?:[^\n\\#]|\\\n)*"
 IMPORT = re.compile(
@@ -166,7 +166,9 @@ class LibrariesInUse:
 
     def _of_file(self, path: Path) -> _Imports:
         if path not in self._imports:
-            self._imports[path] = _imports_in(read_module(path) or "")
+            text = read_module(path) or ""
+            known = PARSED_MODULES.of_text(path, text)
+            self._imports[path] = _imports_in(text, known and known.tree)
         return self._imports[path]
 
 

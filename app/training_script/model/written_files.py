@@ -93,7 +93,9 @@ class _Paths:
         function = self._around(read)
         if function is None:
             return self._at_top.get(name, ())
-        own = self._in_function.setdefault(function, _bound(walk(function)))
+        if function not in self._in_function:
+            self._in_function[function] = _bound(walk(function))
+        own = self._in_function[function]
         names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
         given = self._given(function, names, name) if name in names else ()
         return [*own.get(name, ()), *given] or self._at_top.get(name, ())
