@@ -118,7 +118,12 @@ def _is_behind_loop(run: Run, covered: Reach, step: Reach) -> bool:
 def check_share(script: Script, run: Run) -> Iterator[Violation]:
     """DW220: yield the shares of a batch that are computed with the GPUs of one node."""
     counts = list(run.of(COUNT))
-    if not counts or not run.distributed or script.mentions(STARTS_RANKS) or not script.mentions(OF_ENVIRONMENT):
+    if (
+        not counts
+        or not run.distributed
+        or script.mentions(STARTS_RANKS, "spawn", "nprocs", "start_processes", "Process(")
+        or not script.mentions(OF_ENVIRONMENT)
+    ):
         return
     for reach, fact in counts:
         if script.is_here(reach) and _divides_batch(script, fact.node):

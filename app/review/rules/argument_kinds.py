@@ -107,7 +107,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_operands(script: Script, run: Run) -> Iterator[Violation]:
     """DW460: yield the operations on a distributed tensor and one of this rank."""
-    if run.function is not None or not script.mentions(DISTRIBUTES):
+    if run.function is not None or not script.mentions(DISTRIBUTES, "distribute_tensor"):
         return
     kinds = Kinds(script)
     for node in nodes_below(script.source.tree):

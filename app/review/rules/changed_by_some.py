@@ -24,7 +24,11 @@ AVERAGES = {"torch.optim.swa_utils.AveragedModel"}
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the states and changes that only some ranks give to a module with which all of them compute."""
-    if not run.distributed or not script.mentions(CHANGES) or script.mentions(SHARES):
+    if (
+        not run.distributed
+        or not script.mentions(CHANGES)
+        or script.mentions(SHARES, "broadcast", "scatter", "sync_", "reduce(")
+    ):
         return
     for reach, fact in run.of(".load_state_dict"):
         module = fact.node.func.value if isinstance(fact.node.func, ast.Attribute) else None

@@ -113,7 +113,11 @@ def _fixed_lengths(script: Script, run: Run) -> Iterator[Violation]:
 
 def _for_other_jobs(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the lists for the tensors of a larger job than of two ranks, however many the launcher starts."""
-    if script.mentions(FIXED_SIZE) or script.mentions(STARTS) or script.evaluated.is_single:
+    if (
+        script.mentions(FIXED_SIZE)
+        or script.mentions(STARTS, "spawn", "Process(", "nproc")
+        or script.evaluated.is_single
+    ):
         return
     known: set[Site] = set()
     for name, place, word in OF_MEMBERS:

@@ -22,7 +22,7 @@ BEFORE = re.compile(r"CUDA_VISIBLE_DEVICES|device_id\s*=|cuda\.device\(")
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives that every rank begins on GPU 0, as it selects its GPU behind them."""
     made = [(reach, fact) for reach, fact in run.of(INIT) if backend_of(fact) in ("nccl", None)]
-    if not made or script.mentions(BEFORE):
+    if not made or script.mentions(BEFORE, "CUDA_VISIBLE_DEVICES", "device_id", "cuda.device("):
         return
     selected = next((place for place, each in enumerate(run.reached) if each.name == SET), len(run.reached))
     early = {id(each) for each in run.reached[:selected]}

@@ -21,10 +21,10 @@ ANSWERS = re.compile(r"\b(?:JoinHook|Joinable|notify_join_context)\b|throw_on_ea
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the collectives of the program itself in loops within a context of Join."""
-    if not run.distributed or script.mentions(ANSWERS):
+    if not run.distributed or script.mentions(ANSWERS, "Join", "throw_on_early_termination", "notify_join_context"):
         return
     yield from _called(script, run)
-    if not script.mentions(JOIN):
+    if not script.mentions(JOIN, "Join(", ".join("):
         return
     for node in nodes_below(script.source.tree):
         if not isinstance(node, ast.With) or not any(_joins(script, each.context_expr) for each in node.items):

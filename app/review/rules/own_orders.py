@@ -23,7 +23,7 @@ SEEDS_ALL = re.compile(r"\b\w*seed\w*\(|PYTHONHASHSEED", re.IGNORECASE)
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the shuffles and permutations, other ones on each rank, of which each rank takes its part."""
-    if not run.distributed or not script.mentions(ORDERS):
+    if not run.distributed or not script.mentions(ORDERS, "shuffle(", "permutation(", "randperm(", ".sample("):
         return
     for node in nodes_below(script.source.tree):
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):

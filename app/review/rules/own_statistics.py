@@ -21,6 +21,7 @@ REDUCED = {"mean", "std", "var", "median", "quantile", "min", "max", "amin", "am
 SUM = "sum"
 SUMMED = re.compile(r"reduce|gather|broadcast|sync")  # over the ranks
 STATISTIC = re.compile(r"\b(?:sum|mean|std|var|median|quantile|min|max|amin|amax)\(|weight=|enumerate\(|\.fit\w*\(")
+STATISTICS = "sum(", "mean(", "std(", "var(", "median(", "quantile(", "min(", "max(", "weight=", "enumerate(", ".fit"
 LOSSES = re.compile(r"torch\.nn\.(?:CrossEntropyLoss|BCEWithLogitsLoss|NLLLoss|BCELoss)")
 FITTED = re.compile(r"sklearn\.(?:preprocessing|feature_extraction|decomposition|impute)\.")
 SHARED = re.compile(r"gather_object|broadcast_object")  # what makes tables of all ranks of those of each
@@ -34,7 +35,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the means, weights and numberings that each rank computes of its own part and trains with."""
     yield from check_running(script, run)
     yield from _measured_again(script, run)
-    if not script.is_first_distributed(run) or not script.mentions(STATISTIC):
+    if not script.is_first_distributed(run) or not script.mentions(STATISTIC, *STATISTICS):
         return
     found: dict[int, tuple[ast.expr, str, str]] = {}
     found_of_some: dict[int, ast.expr] = {}

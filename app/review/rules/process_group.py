@@ -95,7 +95,11 @@ def _of_option(script: Script, reach: Reach, fact: Noted) -> Iterator[Violation]
 def check_number(script: Script, run: Run) -> Iterator[Violation]:
     """DW117: yield the process groups for a number of ranks that is written out, where the launcher gives the rank."""
     yield from _other_number(script, run)
-    if script.evaluated.is_single or any(reach.started for reach in run.reached) or script.mentions(STARTS):
+    if (
+        script.evaluated.is_single
+        or any(reach.started for reach in run.reached)
+        or script.mentions(STARTS, "spawn", "Process(", "Popen", "fork", "subprocess")
+    ):
         return
     for reach, fact in run.of(INIT):
         rank, size = argument(fact, RANK, "rank"), argument(fact, SIZE, "world_size")

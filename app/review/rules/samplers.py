@@ -236,7 +236,7 @@ def _samplers_in_order(run: Run) -> Callable[[Noted], bool]:
 
 def _repeated(script: Script, run: Run, shuffling: set[Key]) -> Iterator[Violation]:
     """Yield the loaders that ``itertools.cycle`` goes through: it keeps the batches of the first epoch."""
-    if not shuffling or not run.distributed or not script.mentions(CYCLES):
+    if not shuffling or not run.distributed or not script.mentions(CYCLES, "cycle("):
         return
     loaders = {
         loader.result.key

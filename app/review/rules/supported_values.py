@@ -47,7 +47,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*NO_CALLS_OF_NCCL) if _backend(run, "nccl") else ():
         if not (reach.unsure or reach.attempted) and argument(fact, 0, "group") is None:
             yield from violation_at(script, reach, NO_CALLS_OF_NCCL[fact.name], 0.85)
-    on_cpu = gloo and not script.mentions(GPU)
+    on_cpu = gloo and not script.mentions(GPU, "cuda", "xpu", "hpu", "npu")
     for reach, fact in run.of(*NO_CALLS_OF_GLOO, *DDP_CLASSES) if on_cpu else ():
         if reach.unsure or reach.attempted:
             continue

@@ -97,7 +97,7 @@ def check_copy(script: Script, run: Run) -> Iterator[Violation]:
     if SYNCHRONISES.search(text):
         return
     seeds = list(run.of(SEED))
-    if not seeds if script.mentions(SEEDS) else seeds:
+    if not seeds if script.mentions(SEEDS, "seed", "fork_rng") else seeds:
         return
     wraps = [(reach, model) for reach, fact in run.of(*DDP_CLASSES) if (model := argument(fact, 0, "module"))]
     for number, each in enumerate(run.reached):
