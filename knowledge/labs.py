@@ -101,8 +101,13 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def files(self) -> list[Path]:
         """The files of the lab without its description, by name."""
-        found = (path for path in self.directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        return sorted(path for path in found if path != self.directory / DESCRIPTION)
+        return files_of_lab(self.directory)
+
+
+def files_of_lab(directory: Path) -> list[Path]:
+    """Return the files in the directory of a lab without its description, by name."""
+    found = (path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(path for path in found if path != directory / DESCRIPTION)
 
 
 def lab_ids(*extra: Path) -> set[str]:

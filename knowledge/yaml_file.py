@@ -4,15 +4,12 @@ The fast path ignores line numbers; a file is composed a second time only to fin
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-import yaml
 
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 60  # libyaml composes recursively in C, so a deeper file ends the process
 T = TypeVar("T")
 Key = str | int
 
@@ -25,27 +22,14 @@ class KnowledgeError(Exception):
         self.path, self.line, self.problem = path, line, problem
 
 
-class _Loader(yaml.CSafeLoader):
-    """Safe YAML loader that rejects keys that are not strings (bare yes/no/on/1.10) and duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is not a string: quote it", key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(None, None, f"key {key!r} is duplicated", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def read_foreign_bytes(path: Path) -> bytes:
     """Return the content of a file of a team: regular, not too large, not nested too deeply.
 
     Raises:
         KnowledgeError: It is no such file, or cannot be read.
     """
+    from .yaml_text import MAX_DEPTH, line_too_deep
+
     try:
         if not path.is_file():
             raise KnowledgeError(path, 1, "not a regular file")
@@ -55,22 +39,9 @@ def read_foreign_bytes(path: Path) -> bytes:
         raise KnowledgeError(path, 1, f"cannot be read: {error.strerror}") from error
     if len(text) > MAX_BYTES:
         raise KnowledgeError(path, 1, f"larger than {MAX_BYTES:,} bytes")
-    if (line := _too_deep(text)) is not None:
+    if (line := line_too_deep(text)) is not None:
         raise KnowledgeError(path, line, f"nested more than {MAX_DEPTH} levels deep")
     return text
-
-
-def _too_deep(text: bytes) -> int | None:
-    """Return the line (from 1) at which the nesting exceeds ``MAX_DEPTH``, or None."""
-    depth = 0
-    try:
-        for event in yaml.parse(text, yaml.CSafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_DEPTH:
-                return event.start_mark.line + 1
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return None  # reported with its line when it is converted
-    return None
 
 
 def convert(path: Path, text: bytes, shape: type[T]) -> T:
@@ -79,9 +50,11 @@ def convert(path: Path, text: bytes, shape: type[T]) -> T:
     Raises:
         KnowledgeError: It is not valid YAML, or violates the shape.
     """
+    from .yaml_text import YAMLError, load_strictly
+
     try:
-        return msgspec.convert(yaml.load(text, _Loader), shape)
-    except yaml.YAMLError as error:
+        return msgspec.convert(load_strictly(text), shape)
+    except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise KnowledgeError(path, mark.line + 1 if mark else 1, str(problem)) from error
@@ -107,7 +80,9 @@ def line_of(text: bytes, keys: list[Key], got: str = "") -> int:
 
     A key ``...`` matches any key: the first node of the type ``got`` (msgspec's name for it) is used.
     """
-    nodes = list(_nodes(yaml.compose(text, yaml.CSafeLoader), keys))
+    from .yaml_text import lines_of_nodes
+
+    nodes = lines_of_nodes(text, keys)
     return next((line for line, tag in nodes if tag == TAGS.get(got)), nodes[0][0] if nodes else 1)
 
 
@@ -120,18 +95,3 @@ TAGS = {
     "array": "seq",
     "object": "map",
 }
-
-
-def _nodes(node: yaml.Node | None, keys: list[Key], line: int = 1) -> Iterator[tuple[int, str]]:
-    """Yield (line, tag) of every node that ``keys`` can lead to, or the last node of a dead end."""
-    if node is None:
-        return
-    below: list[tuple[int, yaml.Node]] = []
-    if keys and isinstance(node, yaml.SequenceNode) and isinstance(keys[0], int):
-        below = [(item.start_mark.line + 1, item) for item in node.value[keys[0] : keys[0] + 1]]
-    elif keys and isinstance(node, yaml.MappingNode):
-        below = [(k.start_mark.line + 1, v) for k, v in node.value if keys[0] in ("...", k.value)]
-    if not below:
-        yield line, node.tag.rpartition(":")[2]
-    for line_below, node_below in below:
-        yield from _nodes(node_below, keys[1:], line_below)

@@ -119,8 +119,13 @@ class WizardApp(App[int]):
                     signal.signal(number, lambda number, _: self._end_by_signal(number, loop))
 
     def _preload(self) -> None:
-        preload.read_styles(self.stylesheet)
-        threading.Thread(target=preload.prepare_screens, args=[self.state], daemon=True).start()
+        threading.Thread(target=self._prepare, args=[asyncio.get_running_loop()], daemon=True).start()
+
+    def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do the work of later keys in a thread, then what only the thread of the app may do."""
+        preload.prepare_screens(self.state)
+        with suppress(RuntimeError):  # the app has ended
+            loop.call_soon_threadsafe(preload.read_styles, self.stylesheet)
 
     def _end_by_signal(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.ended_by = number

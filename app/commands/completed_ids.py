@@ -62,11 +62,10 @@ def explained_ids(_typed: str) -> Iterator[tuple[str, str]]:
 
 def course_numbers(_typed: str) -> Iterator[tuple[str, str]]:
     """Yield the numbers of the chapters and labs, each with its title."""
-    from ..labs.course import read_course
-    from ..options import Options, knowledge_directories, knowledge_for
+    from ..labs.course import load_course
+    from ..options import Options
 
-    options = Options()
-    for chapter in read_course(knowledge_for(options), knowledge_directories(options)).chapters:
+    for chapter in load_course(Options()).chapters:
         yield chapter.number, chapter.chapter.title
         yield from ((each.number, each.lab.title) for each in chapter.labs)
 

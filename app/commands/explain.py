@@ -14,8 +14,8 @@ from ..diagnosis.term_text import find_term, term_lines
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..labs.chapter_text import chapter_lines, lab_lines
-from ..labs.course import Course, CourseLab, read_course
-from ..options import Options, chapters_for, knowledge_directories, knowledge_for
+from ..labs.course import Course, CourseLab, load_course
+from ..options import Options, chapters_for, knowledge_for
 from ..review.rule_descriptions import matching_rules, rule_lines
 from ..text.json_output import print_json, public_document
 from ..text.search import has_words
@@ -66,11 +66,11 @@ def _entry(typed: str, knowledge: Knowledge, options: Options) -> Entry:
         return "rule", body, rule_lines(typed.upper(), rule)
     chapters = chapters_for(options)
     if chapter := chapters.get("-".join(typed.lower().split())):
-        return _chapter(chapter, read_course(knowledge, knowledge_directories(options)).labs_of(chapter.id))
+        return _chapter(chapter, load_course(options).labs_of(chapter.id))
     if name := find_term(knowledge, typed):
         body = {"id": name, **msgspec.to_builtins(knowledge.terms[name])}
         return "term", body, term_lines(name, knowledge, chapters)
-    course = read_course(knowledge, knowledge_directories(options))
+    course = load_course(options)
     if entry := _of_course(typed, course):
         return entry
     return _search(typed, knowledge, chapters, course)

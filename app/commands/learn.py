@@ -8,7 +8,7 @@ from ..diagnosis.entry_names import nearest_entries
 from ..diagnosis.term_text import find_term
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..labs.course import QUIZ, Course, read_course
+from ..labs.course import QUIZ, Course, load_course
 from ..labs.progress import load_progress
 from ..labs.quiz import Quiz
 from ..options import Options, knowledge_directories, knowledge_for
@@ -38,7 +38,7 @@ def command(wanted: str, lists: bool, quizzes: bool, options: Options) -> int:
     if not (wanted or lists or options.json):
         raise ScreenRequested("learn", options, number=QUIZ if quizzes else "")
     knowledge = knowledge_for(options)
-    course = read_course(knowledge, knowledge_directories(options))
+    course = load_course(options)
     number = course.number_of(wanted) if wanted else ""
     if wanted and not number:
         hint = did_you_mean(closest(wanted, course.names())) or _chapter_of_term(wanted, knowledge, course)

@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ...knowledge.chapters import COLUMNS, Chapter
 from ...knowledge.schema import Knowledge
@@ -47,11 +48,17 @@ def term_lines(name: str, knowledge: Knowledge, chapters: Mapping[str, Chapter])
 def terms_in_text(knowledge: Knowledge, text: str) -> list[str]:
     """Return the terms that a text has, in the order of their first place in it."""
     names = {normalise(each): name for name, term in knowledge.terms.items() for each in (*term.also, name)}
-    spellings = sorted(term_spellings(knowledge), key=len, reverse=True)  # "global rank" before "rank"
     found: dict[str, None] = {}
-    for match in re.finditer(rf"(?<![\w.])({'|'.join(map(_loose, spellings))})s?(?!\w)", text, re.IGNORECASE):
+    for match in _any_of(tuple(term_spellings(knowledge))).finditer(text):
         found.setdefault(names[normalise(match[1])])
     return list(found)
+
+
+@lru_cache(maxsize=2)
+def _any_of(spellings: tuple[str, ...]) -> re.Pattern[str]:
+    """Return a pattern for any of these spellings as words of a text, also in the plural."""
+    longest_first = sorted(spellings, key=len, reverse=True)  # "global rank" before "rank"
+    return re.compile(rf"(?<![\w.])({'|'.join(map(_loose, longest_first))})s?(?!\w)", re.IGNORECASE)
 
 
 def _loose(spelling: str) -> str:

@@ -9,7 +9,8 @@ from ...knowledge.chapters import Chapter, read_valid_chapters
 from ...knowledge.labs import Lab, read_valid_labs
 from ...knowledge.quiz import read_valid_quiz
 from ...knowledge.schema import Knowledge
-from ..options import left_out_line
+from ..knowledge_cache import load_cached
+from ..options import Options, knowledge_directories, knowledge_for, left_out_line
 from .progress import Progress
 
 QUIZ = "quiz"  # in place of the number of a lab
@@ -160,6 +161,16 @@ class Course(msgspec.Struct, frozen=True):
             for lab in chapter.labs:
                 lines.append(f"{lab.number:>8}  {lab.title}" + (f"   ({lab.note})" if lab.note else ""))
         return lines
+
+
+def load_course(options: Options) -> Course:
+    """Return the course with that of the team, from a cache if no file has changed; else with the knowledge base.
+
+    Raises:
+        UserError: A directory does not exist or cannot be read.
+    """
+    extra = knowledge_directories(options)
+    return load_cached("course", extra, Course, lambda: read_course(knowledge_for(options, warn=False), extra))
 
 
 def read_course(knowledge: Knowledge, extra: Sequence[Path] = ()) -> Course:

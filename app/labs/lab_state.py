@@ -10,7 +10,7 @@ from ...knowledge.schema import Knowledge
 from .lab_diagnosis import LabDiagnosis, command_text
 from .lab_proof import LabProof
 from .lab_run import LabRun
-from .plot import Point
+from .point import Point
 from .progress import LabProgress, load_progress, save_progress
 from .rank_output import PrintedError, first_printed_error
 from .seen_failure import load_failure

@@ -3,25 +3,16 @@
 import re
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from ...knowledge.labs import LabPlot
 from ..text.line_plot import Line, draw_lines
 from ..text.terminal import align_columns
+from .point import Point
 from .rank_output import printed_line
 
 BROKEN, REPAIRED, MEASURED = "broken", "repaired", "measured"  # the runs of a lab
 MOST_ROWS = 16  # of a table
 DIGITS = re.compile(r"\d+")
 BAR_WIDTH = 40
-
-
-class Point(msgspec.Struct, frozen=True, array_like=True):
-    """A number that a job has printed: of which line of the plot, at which place, and its value."""
-
-    series: str
-    place: str
-    value: float
 
 
 def measured_points(plot: LabPlot, output: str) -> list[Point]:

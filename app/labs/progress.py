@@ -7,7 +7,7 @@ import msgspec
 from ..errors import UserError
 from ..system.atomic_files import replace_file
 from ..system.paths import state_dir
-from .plot import Point
+from .point import Point
 
 
 class LabProgress(msgspec.Struct, kw_only=True):

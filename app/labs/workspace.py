@@ -5,10 +5,11 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain, count
 from pathlib import Path
 
-from ...knowledge.labs import Lab
+from ...knowledge.labs import Lab, files_of_lab
 from ..fixes.types import FilePatch, Fix
 from ..launchers.arguments import parse_launcher
 from ..launchers.recognise import parse_python
@@ -101,7 +102,14 @@ def _files(directory: Path) -> set[Path]:
 
 def is_edited(lab: Lab, directory: Path) -> bool:
     """Return whether a file differs from that of the lab."""
-    return any((directory / path.relative_to(lab.directory)).read_bytes() != path.read_bytes() for path in lab.files)
+    names = _file_names(lab.directory, lab.directory.stat().st_mtime_ns)
+    return any((directory / name).read_bytes() != (lab.directory / name).read_bytes() for name in names)
+
+
+@lru_cache(maxsize=2)
+def _file_names(of_lab: Path, _changed_ns: int) -> list[Path]:
+    """Return the names of the files of a lab; a screen asks for them dozens of times a key."""
+    return [path.relative_to(of_lab) for path in files_of_lab(of_lab)]
 
 
 def script_of(lab: Lab, directory: Path) -> Path:

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from textual import events
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ..shell.base import WizardScreen
+from ..widgets.long_text import LongText
 
 MARGINS = 4  # padding and the scroll bar
 LEAST_WIDTH = 30
@@ -19,7 +18,7 @@ class ScrollingPage(WizardScreen):
     """Text that scrolls, rendered for the current width. A subclass implements ``heading`` and ``page``."""
 
     CSS_PATH = Path(__file__).with_name("page.tcss")  # absolute, as subclasses are in other folders
-    AUTO_FOCUS = "VerticalScroll"
+    AUTO_FOCUS = "LongText"
 
     def heading(self) -> tuple[str, str]:
         """Return the title and the text to its right."""
@@ -34,8 +33,7 @@ class ScrollingPage(WizardScreen):
         return max(LEAST_WIDTH, self.size.width - MARGINS)
 
     def body(self) -> Iterable[Widget]:
-        with VerticalScroll():
-            yield Static(id="page")
+        yield LongText()
 
     def on_mount(self) -> None:
         self.redraw()
@@ -47,12 +45,12 @@ class ScrollingPage(WizardScreen):
     def redraw(self) -> None:
         """Show the current heading and page."""
         self.show_header(*self.heading())
-        self.query_one("#page", Static).update(self.page(self.page_width))
+        self.query_one(LongText).show(self.page(self.page_width), stay=True)
 
     def show_from_top(self) -> None:
         """Show the current page from its first line."""
         self.redraw()
-        self.query_one(VerticalScroll).scroll_home(animate=False)
+        self.query_one(LongText).scroll_home(animate=False)
 
 
 class TextDialog(ScrollingPage):

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.visual import VisualType
 from textual.widget import Widget
@@ -18,7 +17,8 @@ from ..widgets.base import BaseWidget
 from ..widgets.choices import Choice, Choices
 from ..widgets.formatting import safe_content
 from ..widgets.header_footer import Footer
-from ..widgets.term import term_content
+from ..widgets.long_text import LongText
+from ..widgets.term import term_paragraphs
 
 
 class LookupMixin(WizardScreen):
@@ -47,6 +47,8 @@ def _texts(screen: WizardScreen) -> Iterator[str]:
             yield from (f"{item.label.plain} {item.note.plain}" for item in widget.items)
         elif isinstance(widget, Static):
             yield _plain_text(widget.content)
+        elif isinstance(widget, LongText):
+            yield widget.plain
         elif isinstance(widget, BaseWidget):
             yield "\n".join(strip.text for strip in widget.render_lines(widget.size.region))
 
@@ -66,8 +68,7 @@ class TermsScreen(WizardScreen):
         yield Choices(
             [Choice(name, safe_content(name)) for name in self._names], numbered=False, verb="more", id="terms"
         )
-        with VerticalScroll(id="term"):
-            yield Static(id="text")
+        yield LongText(id="term")
 
     def on_mount(self) -> None:
         self._show()
@@ -75,7 +76,7 @@ class TermsScreen(WizardScreen):
     @on(Choices.Marked)
     def _show(self) -> None:
         if marked := self.query_one("#terms", Choices).marked:
-            self.query_one("#text", Static).update(term_content(marked.id, self.state.knowledge))
+            self.query_one("#term", LongText).show(*term_paragraphs(marked.id, self.state.knowledge))
 
     @on(Choices.Picked)
     async def _picked(self, event: Choices.Picked) -> None:

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
 from ...app.diagnosis.entry_names import nearest_entries
@@ -24,9 +24,10 @@ from ...knowledge.schema import Cause, Knowledge
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, safe_content
+from ..widgets.formatting import safe_content
 from ..widgets.line_input import LineInput
-from ..widgets.term import term_content
+from ..widgets.long_text import LongText
+from ..widgets.term import term_paragraphs
 
 TERM, RULE = "term:", "rule:"  # begin the ids of rows that are no causes
 
@@ -76,14 +77,13 @@ class BrowserScreen(LookupMixin, WizardScreen):
         yield LineInput(placeholder="search (/)", moves="#found", id="search")
         with Container(id="sides"):
             yield Choices(self._rows(""), numbered=False, verb="read", id="found")
-            with VerticalScroll(id="entry"):
-                yield Static(id="text")
+            yield LongText(id="entry")
 
     def on_mount(self) -> None:
         found = self.query_one("#found", Choices)
         at = next((n for n, item in enumerate(found.items) if item.id == self._first), 0)
         found.highlighted = at
-        self.call_after_refresh(self._show)  # to lay out an entry takes longer than the list
+        self._show()
         (self.query_one("#search") if self._searching else found).focus()
         self.show_header(facts=f"{len(found.items)} causes")
         if self._words:
@@ -99,9 +99,11 @@ class BrowserScreen(LookupMixin, WizardScreen):
         """
         knowledge = self.state.knowledge
         causes = [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(knowledge, typed)]
+        if not typed.strip():
+            return causes
         terms = [self._row(name) for name in matching_terms(knowledge, typed)]
         named = typed.strip().upper()
-        ids = matching_rules(knowledge, typed) if typed.strip() else []
+        ids = matching_rules(knowledge, typed)
         rules = [self._row(id_) for id_ in sorted(ids, key=lambda id_: id_ != named)]
         exact_term, exact_rule = int(bool(find_term(knowledge, typed))), int(named in ids)
         found = terms[:exact_term] + rules[:exact_rule] + causes + terms[exact_term:] + rules[exact_rule:]
@@ -145,20 +147,19 @@ class BrowserScreen(LookupMixin, WizardScreen):
     def _show(self) -> None:
         marked = self.query_one("#found", Choices).marked
         if (wanted := marked.id if marked else "") == self._shown:
-            return  # to lay out an entry takes longer than all the rest of a search
+            return
         self._shown = wanted
-        self.query_one("#entry", VerticalScroll).scroll_home(animate=False)
         if not marked:
-            entry = Content("Nothing found.")
+            entry = [Content("Nothing found.")]
         elif cause := self._causes.get(marked.id):
-            entry = entry_content(cause, self.state.knowledge)
+            entry = entry_paragraphs(cause, self.state.knowledge)
         elif marked.id.startswith(RULE):
             id_ = marked.id.removeprefix(RULE)
             heading, *lines = rule_lines(id_, self.state.knowledge.rules[id_])
-            entry = join_lines(safe_content(heading, "bold"), *map(safe_content, lines))
+            entry = [safe_content(heading, "bold"), *map(safe_content, lines)]
         else:
-            entry = term_content(marked.id.removeprefix(TERM), self.state.knowledge)
-        self.query_one("#text", Static).update(entry)
+            entry = term_paragraphs(marked.id.removeprefix(TERM), self.state.knowledge)
+        self.query_one("#entry", LongText).show(*entry)
 
     # -- actions
 
@@ -201,7 +202,7 @@ class BrowserScreen(LookupMixin, WizardScreen):
             self._show()
 
 
-def entry_content(cause: Cause, knowledge: Knowledge) -> Content:
+def entry_paragraphs(cause: Cause, knowledge: Knowledge) -> list[Content]:
     """Render an entry: headings, paragraphs, lists."""
     rows = [
         safe_content(cause.title, "bold"),
@@ -211,7 +212,7 @@ def entry_content(cause: Cause, knowledge: Knowledge) -> Content:
     ]
     for section in cause_sections(cause, knowledge):
         rows += [Content(""), Content.styled(section.title, "bold $accent"), *map(_line, section.lines)]
-    return join_lines(*rows)
+    return rows
 
 
 def _line(line: EntryLine) -> Content:

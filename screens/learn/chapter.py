@@ -7,14 +7,13 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ...app.labs.course import CourseChapter
 from ...app.labs.progress import load_progress, save_progress
 from ...app.text.units import count_text
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
-from ..widgets.formatting import join_lines, safe_content
+from ..widgets.formatting import safe_content
 from ..widgets.scrolling import ScrolledText
 from .chapter_labs import ChapterLabsScreen
 
@@ -51,8 +50,7 @@ class ChapterScreen(LookupMixin, WizardScreen):
         self._page = min(load_progress().pages.get(entry.chapter.id, 1), len(entry.chapter.pages)) - 1
 
     def body(self) -> Iterable[Widget]:
-        with ScrolledText(id="page"):
-            yield Static(id="text")
+        yield ScrolledText(id="page")
 
     def on_mount(self) -> None:
         self._show()
@@ -60,8 +58,7 @@ class ChapterScreen(LookupMixin, WizardScreen):
     def _show(self) -> None:
         chapter = self._entry.chapter
         self.show_header(f"{self._entry.number}  {chapter.title}", f"page {self._page + 1} of {len(chapter.pages)}")
-        self.query_one(ScrolledText).scroll_home(animate=False)
-        self.query_one("#text", Static).update(join_lines(*map(safe_content, chapter.pages[self._page].splitlines())))
+        self.query_one(ScrolledText).show(*map(safe_content, chapter.pages[self._page].splitlines()))
         self.call_after_refresh(self._show_rest)
 
     @on(ScrolledText.Moved)

@@ -6,17 +6,17 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE
 from ...app.labs.progress import load_progress
 from ...app.text.paragraphs import reflow
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, safe_content, status_sign
+from ..widgets.formatting import safe_content, status_sign
+from ..widgets.long_text import LongText
 
 
 class CourseScreen(WizardScreen):
@@ -40,8 +40,7 @@ class CourseScreen(WizardScreen):
     def body(self) -> Iterable[Widget]:
         with Container(id="sides"):
             yield Choices(numbered=False, verb="open", id="course")
-            with VerticalScroll(id="about"):
-                yield Static(id="text")
+            yield LongText(id="about")
 
     async def on_mount(self) -> None:
         if len(self.app.screen_stack) > 1:
@@ -95,7 +94,7 @@ class CourseScreen(WizardScreen):
             rows = self._headed(QUIZ_TITLE, QUIZ_SUMMARY)
         elif marked and (chapter := self.state.course.chapter(marked.id)):
             rows = self._headed(chapter.chapter.title, chapter.chapter.summary)
-        self.query_one("#text", Static).update(join_lines(*rows) if rows else "")
+        self.query_one("#about", LongText).show(*rows)
 
     def _headed(self, heading: str, text: str) -> list[Content]:
         """Return the text of the marked row; where it is below the list, the marked row is its heading."""

@@ -8,7 +8,6 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ...app.errors import UserError
 from ...app.labs.phrases import (
@@ -76,8 +75,7 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
 
     def body(self) -> Iterable[Widget]:
         yield LabTabs(id="parts")
-        with ScrolledText(id="part"):
-            yield Static(id="shown")
+        yield ScrolledText(id="part")
         yield ProgressLine(self.ascii_only)
 
     def on_mount(self) -> None:

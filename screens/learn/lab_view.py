@@ -3,7 +3,6 @@
 from collections import defaultdict
 
 from textual import events, on
-from textual.widgets import Static
 
 from ...app.labs.course import CourseLab
 from ...app.labs.lab_session import LabSession
@@ -45,8 +44,7 @@ class LabViewMixin(LabRepairMixin):
 
     def show_part(self, part: str) -> None:
         pane = self.query_one(ScrolledText)
-        if part != self.part:
-            pane.scroll_home(animate=False)
+        stay = part == self.part
         self.part = part
         self._new_parts.discard(part)
         self._show_tabs()
@@ -57,7 +55,7 @@ class LabViewMixin(LabRepairMixin):
             content = part_content(
                 part, self.session, self._printed, self._report, pane.size, self._launch, self._job_runs
             )
-        self.query_one("#shown", Static).update(content)
+        pane.show(content, stay=stay)
         self.keys_changed()
 
     def _show_tabs(self) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -17,7 +16,8 @@ from ...app.options import knowledge_directories
 from ..dialogs.term_lookup import LookupMixin
 from ..shell.base import WizardScreen
 from ..widgets.choices import Choice, Choices
-from ..widgets.formatting import join_lines, safe_content, status_sign
+from ..widgets.formatting import safe_content, status_sign
+from ..widgets.long_text import LongText
 
 MARGINS = 7  # padding and the scroll bar
 
@@ -49,8 +49,7 @@ class QuizScreen(LookupMixin, WizardScreen):
         return Quiz(self.state.knowledge, knowledge_directories(self.state.options))
 
     def body(self) -> Iterable[Widget]:
-        with VerticalScroll(id="log"):
-            yield Static(id="text")
+        yield LongText(id="log")
         yield Static(QUESTION, id="question")
         yield Choices(numbered=False, verb="answer")
 
@@ -62,8 +61,7 @@ class QuizScreen(LookupMixin, WizardScreen):
         item = self.quiz.items[self._at]
         self._solved = False
         self.show_header(f"Quiz {self._at + 1} of {len(self.quiz.items)}: {item.title}", self.quiz.score_text())
-        self.query_one("#text", Static).update(join_lines(*map(safe_content, item.log.rstrip().splitlines())))
-        self.query_one("#log", VerticalScroll).scroll_home(animate=False)
+        self.query_one("#log", LongText).show(*map(safe_content, item.log.rstrip().splitlines()))
         rows = [Choice(str(rank), f"rank {rank}") for rank in range(item.ranks)]
         self.query_one(Choices).set_items(rows, first=True)
         given = self.quiz.answers.get(item.id)
@@ -79,8 +77,7 @@ class QuizScreen(LookupMixin, WizardScreen):
         right = self.quiz.answer(item, int(event.id))
         rows = [*map(safe_content, self.quiz.solution_lines(item, self.size.width - MARGINS)), Content("")]
         rows += map(safe_content, item.log.rstrip().splitlines())
-        self.query_one("#text", Static).update(join_lines(*rows))
-        self.query_one("#log", VerticalScroll).scroll_home(animate=False)
+        self.query_one("#log", LongText).show(*rows)
         self.show_header(facts=self.quiz.score_text())
         sign = status_sign("ok" if right else "fail", self.ascii_only)
         what = (

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Region
 from textual.reactive import Reactive
@@ -62,7 +61,8 @@ class WizardScreen(Screen[Any]):
         return super().refresh(*regions, repaint=repaint and not self._opening, layout=layout, recompose=recompose)
 
     def on_screen_resume(self) -> None:
-        self.call_after_refresh(self._opened)
+        # Textual refreshes a new screen once more from the queue of the app, when all its widgets are mounted.
+        self.call_after_refresh(self.app.call_next, self._opened)
 
     def _opened(self) -> None:
         self._opening = False
@@ -85,9 +85,8 @@ class WizardScreen(Screen[Any]):
         self._fit(self.app.size.width)  # before the first layout: Textual applies breakpoints after it and paints twice
         yield Header(self.TITLE or "")
         yield from self.body()
-        with Vertical(id="foot"):
-            yield StatusLine()
-            yield Footer()
+        yield StatusLine()
+        yield Footer()
 
     def on_resize(self, event: events.Resize) -> None:
         self._fit(event.size.width)

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ... import __version__
-from ...app.diagnosis.case import Case
 from ...app.errors import UserError
 from ...app.evidence import Check, Diagnosis, RankedCause
 from ...app.logs.types import Timeline
-from ...app.options import Options, knowledge_directories, knowledge_for, left_out_lines, target_python
+from ...app.options import Options, knowledge_for, left_out_lines, target_python
 from ...app.probes.context import ProbeContext
-from ...app.session import Session, SessionEvent, all_sessions, proof_outcome
 from ...app.snapshot import Snapshot, plain_snapshot
 from ...app.triage.types import JobReport
 from ...knowledge.schema import Intrusiveness, Knowledge
 
 if TYPE_CHECKING:
+    from ...app.diagnosis.case import Case
     from ...app.fixes.flow import FixFlow
     from ...app.labs.course import Course
     from ...app.labs.lab_session import LabSession
     from ...app.plan.model_source import ModelSource
     from ...app.review.types import ReviewFinding
+    from ...app.session import Session, SessionEvent
     from ...app.triage.job_history import JobHistory
     from .proof_run import ProofRun
 
@@ -74,9 +74,9 @@ class WizardState:
     @cached_property
     def course(self) -> "Course":
         """The chapters and labs, read at first use."""
-        from ...app.labs.course import read_course
+        from ...app.labs.course import load_course
 
-        return read_course(self.knowledge, knowledge_directories(self.options))
+        return load_course(self.options)
 
     @property
     def warnings(self) -> list[str]:
@@ -97,7 +97,7 @@ class WizardState:
     # -- the case
 
     @property
-    def case(self) -> Case:
+    def case(self) -> "Case":
         """The current case; the first use begins one with its session."""
         if self._case is None:
             self.begin()
@@ -108,8 +108,11 @@ class WizardState:
     def has_case(self) -> bool:
         return self._case is not None
 
-    def begin(self) -> Case:
+    def begin(self) -> "Case":
         """Begin a new case that contains the last snapshot."""
+        from ...app.diagnosis.case import Case
+        from ...app.session import Session
+
         session = Session.new(goes_on=True, argv=sys.argv[1:], version=__version__, cwd=str(Path.cwd()))
         self._case = Case(self.knowledge, session)
         self.in_scope, self.timeline, self._recorded_jobs = True, None, {}
@@ -135,6 +138,9 @@ class WizardState:
         Raises:
             UserError: There is no such session.
         """
+        from ...app.diagnosis.case import Case
+        from ...app.session import Session
+
         session = Session.load(id_)
         session.goes_on = True
         self._case = Case(self.knowledge, session)
@@ -166,6 +172,8 @@ class WizardState:
     @property
     def proved(self) -> bool:
         """True if a fix was proved in this case."""
+        from ...app.session import proof_outcome
+
         session = self._case.session if self._case else None
         events = session.events if session else []
         return any(event.kind == "proof" and proof_outcome(event) == "proved" for event in events)
@@ -317,31 +325,33 @@ def probes_of_snapshot(snapshot: Snapshot) -> list[str]:
     return [*names, *snapshot.failed]
 
 
-def logs_of_session(session: Session | None) -> list[str]:
+def logs_of_session(session: "Session | None") -> list[str]:
     """Return the origins of the logs that a session has read, descriptions apart."""
     rows = [event.data for event in session.events if event.kind == "text"] if session else []
     return [row["origin"] for row in rows if row["origin"].startswith("/") or not row["words"]]
 
 
-def is_navigation_event(event: SessionEvent) -> bool:
+def is_navigation_event(event: "SessionEvent") -> bool:
     """Return whether an event records a screen."""
     return event.kind == "step" and "screen" in event.data
 
 
-def unfinished_session() -> Session | None:
+def unfinished_session() -> "Session | None":
     """Return the newest session if the user got somewhere in it and did not end it."""
+    from ...app.session import all_sessions
+
     newest = next(all_sessions(), None)
     if newest is None or newest.last("closed") or not any(is_navigation_event(event) for event in newest.events):
         return None
     return newest
 
 
-def last_step(session: Session) -> dict[str, str]:
+def last_step(session: "Session") -> dict[str, str]:
     """Return the screen that a session was left at, with its detail; empty if it records none."""
     return next((e.data for e in reversed(session.events) if is_navigation_event(e)), {})
 
 
-def last_timeline(session: Session) -> Timeline | None:
+def last_timeline(session: "Session") -> Timeline | None:
     """Return the timeline of the logs last read in a session, or None."""
     event = session.last("timeline")
     return msgspec.convert(event.data, Timeline) if event else None

@@ -19,6 +19,7 @@ from textual.style import Style
 
 from .base import BaseWidget
 from .segments import segments
+from .wrapping import Wrapped, wrap_later
 
 NOTE_GAP = 2
 TYPING_S = 1.0  # between the digits of one number
@@ -119,7 +120,8 @@ class Choices(BaseWidget, can_focus=True):
         self.top = 0
         self._typed, self._typed_at = "", 0.0  # a number, and the time of its last digit
         self._rows: list[tuple[int, int]] = []  # item and line within the item of each row
-        self._lines: dict[int, list[Content]] = {}  # rendered lines by item
+        self._lines: dict[int, list[Content]] = {}  # rendered lines by item, once they come into view
+        self._wrapping: list[Wrapped] = []  # of each item
         self._made_for = (-1, -1)  # width, version
         self._version = 0
 
@@ -284,14 +286,15 @@ class Choices(BaseWidget, can_focus=True):
         width = width or self.size.width or 40
         if self._made_for != (width, self._version):
             self._made_for, self._lines = (width, self._version), {}
-            counts = (1 if item.is_one_row else len(self._wrapped(n)) for n, item in enumerate(self.items))
-            self._rows = [(n, line) for n, count in enumerate(counts) for line in range(count)]
+            room = max(8, width - 2 - 3 * self.numbered)
+            self._wrapping = [self._wrap(item, room) for item in self.items]
+            self._rows = [(n, line) for n, each in enumerate(self._wrapping) for line in range(each.height)]
         return self._rows
 
     def _wrapped(self, item: int) -> list[Content]:
         """Return the rendered lines of an item."""
         if item not in self._lines:
-            self._lines[item] = self._wrap(self.items[item], max(8, self._made_for[0] - 2 - 3 * self.numbered))
+            self._lines[item] = self._wrapping[item].render()
         return self._lines[item]
 
     def _in_view(self) -> list[tuple[int, int, bool, str, list[Span]]]:
@@ -300,13 +303,15 @@ class Choices(BaseWidget, can_focus=True):
         lines = [(item, line, item == self.highlighted, self._wrapped(item)[line]) for item, line in shown]
         return [(item, line, marked, content.plain, list(content.spans)) for item, line, marked, content in lines]
 
-    def _wrap(self, item: Choice, room: int) -> list[Content]:
+    def _wrap(self, item: Choice, room: int) -> Wrapped:
         if not item.note:
-            return [item.label] if item.is_one_row or _is_short(item.label, room) else item.label.wrap(room)
+            return Wrapped(1, lambda: [item.label]) if item.is_one_row else wrap_later(item.label, room)
         column = max(self.note_column, item.label.cell_length + NOTE_GAP)
         if column + item.note.cell_length <= room:
-            return [Content.assemble(item.label.pad_right(column - item.label.cell_length), item.note)]
-        return [*item.label.wrap(room), *item.note.wrap(room)]
+            gap = column - item.label.cell_length
+            return Wrapped(1, lambda: [Content.assemble(item.label.pad_right(gap), item.note)])
+        lines = [*item.label.wrap(room), *item.note.wrap(room)]
+        return Wrapped(len(lines), lambda: lines)
 
     def _scroll_into_view(self) -> bool:
         """Scroll so that the marked rows are visible, and return whether it scrolled."""
@@ -338,7 +343,3 @@ class Choices(BaseWidget, can_focus=True):
         ]
         if regions:
             self.refresh(*regions)
-
-
-def _is_short(label: Content, room: int) -> bool:
-    return "\n" not in label.plain and label.cell_length <= room

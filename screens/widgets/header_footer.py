@@ -39,7 +39,7 @@ class Header(BaseWidget):
 class StatusLine(BaseWidget):
     """The last event, on up to three lines. It stays until the next one."""
 
-    DEFAULT_CSS = "StatusLine { height: auto; max-height: 3; width: 1fr; padding: 0 1; }"
+    DEFAULT_CSS = "StatusLine { dock: bottom; height: auto; max-height: 3; width: 1fr; padding: 0 1; margin: 0 0 1 0; }"
 
     def __init__(self) -> None:
         super().__init__(id="note")
@@ -64,7 +64,7 @@ class StatusLine(BaseWidget):
 class Footer(BaseWidget):
     """The keys that work now; help and quit are always shown."""
 
-    DEFAULT_CSS = "Footer { height: 1; width: 1fr; padding: 0 1; }"
+    DEFAULT_CSS = "Footer { dock: bottom; height: 1; width: 1fr; padding: 0 1; }"
 
     def __init__(self) -> None:
         super().__init__(id="keys")

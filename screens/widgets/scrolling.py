@@ -1,11 +1,12 @@
 """A text that is scrolled, and says how many of its lines are out of view."""
 
-from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.message import Message
 
+from .long_text import LongText
 
-class ScrolledText(VerticalScroll):
+
+class ScrolledText(LongText):
     """Posts ``Moved`` after each change of what is in view."""
 
     class Moved(Message):
@@ -29,6 +30,7 @@ class ScrolledText(VerticalScroll):
         self._moved()
 
     def on_resize(self) -> None:
+        super().on_resize()
         self._moved()
 
     def _moved(self) -> None:

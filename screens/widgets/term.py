@@ -3,10 +3,10 @@
 from textual.content import Content
 
 from ...knowledge.schema import Knowledge
-from .formatting import join_lines, safe_content
+from .formatting import safe_content
 
 
-def term_content(name: str, knowledge: Knowledge) -> Content:
+def term_paragraphs(name: str, knowledge: Knowledge) -> list[Content]:
     """Render a term: its text, its chapter, its causes."""
     term = knowledge.terms[name]
     rows = [safe_content(name, "bold"), safe_content(" / ".join(["term", *term.also]), "$muted"), Content("")]
@@ -15,4 +15,4 @@ def term_content(name: str, knowledge: Knowledge) -> Content:
     if term.causes:
         rows += [Content(""), Content.styled("Causes", "bold $accent")]
         rows += [Content.assemble("  – ", safe_content(knowledge.causes[id_].title)) for id_ in term.causes]
-    return join_lines(*rows)
+    return rows

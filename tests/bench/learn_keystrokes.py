@@ -34,6 +34,7 @@ class Step(NamedTuple):
 
 
 WALKS: dict[str, list[Step]] = {  # by the arguments of the command
+    "learn --ascii": [Step("/", "Knowledge base"), Step("r", "Knowledge base")],
     "learn": [
         Step("down", "▸     1.1"),
         Step("up", "▸  1"),

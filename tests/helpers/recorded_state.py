@@ -5,6 +5,7 @@ The recording replaces what this machine lacks (eight GPUs, a hung job); the scr
 
 import asyncio
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from ddpwizard.app.evidence import Check
 from ddpwizard.app.fixes.types import FilePatch, Fix
 from ddpwizard.app.jobs.types import Job, Process
+from ddpwizard.app.labs.course import Course, read_course
 from ddpwizard.app.options import Options
 from ddpwizard.app.probes.context import ProbeContext
 from ddpwizard.app.snapshot import (
@@ -479,6 +481,10 @@ class RecordedState(WizardState):
         self.cancelled: list[str] = []
         self.looked: list[str] = []
         self.ended_jobs: set[str] = set()
+
+    @cached_property
+    def course(self) -> Course:
+        return read_course(self.knowledge)
 
     def has_ended(self, report: JobReport) -> bool:
         return report.job.id in self.ended_jobs

@@ -1,9 +1,14 @@
 """Chapters and labs with their numbers."""
 
-from ddpwizard.app.labs.course import read_course
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.labs.course import load_course, read_course
 from ddpwizard.app.labs.progress import LabProgress, Progress
+from ddpwizard.app.options import Options
 from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
+from helpers.command import loaded_modules
 
 COURSE = read_course(built_in_knowledge())
 
@@ -60,3 +65,25 @@ def test_a_lab_is_followed_by_the_next_one_also_of_the_next_chapter() -> None:
     following = course.next_lab(again)
     assert following and not following.same_as, "a lab that comes again in another chapter is done only once"
     assert course.next_lab("0.0") is None
+
+
+def test_a_cached_course_is_the_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert load_course(Options()) == read_course(built_in_knowledge()) == load_course(Options())
+
+
+def test_a_cached_course_is_read_again_after_a_file_of_a_lab_has_changed(tmp_path: Path) -> None:
+    lab = tmp_path / "labs" / "missing-sampler"
+    lab.mkdir(parents=True)
+    (lab / "lab.yaml").write_text("title: [no title]\n")
+    assert len(load_course(Options(knowledge=(tmp_path,))).left_out) == 1
+    (lab / "lab.yaml").unlink()
+    assert load_course(Options(knowledge=(tmp_path,))).left_out == []
+
+
+def test_a_cached_course_is_loaded_without_yaml_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    read = "from ddpwizard.app.labs.course import load_course, Options; load_course(Options())"
+    assert "yaml" in loaded_modules(read)
+    loaded = loaded_modules(read)
+    assert "yaml" not in loaded and "ddpwizard.app.logs.matcher" not in loaded
