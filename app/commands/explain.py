@@ -8,17 +8,16 @@ import msgspec
 
 from ...knowledge.chapters import Chapter
 from ...knowledge.schema import Knowledge
-from ..diagnosis.cause_text import cause_lines, fill_fallbacks, matching_causes, searchable_text
-from ..diagnosis.entry_names import entry_names
+from ..diagnosis.cause_text import cause_lines, fill_fallbacks
+from ..diagnosis.entry_search import entry_names, find_entries
 from ..diagnosis.term_text import find_term, term_lines
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..labs.chapter_text import chapter_lines, lab_lines
 from ..labs.course import Course, CourseLab, load_course
 from ..options import Options, chapters_for, knowledge_for
-from ..review.rule_descriptions import matching_rules, rule_lines
+from ..review.rule_descriptions import rule_lines
 from ..text.json_output import print_json, public_document
-from ..text.search import has_words
 from ..text.suggestions import closest_by_word, did_you_mean
 from ..text.terminal import align_columns, print_line
 from ..text.units import count_text
@@ -112,15 +111,12 @@ def _chapter(chapter: Chapter, labs: Sequence[CourseLab]) -> Entry:
 
 
 def _search(typed: str, knowledge: Knowledge, chapters: Mapping[str, Chapter], course: Course) -> Entry:
-    """Return the causes and rules on a term.
+    """Return the terms, causes and rules on a word.
 
     Raises:
         UserError: There are none.
     """
-    causes = [cause for cause in matching_causes(knowledge, typed) if has_words(typed, [searchable_text(cause)])]
-    found = [(cause.id, cause.title) for cause in causes]
-    rules = {id_: knowledge.rules[id_] for id_ in matching_rules(knowledge, typed)}
-    found += [(id_, rule.title) for id_, rule in rules.items() if has_words(typed, [id_, rule.title, rule.why])]
+    found = [(each.id, "term" if each.kind == "term" else each.title) for each in find_entries(knowledge, typed)]
     if not found:
         names = entry_names(knowledge) | {name: name for name in chapters}
         names |= {each.lab.id: each.lab.id for each in course.labs if each.lab.question}

@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from ...knowledge.schema import Knowledge
-from ..diagnosis.entry_names import nearest_entries
+from ..diagnosis.entry_search import nearest_entries
 from ..diagnosis.term_text import find_term
 from ..errors import UserError
 from ..exit_codes import ExitCode

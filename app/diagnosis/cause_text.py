@@ -1,4 +1,4 @@
-"""A cause as text for people, and the search over all causes."""
+"""A cause as text for people."""
 
 from typing import Literal, NamedTuple
 
@@ -6,7 +6,6 @@ import msgspec
 
 from ...knowledge.schema import Cause, Clue, FixSpec, Knowledge
 from ...knowledge.templates import fill_template
-from ..text.search import match_order
 from ..text.terminal import Verbatim, indented
 
 LineKind = Literal["text", "item", "detail", "code"]
@@ -72,22 +71,6 @@ def cause_lines(cause: Cause, knowledge: Knowledge) -> list[str]:
         lines += ["", section.title.upper()]
         lines += [indented(row) for line in section.lines for row in _rows(line)]
     return lines
-
-
-def matching_causes(knowledge: Knowledge, typed: str) -> list[Cause]:
-    """Return the causes that have every word typed, those that have them side by side first."""
-    words = typed.lower().split()
-    found = [
-        (match_order(typed, [f"{cause.title} {cause.id}", cause.summary, *cause.symptoms]), cause)
-        for cause in knowledge.causes.values()
-        if (text := searchable_text(cause)) and all(word in text for word in words)
-    ]
-    return [cause for _, cause in sorted(found, key=lambda each: (each[0], each[1].family, each[1].title))]
-
-
-def searchable_text(cause: Cause) -> str:
-    """Return what a search for a cause goes through, in lower case."""
-    return " ".join([cause.id, cause.title, cause.family, cause.summary, *cause.symptoms]).lower()
 
 
 def clue_text(clue: Clue) -> str:

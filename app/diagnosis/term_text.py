@@ -1,4 +1,4 @@
-"""A term as text for people, and the search over all terms."""
+"""A term as text for people, the term with a spelling, and the terms in a text."""
 
 import re
 import textwrap
@@ -17,15 +17,6 @@ def find_term(knowledge: Knowledge, typed: str) -> str | None:
     spellings |= {normalise(name): name for name in knowledge.terms}
     key = normalise(typed)
     return spellings.get(key) or spellings.get(key.removesuffix("s"))
-
-
-def matching_terms(knowledge: Knowledge, typed: str) -> list[str]:
-    """Return the terms that have every word typed in a spelling, the one with just this spelling first."""
-    words = typed.lower().split()
-    exact = find_term(knowledge, typed)
-    texts = {name: " ".join([name, *term.also]).lower() for name, term in knowledge.terms.items()}
-    found = [name for name, text in texts.items() if words and all(word in text for word in words)]
-    return [exact, *(name for name in found if name != exact)] if exact else found
 
 
 def term_spellings(knowledge: Knowledge, *names: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Descriptions of the rules, those of the knowledge base and the one about the comments of review itself, as text."""
 
 from ...knowledge.schema import Knowledge, Rule
-from ..text.search import match_order
 
 UNUSED_IGNORE = "DW001"
 UNUSED_IGNORE_RULE = Rule(
@@ -28,11 +27,3 @@ def rule_lines(id_: str, rule: Rule) -> list[str]:
     for heading, text in parts.items():
         lines += ["", heading, f"  {text}"]
     return [*lines, "", "SEE ALSO", f"  ddpwizard explain {rule.cause}", f"  ddpwizard review --rule {id_} train.py"]
-
-
-def matching_rules(knowledge: Knowledge, typed: str) -> list[str]:
-    """Return the ids of the rules that have every word typed, those that have them side by side first."""
-    words = typed.lower().split()
-    texts = {id_: [f"{id_} {rule.title}", rule.why] for id_, rule in knowledge.rules.items()}
-    found = [id_ for id_, parts in texts.items() if all(word in " ".join(parts).lower() for word in words)]
-    return sorted(found, key=lambda id_: match_order(typed, texts[id_]))

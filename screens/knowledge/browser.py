@@ -14,10 +14,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections, matching_causes
-from ...app.diagnosis.entry_names import nearest_entries
-from ...app.diagnosis.term_text import find_term, matching_terms
-from ...app.review.rule_descriptions import matching_rules, rule_lines
+from ...app.diagnosis.cause_text import WEIGHT_WIDTH, EntryLine, cause_sections
+from ...app.diagnosis.entry_search import find_entries, nearest_entries
+from ...app.review.rule_descriptions import rule_lines
 from ...app.text.paragraphs import reflow
 from ...app.text.units import count_text
 from ...knowledge.schema import Cause, Knowledge
@@ -93,20 +92,12 @@ class BrowserScreen(LookupMixin, WizardScreen):
     # -- searching
 
     def _rows(self, typed: str) -> list[Choice]:
-        """Return the term or rule of this name, the causes with these words, then other terms and rules with them.
-
-        For words that no entry has, return those with similar names.
-        """
+        """Return all causes, or the entries that have the words typed; if there are none, those with similar names."""
         knowledge = self.state.knowledge
-        causes = [Choice(entry.id, safe_content(entry.title)) for entry in matching_causes(knowledge, typed)]
         if not typed.strip():
-            return causes
-        terms = [self._row(name) for name in matching_terms(knowledge, typed)]
-        named = typed.strip().upper()
-        ids = matching_rules(knowledge, typed)
-        rules = [self._row(id_) for id_ in sorted(ids, key=lambda id_: id_ != named)]
-        exact_term, exact_rule = int(bool(find_term(knowledge, typed))), int(named in ids)
-        found = terms[:exact_term] + rules[:exact_rule] + causes + terms[exact_term:] + rules[exact_rule:]
+            causes = sorted(knowledge.causes.values(), key=lambda cause: (cause.family, cause.title))
+            return [self._row(cause.id) for cause in causes]
+        found = [self._row(entry.id) for entry in find_entries(knowledge, typed)]
         self._only_similar = not found
         return found or [self._row(name) for name in nearest_entries(knowledge, typed)]
 

@@ -75,7 +75,8 @@ class CourseScreen(WizardScreen):
                 sign = status_sign("ok", self.ascii_only) if lab.repaired else Content(" " * (1 + 3 * self.ascii_only))
                 style = "$muted" if lab.same_as else ""
                 title = safe_content(lab.title, style)
-                rows.append(Choice(lab.number, Content.assemble(f"  {lab.number:>5} ", sign, " ", title)))
+                label = Content.assemble(f"  {lab.number:>5} ", sign, " ", title)
+                rows.append(Choice(lab.number, label, indent=label.cell_length - title.cell_length))
             if chapter.quiz:
                 rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)

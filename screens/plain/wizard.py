@@ -169,7 +169,8 @@ class PlainWizard:
         run_learn(self.state, self.prompt, "")
 
     def _search(self, words: str = "") -> None:
-        from ...app.diagnosis.cause_text import cause_lines, matching_causes
+        from ...app.diagnosis.cause_text import cause_lines
+        from ...app.diagnosis.entry_search import find_entries
         from ...app.diagnosis.term_text import find_term, term_lines
         from ...app.review.rule_descriptions import rule_lines
 
@@ -178,7 +179,8 @@ class PlainWizard:
             self.prompt.write("", *term_lines(term, self.state.knowledge, {}), "")
         if rule := self.state.knowledge.rules.get(words.strip().upper()):
             self.prompt.write("", *rule_lines(words.strip().upper(), rule), "")
-        found = matching_causes(self.state.knowledge, words)
+        causes = self.state.knowledge.causes
+        found = [causes[each.id] for each in find_entries(self.state.knowledge, words) if each.kind == "cause"]
         if not found:
             self.prompt.write("  No known cause has these words.")
             return

@@ -19,7 +19,7 @@ from textual.style import Style
 
 from .base import BaseWidget
 from .segments import segments
-from .wrapping import Wrapped, wrap_later
+from .wrapping import Wrapped, wrap_indented
 
 NOTE_GAP = 2
 TYPING_S = 1.0  # between the digits of one number
@@ -30,13 +30,18 @@ class Choice:
     """One item, on several rows if it is long. ``note`` is shown to the right of the label if there is room.
 
     A label may be a function: such an item is one row, rendered when it comes into view. ``key`` is a key of the
-    screen that chooses the item, shown in place of a number.
+    screen that chooses the item, shown in place of a number. ``indent``: the column of the further rows of a label.
     """
 
     def __init__(
-        self, id_: str, label: Content | str | Callable[[], Content], note: Content | str = "", key: str = ""
+        self,
+        id_: str,
+        label: Content | str | Callable[[], Content],
+        note: Content | str = "",
+        key: str = "",
+        indent: int = 0,
     ) -> None:
-        self.id, self.key = id_, key
+        self.id, self.key, self.indent = id_, key, indent
         self._label = label
         self.note = Content(note) if isinstance(note, str) else note
 
@@ -305,7 +310,7 @@ class Choices(BaseWidget, can_focus=True):
 
     def _wrap(self, item: Choice, room: int) -> Wrapped:
         if not item.note:
-            return Wrapped(1, lambda: [item.label]) if item.is_one_row else wrap_later(item.label, room)
+            return Wrapped(1, lambda: [item.label]) if item.is_one_row else wrap_indented(item.label, room, item.indent)
         column = max(self.note_column, item.label.cell_length + NOTE_GAP)
         if column + item.note.cell_length <= room:
             gap = column - item.label.cell_length

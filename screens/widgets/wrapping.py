@@ -39,3 +39,12 @@ def wrap_later(content: Content, width: int) -> Wrapped:
         return Wrapped(len(lines), lambda: lines)
     starts = line_starts(text, width)
     return Wrapped(len(starts) + 1, lambda: [line.rstrip() for line in content.divide(starts)] if starts else [content])
+
+
+def wrap_indented(content: Content, width: int, indent: int) -> Wrapped:
+    """Return the lines of a content at a width, all but the first indented."""
+    if content.cell_length <= width or not indent:
+        return wrap_later(content, width)
+    below = wrap_later(content[indent:], width - indent)
+    leads = [content[:indent], *[Content(" " * indent)] * (below.height - 1)]
+    return Wrapped(below.height, lambda: [lead + line for lead, line in zip(leads, below.render(), strict=True)])

@@ -1,11 +1,13 @@
 """``explain`` for every kind of entry: cause, rule, chapter, term, and the search."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from ddpwizard.app.diagnosis.cause_text import cause_lines, matching_causes
-from ddpwizard.app.diagnosis.term_text import find_term, matching_terms
+from ddpwizard.app.diagnosis.cause_text import cause_lines
+from ddpwizard.app.diagnosis.entry_search import find_entries
+from ddpwizard.app.diagnosis.term_text import find_term
 from ddpwizard.app.labs.course import read_course
 from ddpwizard.app.text.search import has_words, match_order
 from ddpwizard.knowledge.chapters import read_chapters
@@ -93,20 +95,42 @@ def test_term_is_found_by_any_spelling(typed: str, name: str | None):
     assert find_term(built_in_knowledge(), typed) == name
 
 
-def test_search_for_terms_has_every_word_and_the_exact_term_first():
-    found = matching_terms(built_in_knowledge(), "rank")
-    assert found[0] == "rank" and {"local rank", "global rank", "node rank"} <= set(found)
+def found_ids(typed: str) -> list[str]:
+    return [entry.id for entry in find_entries(built_in_knowledge(), typed)]
+
+
+def test_search_has_every_word_and_the_entry_with_this_name_first():
+    found = found_ids("rank")
+    assert found[0] == "rank" and {"local rank", "global rank", "node rank", "local-rank-device"} <= set(found)
     assert len(found) == len(set(found))
-    assert matching_terms(built_in_knowledge(), "size world") == ["world size", "local world size"]
-    assert matching_terms(built_in_knowledge(), "") == []
+    assert found_ids("size world")[:2] == ["world size", "local world size"]
+    assert found_ids("port-in-use")[0] == "port-in-use" and found_ids("dw401")[0] == "DW401"
+    assert found_ids("") == found_ids(" ") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "first", "also"),
+    [
+        ("rank 0", "main process", "rank-conditional-collective"),
+        ("rank 7", "rank", None),
+        ("gpu id", "device index", "local-rank-device"),
+        ("SIGTERM", "SIGTERM", "worker-exit-no-traceback"),
+        ("batch size", "batch size", "effective-batch-lr"),
+        ("bucket", "bucket", None),
+    ],
+)
+def test_a_term_comes_before_the_entries_that_use_it(typed: str, first: str, also: str | None):
+    found = found_ids(typed)
+    assert found[0] == first and len(found) < 60
+    assert also is None or also in found[:10] + built_in_knowledge().terms[first].causes
 
 
 def test_other_words_list_the_entries_that_have_them_those_in_the_title_first():
     lines = ddpwizard("explain", "parameters").stdout.splitlines()
-    listed = [line.split()[0] for line in lines[2:]]
+    listed = [re.split(" {2,}", line)[0] for line in lines[2:]]
     knowledge = built_in_knowledge()
     assert lines[0].startswith(f"{len(listed)} results for parameters") and len(listed) > 3
-    assert set(listed) <= {*knowledge.causes, *knowledge.rules}
+    assert set(listed) <= {*knowledge.causes, *knowledge.rules, *knowledge.terms}
     assert "parameter" in lines[2].lower()
     assert any(id_ in knowledge.rules for id_ in listed), "rules as well"
     shown = json.loads(ddpwizard("explain", "parameters", "--json").stdout)
@@ -125,7 +149,7 @@ def test_other_words_list_the_entries_that_have_them_those_in_the_title_first():
     ],
 )
 def test_words_side_by_side_come_before_the_same_words_apart(typed: str, first: str):
-    assert matching_causes(built_in_knowledge(), typed)[0].id == first
+    assert next(entry.id for entry in find_entries(built_in_knowledge(), typed) if entry.kind == "cause") == first
 
 
 @pytest.mark.parametrize(

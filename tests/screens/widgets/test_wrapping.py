@@ -1,7 +1,7 @@
 """Lines of a text that are counted before they are rendered."""
 
 import pytest
-from ddpwizard.screens.widgets.wrapping import line_starts, wrap_later
+from ddpwizard.screens.widgets.wrapping import line_starts, wrap_indented, wrap_later
 from helpers.built_in_knowledge import built_in_knowledge
 from textual.content import Content
 
@@ -46,3 +46,9 @@ def test_styles_stay_with_their_words() -> None:
 def test_a_word_longer_than_the_line_is_cut() -> None:
     assert line_starts("abcdefghij", 4) == [4, 8]
     assert line_starts("ab abcdefghij", 4) == [3, 7, 11]
+
+
+def test_further_lines_of_a_label_are_indented() -> None:
+    wrapped = wrap_indented(Content("7.1  The title of a lab"), 14, 5)
+    assert [line.plain for line in wrapped.render()] == ["7.1  The title", "     of a lab"] and wrapped.height == 2
+    assert [line.plain for line in wrap_indented(Content("7.1  Short"), 14, 5).render()] == ["7.1  Short"]
