@@ -19,6 +19,7 @@ from .rank_output import lines_by_rank
 # "still there": the failure of the lab; the last two: its end is neither that nor the one of the repaired lab.
 Outcome = Literal["proved", "not shown here", "still there", "another error", "another result"]
 LEAST_LIKENESS = 0.5  # of a line that is printed in place of the expected one
+OPEN_PART = re.compile(r"(?:(?<!\\)\[[^\]]+\][+*?]?|\([^()]*\)|(?:\\[d1][+*?]?)+|(?<!\\)\.[+*])")  # what may differ
 
 
 class LabProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +69,15 @@ def _line_instead(lab: Lab, run: LabRun) -> str:
     likeness = {line: SequenceMatcher(None, lab.repaired, line, autojunk=False).ratio() for line in lines}
     nearest = max(lines, key=likeness.__getitem__, default="")
     if line or (nearest and likeness[nearest] >= LEAST_LIKENESS):
-        return f'a line reads "{line or nearest}"; expected: "{lab.repaired}"'
+        return f'a line reads "{line or nearest}"; expected: "{_readable(lab.repaired)}"'
     last = f'; the last line is "{lines[-1]}"' if lines else " and nothing else either"
-    return f'"{lab.repaired}" is not printed{last}'
+    return f'"{_readable(lab.repaired)}" is not printed{last}'
+
+
+def _readable(pattern: str) -> str:
+    """Return a pattern as a line to read, with … for what may differ."""
+    open_parts = OPEN_PART.sub("…", pattern)
+    return re.sub("…+", "…", re.sub(r"\\(.)", r"\1", open_parts))
 
 
 def _error_text(run: LabRun, knowledge: Knowledge) -> str:

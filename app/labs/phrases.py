@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from ...knowledge.chapters import COLUMNS
 from ...knowledge.labs import Failure
 from ..evidence import ReasonLine, Source
@@ -13,6 +15,7 @@ from ..fixes.records import AppliedFix
 from ..fixes.types import Fix, safety_text
 from ..system.paths import relative_to
 from ..text.diff import unified_diff
+from ..text.paragraphs import reflow
 from ..text.terminal import Verbatim, align_columns
 from ..text.units import probability_text
 from .lab_diagnosis import OUTPUT, Repair
@@ -38,7 +41,7 @@ RANK_PREFIX = "[default0]:"
 WRITE_IT, START_SO = "Write it to your copy of the lab?", "Start your copy with this command from now on?"
 UNDOABLE = "Applied to your copy; ddpwizard undo takes it back."
 RESTORED_TEXT = "The files of the lab are restored."
-BACKUP_TEXT = "The files of the lab are restored; ddpwizard undo takes back your changes."
+BACKUP_TEXT = "The files of the lab are restored; ddpwizard undo brings your changes back."
 STARTED_SO = "Your copy starts with this command from now on. Restoring the lab takes that back."
 EDIT_WHAT, EDIT_COMMAND = "Edit what?", "the command that starts it"
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
@@ -47,6 +50,7 @@ MOST_OF_A_SUMMARY = 190  # characters, so that a status line of 80 columns has r
 MOST_OF_AN_OBSERVATION = 90
 # Not the answers of a person, nor the review, which names the fault.
 OBSERVED: tuple[Source, ...] = ("log", "job", "probe")
+LOG_PREFIX = re.compile(r"^[EWIF]\d{4} [\d:.]+ +\d+ \S+:\d+\] +")  # of a line that the launcher logs
 REFUSED = "not this one"
 MOST_REASONS = 4  # of the evidence
 
@@ -109,7 +113,7 @@ def resumed_text(session: LabSession) -> str:
 
 def restore_details(session: LabSession) -> str:
     """Return what a restore does with the learner's copy."""
-    lines = ["Your changes are kept: ddpwizard undo takes them back."] if session.is_edited else []
+    lines = ["Your changes are kept: ddpwizard undo brings them back."] if session.is_edited else []
     if session.progress.launch or session.progress.environ:
         lines.append(f"It starts with the command of the lab again: {session.lab.launch}")
     return "\n".join(lines)
@@ -147,7 +151,8 @@ def repair_advice_lines(repair: Repair) -> list[str]:
 
 
 def _prose(fix: Fix) -> list[str]:
-    return fix_lines(fix)[2:]  # without title and safety
+    reflowed = msgspec.structs.replace(fix, text=reflow(fix.text), note=reflow(fix.note))
+    return fix_lines(reflowed)[2:]  # without title and safety
 
 
 def repair_question(repair: Repair) -> str:
@@ -187,11 +192,12 @@ def _reasons(session: LabSession, because: Sequence[ReasonLine]) -> list[str]:
     The answers of the lab are not among it: the learner has not given them. In their place is what the job printed.
     """
     seen = {line.where: line for line in reversed(because) if line.where}
-    lines = [
-        line.what + (f"   [{_seen_at(session, line)}]" if line.where else "")
-        for line in because
-        if line.source != "answer" and seen.get(line.where, line) is line
-    ]
+    shown = [line for line in because if line.source != "answer" and seen.get(line.where, line) is line]
+    places = [_seen_at(session, line) if line.where else "" for line in shown]
+    lines = [f"{line.what}   [{place}]" if place else line.what for line, place in zip(shown, places, strict=True)]
+    of_launcher = f"output of {printer_name(None, session.shown_launch)}"
+    said = [line for line, place in zip(lines, places, strict=True) if place.startswith(of_launcher)]
+    lines = [line for line in lines if line not in said[1:]]  # a launcher repeats how the ranks ended
     if session.lab.answers and session.run and session.lab.shows:
         printed = [line for line in session.run.output.splitlines() if re.search(session.lab.shows, line)]
         lines[:0] = [f"the job prints: {_text_of(line)}" for line in printed[:1]]
@@ -201,7 +207,7 @@ def _reasons(session: LabSession, because: Sequence[ReasonLine]) -> list[str]:
 def _text_of(line: str) -> str:
     """Return a line of the output without the name of its rank."""
     shown = printed_line(line)
-    return (shown.text if shown else line).strip()
+    return LOG_PREFIX.sub("", shown.text if shown else line).strip()
 
 
 def _seen_at(session: LabSession, reason: ReasonLine) -> str:

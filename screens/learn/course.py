@@ -58,6 +58,7 @@ class CourseScreen(WizardScreen):
         if left_out := self.state.course.left_out:
             self.show_status(left_out[0])
         if self._number:
+            self.query_one("#course", Choices).mark(self._number)  # the row to come back to
             await self._open(self._number)
 
     def on_screen_resume(self) -> None:

@@ -1,6 +1,7 @@
 """A lab after its repair: which command runs, and what a run that is not repaired shows instead."""
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -140,6 +141,26 @@ def test_a_wrong_result_is_shown_with_the_expected_one() -> None:
     silent = missed("missing-set-epoch", "[default0]:bye\n" + LAUNCHER, 0)
     assert silent.outcome == "another result" and silent.what.endswith('is not printed; the last line is "bye"')
     assert "OMP_NUM_THREADS" not in proof.what + silent.what
+
+
+@pytest.mark.parametrize(
+    "lab", [id_ for id_, lab in LABS.items() if lab.launch and not lab.question and lab.failure in ("crash", "wrong")]
+)
+def test_the_expected_line_is_no_pattern(lab: str) -> None:
+    proof = missed(lab, "[default0]:nothing of the kind\n" + LAUNCHER, 0)
+    assert not re.search(r"\\|\.\*|\[\d\.|\]\+|\(\?", proof.what), proof.what
+
+
+@pytest.mark.parametrize(
+    ("lab", "line"),
+    [
+        ("env-contract-broken", '"5 steps on the local ranks [0, 1], loss"'),
+        ("rank-conditional-collective", '"epoch 2: accuracy … of 128 samples"'),
+        ("wrap-before-device", '"epoch 1: … the weights of the ranks differ by 0.0000"'),
+    ],
+)
+def test_what_may_differ_in_the_expected_line_is_left_open(lab: str, line: str) -> None:
+    assert line in missed(lab, "[default0]:nothing of the kind\n" + LAUNCHER, 0).what
 
 
 def test_a_run_with_fewer_ranks_than_the_lab_is_no_repair() -> None:

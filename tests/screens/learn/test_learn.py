@@ -102,6 +102,15 @@ async def test_escape_from_a_lab_leads_to_the_list_that_opened_it() -> None:
 
 
 @walk
+async def test_escape_from_a_lab_that_was_named_leads_to_its_row() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "7.2")
+        await shows(pilot, "Lab 7.2")
+        await pilot.press("escape")
+        await shows(pilot, "labs done", "▸     7.2")
+
+
+@walk
 async def test_the_lab_that_is_not_done_is_marked() -> None:
     async with learn_app().run_test(size=(80, 24)) as pilot:
         await open_learn(pilot, "1.2")
