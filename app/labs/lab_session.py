@@ -14,7 +14,7 @@ from .lab_proof import LabProof, missed_repair, right_end
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
 from .lab_state import LabState
 from .plot import BROKEN, MEASURED, REPAIRED, measured_points
-from .seen_failure import SeenFailure, forget_failure, save_failure
+from .seen_failure import SeenFailure, forget_failure, load_failure, save_failure
 from .start_command import parse_start
 from .workspace import make_original, reset_workspace, restoring_fix
 
@@ -73,7 +73,8 @@ class LabSession(LabState):
         machine = await read_machine(self.python, self.knowledge)
         self.found = await asyncio.to_thread(diagnose_run, self.lab, run, directory, self.knowledge, machine)
         self.run, self.other_failure = run, ""
-        save_failure(self.directory, SeenFailure(run=run, found=self.found))
+        of_original = directory != self.directory or not self.is_changed
+        save_failure(self.directory, SeenFailure(run=run, found=self.found, of_original=of_original))
         self.progress.failed = True
         self._measure(BROKEN, run)
         self.save()
@@ -82,8 +83,6 @@ class LabSession(LabState):
     async def read_log(self) -> None:
         """Diagnose the log of a lab that runs nothing."""
         self.found = await asyncio.to_thread(diagnose_log, self.directory, self.knowledge)
-        self.progress.failed = True
-        self.save()
 
     def next_hint(self) -> str:
         """Return the next hint; the last one again if there is no other."""
@@ -184,15 +183,20 @@ class LabSession(LabState):
     def reset(self) -> AppliedFix | None:
         """Restore the files of the lab; return the backup of those that were edited, which ``undo`` takes back.
 
-        A cause that was named stays named.
+        A cause that was named stays named, and a failure of the restored files stays seen.
 
         Raises:
             UserError: A file cannot be read or written.
         """
         backup = apply_fix(restoring_fix(self.lab, self.directory), self.directory) if self.is_edited else None
+        seen = load_failure(self.directory)
         reset_workspace(self.lab, self.directory)
-        forget_failure(self.directory)
         self.run = self.found = self.proof = None
+        if seen and seen.of_original:
+            self.run, self.found = seen.run, seen.found
+            save_failure(self.directory, seen)
+        else:
+            forget_failure(self.directory)
         self.other_failure = ""
         self.progress.forget_repair()
         if self.lab.question:

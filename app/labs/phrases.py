@@ -107,7 +107,8 @@ def resumed_text(session: LabSession) -> str:
     if not session.lab.launch or session.lab.question:
         return ""
     if session.progress.answered:
-        return f"The cause is named: {session.knowledge.causes[session.lab.cause].title}."
+        named = f"The cause is named: {session.knowledge.causes[session.lab.cause].title}."
+        return f"{named} A repair was proved." if session.progress.repaired else named
     return "The job was seen to fail; its output is kept." if session.found else ""
 
 

@@ -13,10 +13,11 @@ FAILURE = ".failure"
 
 
 class SeenFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that failed as the lab shows, and its diagnosis."""
+    """A run that failed as the lab shows, and its diagnosis. ``of_original``: its files were those of the lab."""
 
     run: LabRun
     found: LabDiagnosis
+    of_original: bool = False
 
 
 def load_failure(directory: Path) -> SeenFailure | None:

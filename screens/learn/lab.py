@@ -80,13 +80,18 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
 
     def on_mount(self) -> None:
         self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
-        if run := self.session.run:
-            self._report, self._printed, self._has_run = run.report, lines_by_rank(run.output), True
-        self._launch = self.session.shown_launch
+        self._take_kept_run()
         self.show_part("story")
         self.show_status("  ".join(filter(None, [resumed_text(self.session), self._next_keys()])))
         if not self._entry.lab.launch and self.session.found is None:
             self.call_after_refresh(self._begin_reading)
+
+    def _take_kept_run(self) -> None:
+        """Show the output of the run that is kept, or none."""
+        run = self.session.run
+        self._report, self._has_run = run.report if run else None, run is not None
+        self._printed = lines_by_rank(run.output if run else "")
+        self._launch = self.session.shown_launch
 
     def _begin_reading(self) -> None:
         self.run_worker(self._read_log())
@@ -179,7 +184,6 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
             self.wizard.show_error(error)
             return
         self.forget_repair()
-        self._printed.clear()
-        self._report, self._has_run = None, False
+        self._take_kept_run()
         self.show_part("story")
         self.show_status(f"{restored_text(backup)}  {self._next_keys()}")

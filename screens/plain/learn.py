@@ -64,9 +64,21 @@ def _show_chapter(state: WizardState, prompt: Prompt, chapter: CourseChapter) ->
         progress = load_progress()
         progress.pages[chapter.chapter.id] = max(number, progress.pages.get(chapter.chapter.id, 0))
         save_progress(progress)
-        if number < len(pages) and prompt.ask("Enter shows the next page, s goes to the labs: ").strip() == "s":
-            break
+        if number < len(pages):
+            given = _ask_page(prompt)
+            if given == "b":
+                return
+            if given == "s":
+                break
     _choose_lab(state, prompt, chapter)
+
+
+def _ask_page(prompt: Prompt) -> str:
+    """Return what comes after a page: "" for the next one, s or b."""
+    while (given := prompt.ask("Enter shows the next page, s goes to the labs, b to the chapters, q quits: ")) != "q":
+        if given in ("", "s", "b"):
+            return given
+    raise Quit
 
 
 def _choose_lab(state: WizardState, prompt: Prompt, chapter: CourseChapter) -> None:

@@ -249,10 +249,19 @@ def test_a_restore_keeps_the_changes_for_undo_and_the_cause_that_was_named(tmp_p
     assert "ddpwizard undo" in restore_details(session) and lab.launch in restore_details(session)
     backup = session.reset()
     assert backup and session.script.read_text() == original and session.launch == lab.launch
-    assert session.progress.answered and session.stage == "run" and session.found is None
+    assert session.progress.answered and session.stage == "repair" and "apply" in session.allowed
     assert [each.id for each in applied_fixes() if each.state == "applied"] == [backup.id]
     undo_fix()
     assert session.script.read_text() == "print('mine')\n" and session.stage == "prove"
+
+
+def test_a_restore_forgets_the_failure_of_an_edited_copy(tmp_path: Path) -> None:
+    session = LabSession(lab_of_variable(tmp_path / "lab"), KNOWLEDGE, sys.executable, tmp_path / "copy")
+    session.script.write_text(session.script.read_text() + "# mine\n")
+    assert asyncio.run(session.start())
+    session.reset()
+    assert session.stage == "run" and session.found is None and session.run is None
+    assert not (session.directory / ".failure").exists()
 
 
 def test_a_restore_of_files_that_are_not_changed_has_no_backup(tmp_path: Path) -> None:

@@ -66,14 +66,14 @@ async def test_a_restore_asks_first_and_keeps_the_changes() -> None:
         lab.session.show_answer()
         lab.session.script.write_text(mine)
         await pilot.press("x")
-        await shows(pilot, "Restore the files of the lab?", "ddpwizard undo takes them back")
+        await shows(pilot, "Restore the files of the lab?", "ddpwizard undo brings them back")
         await pilot.press("escape")
         await shows(pilot, "story")
         assert lab.session.script.read_text() == mine and not applied_fixes()
         await pilot.press("x")
         await shows(pilot, "Restore the files of the lab?")
         await pilot.press("2")
-        await shows(pilot, "restored; ddpwizard undo takes back your changes", "r: run it")
+        await shows(pilot, "restored; ddpwizard undo brings your changes back", "r: run it")
         assert not lab.session.is_edited and lab.session.progress.answered
         assert [each.state for each in applied_fixes()] == ["applied"]
         await pilot.press("x")

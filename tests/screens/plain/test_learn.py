@@ -80,8 +80,15 @@ def test_a_restore_says_what_it_has_done() -> None:
     kept = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="3\nn\nb\nb\nq\n")
     assert "Restore the files of the lab?" in kept.stdout and session.is_edited
     restored = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="3\ny\nb\nb\nq\n")
-    assert "ddpwizard undo takes back your changes" in restored.stdout and not session.is_edited
+    assert "ddpwizard undo brings your changes back" in restored.stdout and not session.is_edited
     assert "restore" in ddpwizard("undo", "--list").stdout
+
+
+def test_a_page_of_a_chapter_is_left_by_b_and_q() -> None:
+    back = ddpwizard("learn", "7", "--plain", stdin="x\nb\nq\n").stdout
+    assert back.count("page 1 of 3") == 1 and "page 2 of 3" not in back and "Which chapter?" in back
+    left = ddpwizard("learn", "7", "--plain", stdin="q\n")
+    assert left.returncode == 0 and "page 2 of 3" not in left.stdout and "Which chapter?" not in left.stdout
 
 
 def test_the_story_is_below_the_code() -> None:
