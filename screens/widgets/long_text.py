@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from textual.content import Content
-from textual.geometry import Size
+from textual.content import Content, Span
+from textual.geometry import Region, Size
+from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -16,6 +17,9 @@ class LongText(ScrollView):
     """Paragraphs; each begins on its own line and may have line breaks."""
 
     DEFAULT_CSS = "LongText { overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable; }"
+
+    # A text of another length is painted where its lines differ; only a scroll bar that appears needs a layout.
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False, repaint=False)
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -30,11 +34,21 @@ class LongText(ScrollView):
 
     def show(self, *paragraphs: Content, stay: bool = False) -> None:
         """Show another text from its beginning; ``stay``: from the line that is the first in view now."""
+        before = self._in_view()
         self._paragraphs, self._made_for = paragraphs, 0
         self._wrap()
         if not stay:
             self.scroll_home(animate=False)
-        self.refresh()
+        after = self._in_view()
+        changed = [y for y in range(self.size.height) if before[y : y + 1] != after[y : y + 1]]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def _in_view(self) -> list[tuple[str, list[Span]]]:
+        """Return the content of the rows in view."""
+        first = self.scroll_offset.y
+        shown = (lines()[place] for lines, place in self._rows[first : first + self.size.height])
+        return [(line.plain, list(line.spans)) for line in shown]
 
     def on_resize(self) -> None:
         self._wrap()
@@ -48,6 +62,7 @@ class LongText(ScrollView):
             once = cache(lines)
             self._rows += [(once, place) for place in range(height)]
         self.virtual_size = Size(width, len(self._rows))
+        self._scroll_update(self.virtual_size)
 
     def render_line(self, y: int) -> Strip:
         base, width = self.visual_style, self.scrollable_content_region.width
@@ -56,4 +71,4 @@ class LongText(ScrollView):
             return Strip.blank(width, base.rich_style)
         lines, place = self._rows[row]
         strip = Strip(segments(lines()[place], base, self.app.theme_variables))
-        return strip.extend_cell_length(width, base.rich_style).crop(0, width)
+        return strip.extend_cell_length(width, base.rich_style).crop(0, width).simplify()
