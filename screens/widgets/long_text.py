@@ -39,6 +39,10 @@ class LongText(ScrollView):
         self._wrap()
         if not stay:
             self.scroll_home(animate=False)
+        self._repaint(before)
+
+    def _repaint(self, before: list[tuple[str, list[Span]]]) -> None:
+        """Paint the rows that differ from those that were in view before."""
         after = self._in_view()
         changed = [y for y in range(self.size.height) if before[y : y + 1] != after[y : y + 1]]
         if changed:
@@ -51,7 +55,9 @@ class LongText(ScrollView):
         return [(line.plain, list(line.spans)) for line in shown]
 
     def on_resize(self) -> None:
+        before = self._in_view()
         self._wrap()
+        self._repaint(before)
 
     def _wrap(self) -> None:
         if (width := self.scrollable_content_region.width) in (0, self._made_for):
