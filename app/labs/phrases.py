@@ -197,8 +197,8 @@ def _reasons(session: LabSession, because: Sequence[ReasonLine]) -> list[str]:
     places = [_seen_at(session, line) if line.where else "" for line in shown]
     lines = [f"{line.what}   [{place}]" if place else line.what for line, place in zip(shown, places, strict=True)]
     of_launcher = f"output of {printer_name(None, session.shown_launch)}"
-    said = [line for line, place in zip(lines, places, strict=True) if place.startswith(of_launcher)]
-    lines = [line for line in lines if line not in said[1:]]  # a launcher repeats how the ranks ended
+    from_launcher = [line for line, place in zip(lines, places, strict=True) if place.startswith(of_launcher)]
+    lines = [line for line in lines if line not in from_launcher[1:]]  # a launcher repeats how the ranks ended
     if session.lab.answers and session.run and session.lab.shows:
         printed = [line for line in session.run.output.splitlines() if re.search(session.lab.shows, line)]
         lines[:0] = [f"the job prints: {_text_of(line)}" for line in printed[:1]]
