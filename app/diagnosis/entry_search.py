@@ -22,14 +22,15 @@ class FoundEntry(NamedTuple):
 
 
 def find_entries(knowledge: Knowledge, typed: str) -> list[FoundEntry]:
-    """Return the entries that have every word typed, best first.
+    """Return the entries that have every word typed, best first; all causes by family and title if nothing is typed.
 
     First the entry with this name, or that of the term when a number is left out ("rank 0"); then those with the words
     side by side, in the title before the text. Entries whose texts have the words only between them are returned where
     there are no better ones.
     """
     if not typed.strip():
-        return []
+        causes = sorted(knowledge.causes.values(), key=lambda cause: (cause.family, cause.title))
+        return [FoundEntry("cause", cause.id, cause.title) for cause in causes]
     named = _named(knowledge, typed)
     texts = dict(_texts(knowledge))
     found = [entry for entry, parts in texts.items() if entry in named or has_words(typed, parts)]

@@ -94,9 +94,6 @@ class BrowserScreen(LookupMixin, WizardScreen):
     def _rows(self, typed: str) -> list[Choice]:
         """Return all causes, or the entries that have the words typed; if there are none, those with similar names."""
         knowledge = self.state.knowledge
-        if not typed.strip():
-            causes = sorted(knowledge.causes.values(), key=lambda cause: (cause.family, cause.title))
-            return [self._row(cause.id) for cause in causes]
         found = [self._row(entry.id) for entry in find_entries(knowledge, typed)]
         self._only_similar = not found
         return found or [self._row(name) for name in nearest_entries(knowledge, typed)]

@@ -98,12 +98,21 @@ def command_line(pid: int) -> str:
 async def open_tab(session: aiohttp.ClientSession, served: Served) -> aiohttp.ClientWebSocketResponse[bool]:
     """Open a tab and wait for Home."""
     tab = await session.ws_connect(f"{served.url}ws?width=100&height=30")
-    shown = b""
-    while b"My job hangs" not in shown:
-        message = await tab.receive(timeout=LIMIT_S)
-        assert isinstance(message.data, bytes), (message, shown)
-        shown += message.data
+    await shown(tab, b"My job hangs")
     return tab
+
+
+async def shown(tab: aiohttp.ClientWebSocketResponse[bool], text: bytes) -> None:
+    """Wait until the wizard has written a text."""
+
+    async def read() -> None:
+        written = b""
+        while text not in written:
+            message = await tab.receive()
+            assert isinstance(message.data, bytes), (message, written)
+            written += message.data
+
+    await asyncio.wait_for(read(), LIMIT_S)
 
 
 def test_wizard_runs_in_a_tab_and_ends_with_it(served: Served):
@@ -113,8 +122,7 @@ def test_wizard_runs_in_a_tab_and_ends_with_it(served: Served):
             pids = served.tabs
             assert "--ascii" in command_line(pids[0])
             await tab.send_json(["stdin", "?"])
-            while b"all commands" not in (await tab.receive(timeout=LIMIT_S)).data:
-                pass
+            await shown(tab, b"Find any action by its name")
             await tab.close()
             return pids
 

@@ -14,11 +14,6 @@ RANK = {
     "Slurm": 'rank = int(os.environ["SLURM_PROCID"])',
 }
 OBJECTS = {
-    "a function that only its name connects with the node": """
-        def get_local_rank():
-            return dist.get_rank() if dist.is_initialized() else 0
-        torch.cuda.set_device(get_local_rank())
-    """,
     "an attribute named after all nodes": """
         from deepspeed.accelerator import get_accelerator
         class Trainer:
@@ -97,6 +92,12 @@ def test_every_source_of_the_global_rank_is_recognised(rank: str) -> None:
 def test_the_global_rank_is_recognised_where_it_is_kept(held: str) -> None:
     (line,) = lines(OBJECTS[held], "DW101")
     assert line.startswith("return torch.device")
+
+
+def test_a_function_that_only_its_name_connects_with_the_node() -> None:
+    asked = "def get_local_rank():\n    return dist.get_rank() if dist.is_initialized() else 0\n"
+    set_ = "torch.cuda.set_device(get_local_rank())"
+    assert lines(f"{asked}{set_}\n", "DW101") == [set_]
 
 
 def test_a_device_that_deepspeed_sets() -> None:
