@@ -46,6 +46,23 @@ def contains_line(node: ast.stmt | ast.expr, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
+def is_gradient_attribute(node: ast.expr) -> bool:
+    """Return whether an expression is the gradient of a tensor, or its data."""
+    return dotted_name(node).endswith((".grad", ".grad.data"))
+
+
+def scaled_in_place(node: ast.AST, operator: type[ast.Mult] | type[ast.Div]) -> tuple[ast.expr, ast.expr] | None:
+    """Return the tensor that a statement or a call multiplies or divides in place, and the number; None for others."""
+    method = "mul_" if operator is ast.Mult else "div_"
+    match node:
+        case ast.Call(func=ast.Attribute(value=held, attr=attr), args=[number]) if attr == method:
+            return held, number
+        case ast.AugAssign(target=held, op=op, value=number) if isinstance(op, operator):
+            return held, number
+        case _:
+            return None
+
+
 def as_expression(body: Sequence[ast.stmt]) -> ast.expr | None:
     """Return what a function body returns as a choice between expressions, or None if that is not possible."""
     for index, statement in enumerate(body):

@@ -9,8 +9,8 @@ from ...training_script.model.keys import DIFFERS, Key, parts
 from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.several_ranks import SET_UP
 from ...training_script.model.values import Library
-from ...training_script.nodes import nodes_below, nodes_of_kinds
-from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name
+from ...training_script.nodes import nodes_of_kinds
+from ...training_script.syntax import FUNCTIONS, LOOPS, dotted_name, is_gradient_attribute, scaled_in_place
 from ...training_script.torch_classes import is_optimizer
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -187,15 +187,9 @@ def check_twice(script: Script, run: Run) -> Iterator[Violation]:
     losses = [reach for reach, fact in run.of(".backward") if fact.owner and _is_divided(fact.owner.key)]
     if not losses or not by_hand(run):
         return
-    for node in nodes_below(script.source.tree):
-        match node:
-            case ast.AugAssign(target=target, op=ast.Div(), value=number):
-                pass
-            case ast.Call(func=ast.Attribute(value=target, attr="div_"), args=[number]):
-                pass
-            case _:
-                continue
-        if dotted_name(target).endswith((".grad", ".grad.data")) and script.is_world_size(number):
+    for node in nodes_of_kinds(script.source.tree, ast.Call, ast.AugAssign):
+        scaled = scaled_in_place(node, ast.Div)
+        if scaled and is_gradient_attribute(scaled[0]) and script.is_world_size(scaled[1]):
             line = losses[0].fact.site.line
             yield violation_at_node(
                 node,

@@ -9,7 +9,7 @@ from ...training_script.model.collective_effects import SUMMED
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.nodes import nodes_below, nodes_of_kinds
-from ...training_script.syntax import dotted_name
+from ...training_script.syntax import dotted_name, is_gradient_attribute, scaled_in_place
 from ...training_script.torch_classes import DDP_CLASSES
 from ..patches.reduced_losses import times_ranks, without_division, without_statement
 from ..rule_context import Script, Violation
@@ -148,33 +148,17 @@ def _is_own(loss: Key) -> bool:
 
 def _divided_gradient(node: ast.AST) -> ast.expr | None:
     """Return the number by which a statement divides a gradient in place."""
+    if (scaled := scaled_in_place(node, ast.Div)) and is_gradient_attribute(scaled[0]):
+        return scaled[1]
     match node:
-        case ast.Call(func=ast.Attribute(value=held, attr="div_"), args=[number]) if _is_gradient(held):
-            return number
-        case ast.AugAssign(target=target, op=ast.Div(), value=number) if _is_gradient(target):
-            return number
-        case ast.Assign(targets=[target], value=ast.BinOp(left=left, op=ast.Div(), right=number)) if _is_gradient(
-            target
-        ) and dotted_name(target) == dotted_name(left):
-            return number
+        case ast.Assign(targets=[target], value=ast.BinOp(left=left, op=ast.Div(), right=number)):
+            own = is_gradient_attribute(target) and dotted_name(target) == dotted_name(left)
+            return number if own else None
         case _:
             return None
 
 
 def _multiplies_gradients(script: Script) -> bool:
     """Return whether a statement multiplies gradients by the number of ranks, as the sum of all would be."""
-    for node in nodes_of_kinds(script.source.tree, ast.Call, ast.AugAssign):
-        match node:
-            case ast.Call(func=ast.Attribute(value=held, attr="mul_"), args=[number]):
-                pass
-            case ast.AugAssign(target=held, op=ast.Mult(), value=number):
-                pass
-            case _:
-                continue
-        if _is_gradient(held) and script.is_world_size(number):
-            return True
-    return False
-
-
-def _is_gradient(node: ast.expr) -> bool:
-    return dotted_name(node).endswith((".grad", ".grad.data"))
+    scaled = (scaled_in_place(node, ast.Mult) for node in nodes_of_kinds(script.source.tree, ast.Call, ast.AugAssign))
+    return any(each and is_gradient_attribute(each[0]) and script.is_world_size(each[1]) for each in scaled)

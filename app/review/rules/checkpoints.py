@@ -15,6 +15,7 @@ from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import with_guards
 from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below, nodes_of_kinds
+from ...training_script.syntax import call_argument
 from ..one_node import is_for_one_node, shows_several_nodes
 from ..patches.guard_statement import guard_statement
 from ..patches.writer_of_all import write_on_global_rank
@@ -147,8 +148,7 @@ def _target(fact: Noted) -> Value | None:
 def _given_target(fact: Noted) -> ast.expr | None:
     """Return the argument of a call that says where it writes."""
     place, name = WRITES[fact.name]
-    given = [each.value for each in fact.node.keywords if each.arg == name] or fact.node.args[place : place + 1]
-    return given[0] if given else None
+    return call_argument(fact.node, name, place)
 
 
 def _if_missing(reach: Reach) -> bool:

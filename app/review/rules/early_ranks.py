@@ -2,19 +2,18 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import parts
 from ...training_script.model.library_effects import DELETES, DOWNLOADS, EXPERIMENTS, MOVES, REPLACES
 from ...training_script.model.noted_calls import INIT
-from ...training_script.model.parsed_modules import PARSED_MODULES
 from ...training_script.model.rank_values import GET_RANK
 from ...training_script.model.reach import Reach, Run
 from ...training_script.model.sequences import Site
 from ...training_script.model.several_ranks import SET_UP
+from ...training_script.model.site_functions import function_in_module, innermost_function
 from ...training_script.nodes import node_at, nodes_of_kinds
-from ...training_script.syntax import FUNCTIONS, Function, dotted_name, last_name
+from ...training_script.syntax import Function, dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import violation_at
@@ -112,13 +111,5 @@ def _asks_for_group(script: Script, made: Site) -> bool:
 def _function_at(script: Script, site: Site) -> Function | None:
     """Return the innermost function around a place, in this script or in a module that it imports."""
     if site.path == script.source.path:
-        tree: ast.AST | None = script.source.tree
-    else:
-        module = PARSED_MODULES.get(Path(site.path))
-        tree = module.tree if module else None
-    found = [
-        each
-        for each in (nodes_of_kinds(tree, *FUNCTIONS) if tree is not None else ())
-        if each.lineno <= site.line <= (each.end_lineno or each.lineno)
-    ]
-    return max(found, key=lambda each: each.lineno, default=None)
+        return innermost_function(script.source.tree, site.line)
+    return function_in_module(site)

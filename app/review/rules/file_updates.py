@@ -12,19 +12,10 @@ from .early_reads import read_path
 
 UPDATES = ("r+", "rb+")  # modes that keep what is in the file
 # Functions and methods that get a file and leave it as it is.
-READING = (
-    "load",
-    "safe_load",
-    "full_load",
-    "read",
-    "readline",
-    "readlines",
-    "reader",
-    "DictReader",
-    "list",
-    "enumerate",
-)
-READING += ("seek", "close")
+READING = {
+    *("load", "safe_load", "full_load", "read", "readline", "readlines", "reader", "DictReader"),
+    *("list", "enumerate", "seek", "close"),
+}
 LOCKS = ("flock", "lockf", "locking", "lock", "unlock")
 
 

@@ -2,14 +2,13 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import parts
-from ...training_script.model.parsed_modules import PARSED_MODULES
 from ...training_script.model.reach import Reach, Run, argument
+from ...training_script.model.site_functions import function_in_module
 from ...training_script.model.tensor_kinds import SIZED
-from ...training_script.nodes import node_at, nodes_of_kinds
+from ...training_script.nodes import node_at
 from ...training_script.syntax import dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
@@ -64,10 +63,7 @@ def _function_around(script: Script, gather: Noted) -> ast.AST | None:
     """Return the function with a gather, which may be in another file."""
     if gather.site.path == script.source.path:
         return script.names.enclosing_function(gather.node)
-    module = PARSED_MODULES.get(Path(gather.site.path))
-    functions = nodes_of_kinds(module.tree, ast.FunctionDef) if module else []
-    around = [each for each in functions if each.lineno <= gather.site.line <= (each.end_lineno or each.lineno)]
-    return max(around, key=lambda each: each.lineno, default=None)
+    return function_in_module(gather.site)
 
 
 def _has_own_backward(script: Script, gather: Noted) -> bool:

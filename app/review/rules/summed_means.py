@@ -11,7 +11,7 @@ from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.model.reach import Run, argument
 from ...training_script.model.values import reduces_by
 from ...training_script.nodes import nodes_of_kinds
-from ...training_script.syntax import called_function_name, dotted_name, last_name
+from ...training_script.syntax import called_function_name, dotted_name, last_name, scaled_in_place
 from ..origins import origins_at
 from ..patches.average_gradients import divide_sum
 from ..rule_context import Script, Violation
@@ -153,15 +153,11 @@ def _learned(around: ast.AST) -> Iterator[str]:
 def _divided(script: Script, around: ast.AST, name: ast.expr) -> ast.expr | None:
     """Return the division of a tensor in place by the size of a batch."""
     for node in nodes_of_kinds(around, ast.Call, ast.AugAssign):
-        match node:
-            case ast.Call(func=ast.Attribute(value=held, attr="div_"), args=[by]):
-                pass
-            case ast.AugAssign(target=held, op=ast.Div(), value=by):
-                pass
-            case _:
-                continue
-        if dotted_name(held) == dotted_name(name) and node.lineno < name.lineno and _is_size(script, by):
-            return by
+        scaled = scaled_in_place(node, ast.Div)
+        if not scaled or dotted_name(scaled[0]) != dotted_name(name) or node.lineno >= name.lineno:
+            continue
+        if _is_size(script, scaled[1]):
+            return scaled[1]
     return None
 
 

@@ -33,6 +33,7 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
     """Return the facts of each start of the program that comes to any."""
     reader = _Reader(evaluated.keys)
     found: list[Run] = []
+    trained: dict[int, list[Reach]] = {}
     try:
         for root in evaluated.roots:
             run = reader.run(root, evaluated.is_interactive)
@@ -41,10 +42,13 @@ def find_runs(evaluated: Evaluated) -> list[Run]:
             alone = evaluated.is_single or (evaluated.starts_actors and root.function is None)
             without = not (evaluated.names_ranks or is_set_up(run)) or has_no_group(run, evaluated.tree)
             run = run._replace(evidence=[]) if alone or without else run
-            trained = [] if alone or run.evidence else run_by_trainer(run)
-            found.append(run._replace(evidence=trained) if trained and means_several_ranks(evaluated) else run)
+            if not alone and not run.evidence and (facts := run_by_trainer(run)):
+                trained[len(found)] = facts
+            found.append(run)
     except (OverBudget, RecursionError):
         pass
+    if trained and means_several_ranks(evaluated):
+        found = [run._replace(evidence=trained.get(place, run.evidence)) for place, run in enumerate(found)]
     return [_as_others_of_class(run, found) for run in found]
 
 

@@ -9,6 +9,7 @@ from ..syntax import FUNCTIONS, contains_line, last_name
 from ..torch_classes import DATA_PARALLEL, DDP_CLASSES
 from .function_steps import Noted, Read
 from .keys import BY_RANK
+from .library_collectives import CALLED_ON_FIRST_RANK
 from .noted_calls import INIT, OF_GROUP, REPORTERS
 from .reach import FIRST_OF_NODES, NEAR, Condition, Reach, Run, argument, without_not
 from .sequences import Event
@@ -35,7 +36,7 @@ HOROVOD = "horovod.torch.init"  # also called by scripts of one process, for hel
 BY_LIGHTNING = frozenset({"__init__", "prepare_data"})  # whose trainer starts the other ranks after an object is made
 # The roles of objects whose methods a trainer of a library calls on every rank, with those that it does not.
 NOT_ON_EVERY_RANK = {
-    "trainer": frozenset({"_save"}),
+    "trainer": frozenset(CALLED_ON_FIRST_RANK["trainer"]),
     "trainer_callback": frozenset[str](),
     "lightning_module": BY_LIGHTNING,
     "lightning_callback": BY_LIGHTNING,
