@@ -5,6 +5,7 @@ import re
 
 from ...knowledge.schema import CallOption
 from ...knowledge.templates import fill_template
+from ..text.python_source import parse_expression
 from ..training_script.edits import Edit
 from .facts import CaseFacts
 from .types import FilePatch, Place
@@ -39,7 +40,7 @@ def _edit(file: UserFile, call: ast.Call, option: CallOption, value: str) -> Edi
     if given is None and option.place is not None and option.place < len(call.args):
         given = call.args[option.place]
     if given is not None:
-        same = ast.unparse(given) == ast.unparse(ast.parse(value, mode="eval").body)
+        same = ast.unparse(given) == ast.unparse(parse_expression(value))
         return None if same or not option.replace else file.source.replace(given, value)
     return file.source.add_argument(call, f"{option.argument}={value}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..review.patches.apply_edits import apply_edits
 from ..system.paths import relative_to_cwd
+from ..text.python_source import parse_python
 from ..training_script.edits import Edit
 from ..training_script.source import ScriptSource, read_source
 from ..training_script.syntax import dotted_name
@@ -142,7 +143,7 @@ def rename_variables(code: str, names: Mapping[str, str]) -> str:
         return code
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
-        ast.parse(code)
+        parse_python(code)
     except (tokenize.TokenError, SyntaxError, ValueError):
         return code
     lines = code.split("\n")

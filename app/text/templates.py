@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from .python_source import parse_python
+
 TEMPLATES = Path(__file__).parents[2] / "assets" / "templates"
 PART = re.compile(r"^#\? part ", re.MULTILINE)
 INCLUDE = re.compile(r"^#\? include (\w+)\n", re.MULTILINE)
@@ -32,7 +34,7 @@ def _shared_part(include: re.Match[str]) -> str:
 def template_functions(name: str, tags: Collection[str], names: Collection[str]) -> list[str]:
     """Return the code of some functions of the template ``name``, in its order."""
     code = render_template(name, tags, {})
-    found = (node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef) and node.name in names)
+    found = (node for node in parse_python(code).body if isinstance(node, ast.FunctionDef) and node.name in names)
     return [ast.get_source_segment(code, node) or "" for node in found]
 
 

@@ -5,7 +5,6 @@ Lines of IPython (``%matplotlib``, ``!pip install``, ``model?``) become ``pass``
 of its own.
 """
 
-import ast
 import json
 import re
 import warnings
@@ -15,6 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..errors import UserError
+from ..text.python_source import parse_python
 from .edits import Edit
 from .source import NEWLINE, parse
 
@@ -239,7 +239,7 @@ def _ipython_lines(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            ast.parse("".join(lines))
+            parse_python("".join(lines))
             return
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             pass

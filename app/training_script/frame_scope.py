@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..text.python_source import parse_expression
 from .syntax import Function, as_expression, parameters
 
 if TYPE_CHECKING:
     from .model.frames import FrameValues, StackEvaluation
 
-RANK = ast.parse('os.environ["RANK"]', mode="eval").body
-LOCAL_RANK = ast.parse('os.environ["LOCAL_RANK"]', mode="eval").body
+RANK = parse_expression('os.environ["RANK"]')
+LOCAL_RANK = parse_expression('os.environ["LOCAL_RANK"]')
 DEPTH = 6  # functions and modules that are followed from a frame
 MOST_LOOKUPS = 500  # of names, from one frame: each scope has its own names, and scopes branch
 

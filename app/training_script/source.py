@@ -6,7 +6,6 @@ The text is not normalised: newlines, tabs, a byte order mark and the declared e
 import ast
 import io
 import re
-import sys
 import tokenize
 from bisect import bisect_right
 from functools import cached_property
@@ -14,13 +13,13 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..system.files import read_regular_file
+from ..text.python_source import parse_deep
 from .edits import Edit
 from .newer_syntax import newer_syntax
 from .nodes import nodes_below, parents_below
 
 BOM = "\ufeff"
 NEWLINE = re.compile(r"\r\n|\r|\n")
-DEEPEST = 2_000  # a limit of recursion at which Python makes every syntax tree that its parser reads
 LIMIT_BYTES = 20 * 1024 * 1024
 # What may be behind the last argument of a call.
 CLOSED = re.compile(r"(?P<parentheses>(?:\s*\))*)[ \t]*,?\s*(?:#[^\r\n]*[\r\n]\s*)*\Z")
@@ -88,16 +87,6 @@ def parse(text: str, path: str) -> ast.Module:
         raise UserError(f"{path}: nested too deeply to be read", "split its longest expression") from error
     except ValueError as error:
         raise UserError(f"{path}: cannot be parsed: {error}", "give a Python 3 script that parses") from error
-
-
-def parse_deep(text: str) -> ast.Module:
-    """Parse Python source with up to 5,900 ``elif`` in a row: the limit of Python's parser, not that of calls."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        return ast.parse(text)
-    finally:
-        sys.setrecursionlimit(before)
 
 
 class ScriptSource:

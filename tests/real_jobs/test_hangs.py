@@ -5,6 +5,7 @@ import os
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 import pytest
 from ddpwizard.app.errors import UserError
@@ -17,10 +18,11 @@ from helpers.hang_jobs import Truth, judged, standing, wrong
 from helpers.jobs import SCRIPTS, running, torchrun, wait_for
 
 pytestmark = [pytest.mark.jobs, pytest.mark.slow, pytest.mark.long]
-# Jobs whose processes are idle once they hang: two at a time, as one starts while the other is sampled.
+# Jobs whose processes are idle once they hang: one starts while the other is sampled.
 QUIET = [hang for hang in HANGS if hang.quiet]
 BUSY = [hang for hang in HANGS if not hang.quiet]
 AT_A_TIME = 2
+SAMPLING = Lock()  # a sample in one thread slows down the reads of one in another beyond their limits of time
 CALIBRATION = {True: [pytest.mark.calibration], False: []}
 Judged = tuple[Truth, JobReport]
 
@@ -41,7 +43,7 @@ def verdict_of(hang: Hang, directory: Path) -> Judged:
     """Start the job, wait until it hangs, and sample it."""
     if hang.cut and os.geteuid() != 0:
         pytest.skip("needs root, for a network of its own")
-    with standing(hang, directory, may_fork=True) as there:
+    with standing(hang, directory, may_fork=True) as there, SAMPLING:
         return there.truth, judged(there)
 
 

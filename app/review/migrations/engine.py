@@ -1,10 +1,10 @@
 """Migrations of a training script: read it once into facts, then rewrite it, or refuse with the place."""
 
-import ast
 import difflib
 from collections.abc import Callable
 
 from ...errors import UserError
+from ...text.python_source import parse_python
 from ...training_script.model.rank_mentions import concerns_ranks
 from ...training_script.source import BOM, NEWLINE
 from ..file_review import every_error_in_one_line
@@ -34,7 +34,7 @@ def migrate(text: str, path: str, target: str) -> Migration:
                 after = without_own_findings(Migrated(plain, after, path))
         except Refusal as refusal:
             return Migration(target=target, path=path, before=text, after=text, refusals=[refusal.note])
-        ast.parse(after)
+        parse_python(after)
     if plain != text:
         after = (BOM if text.startswith(BOM) else "") + _with_newlines(after, plain, text.removeprefix(BOM))
     return Migration(target=target, path=path, before=text, after=after, reports=sorted(set(reports)))

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
+from ...text.python_source import parse_python
 from ...text.templates import render_template
 from ...training_script.name_resolution import Names
 from ...training_script.source import ScriptSource
@@ -99,7 +100,7 @@ class HelperCode:
 
 
 def _names_in(code: str) -> Iterable[str]:
-    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    return {node.id for node in ast.walk(parse_python(code)) if isinstance(node, ast.Name)}
 
 
 def _import_of(meaning: str, name: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import ast
 
+from ...text.python_source import parse_python
 from ...training_script.syntax import Function, dotted_name
 from ...training_script.torch_classes import DDP_CLASSES
 from .rewriting import Rewriting
@@ -118,7 +119,7 @@ def _put(made: Rewriting, call: ast.Call, code: str) -> ast.stmt:
     ]
     bound = {dotted_name(node) for stmt in between for node in ast.walk(stmt) if _is_stored(node)}
     is_plain = isinstance(at, ast.Assign) and at.value is call and dotted_name(at.targets[0]) == dotted_name(model)
-    names = {dotted_name(node) for node in ast.walk(ast.parse(code)) if isinstance(node, (ast.Name, ast.Attribute))}
+    names = {dotted_name(node) for node in ast.walk(parse_python(code)) if isinstance(node, (ast.Name, ast.Attribute))}
     if made.source.parents[first] is not block or not is_plain or bound & names or not made.source.alone(at):
         raise Refusal(listed[0].lineno, "parameters are listed here before the model is sharded, which replaces them")
     made.remove(at)

@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from ...text.python_source import parse_deep
 from ..nodes import FIELDS
-from ..source import NEWLINE, parse_deep
+from ..source import NEWLINE
 
 SHORTEST_LINES = 3  # a shorter function is kept as it is
 MOST_BODY_BYTES = 600_000  # of source whose bodies are kept for further calls

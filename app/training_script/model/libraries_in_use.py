@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ...text.python_source import parse_deep
 from ..nodes import nodes_below
 from ..project_imports import Directories, ProjectImports, read_module
-from ..source import BOM, NEWLINE, ScriptSource, parse_deep
+from ..source import BOM, NEWLINE, ScriptSource
 from .library_calls import LIBRARIES, METHODS
 from .parsed_modules import PARSED_MODULES, Version, version_of
 

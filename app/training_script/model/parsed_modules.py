@@ -11,9 +11,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+from ...text.python_source import parse_deep
 from ..nodes import nodes_below, walk
 from ..project_imports import read_module
-from ..source import parse_deep
 from ..syntax import FUNCTIONS, last_name
 from .function_bodies import count_nodes, may_mention, outline
 from .library_effects import MENTIONED

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from ...text.python_source import parse_deep
 from ..collectives import POINT_TO_POINT
 from ..project_imports import read_module
-from ..source import BOM, parse_deep
+from ..source import BOM
 from .libraries_in_use import LibrariesInUse, libraries_in_use
 from .library_calls import FUNCTIONS, UNREAD
 from .library_collectives import METRICS, role_of_base
