@@ -42,8 +42,9 @@ RULES = frozenset(CONFIDENCE)
 
 
 def check(script: Script) -> Iterator[tuple[str, Violation]]:
-    """Yield what violates one of ``RULES``, each place once, and each two places that meet once."""
+    """Yield what violates one of ``RULES``: each place, each way to leave, and each two places that meet once."""
     reported: set[tuple[str, int]] = set()
+    left: set[tuple[Site, Site]] = set()
     met: set[tuple[Site, frozenset[Site]]] = set()
     found = sorted([*script.divergences.found, *script.divergences_in_use], key=lambda each: not each.sure)
     served = served_kinds(script) if found else set[str]()
@@ -54,6 +55,10 @@ def check(script: Script) -> Iterator[tuple[str, Violation]]:
             continue
         if is_agreed_on_way(script, each) or _asks_for_root(script, each):
             continue
+        if each.leaves and each.by == BY_RANK:
+            if (each.decided, each.leaves) in left:
+                continue
+            left.add((each.decided, each.leaves))
         deciding = DecidingBranch(script, each)
         rule, site = rule_of(deciding.found), deciding.site
         if site is None and (elsewhere := violation_elsewhere(script, each, deciding)):

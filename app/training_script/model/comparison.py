@@ -317,7 +317,7 @@ class Comparison:
                 sure=reached.sure and bool(known),
             )
         )
-        if isinstance(decided, Choice) and holds and second is None and by == BY_RANK:
+        if isinstance(decided, Choice) and (holds or ended) and second is None and by == BY_RANK:
             self._behind.append((decided.behind, calls))  # with this one repaired, the ranks go on together
 
     def _has_same_rounds(self, a: Loop, b: Loop) -> bool:

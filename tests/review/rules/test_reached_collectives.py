@@ -543,3 +543,21 @@ def test_paired_collectives_do_not_hide_an_unpaired_one() -> None:
                 dist.barrier()  # lonely
     """
     assert lines(code, "DW401") == ["dist.barrier()  # lonely"]
+
+
+def test_rank_that_leaves_early_does_not_hide_what_ranks_do_behind_it() -> None:
+    code = """
+        def evaluate(x, rank):
+            if rank != 0:
+                return
+            dist.all_reduce(x)  # of rank 0
+        def main(args, x):
+            rank = dist.get_rank()
+            if rank == 0 and args.remote is not None:
+                return
+            if args.large:
+                dist.barrier()  # behind the end of rank 0
+            dist.all_gather_object([], x)
+            evaluate(x, rank)
+    """
+    assert lines(code, "DW404") == ["dist.all_reduce(x)  # of rank 0", "dist.barrier()  # behind the end of rank 0"]
