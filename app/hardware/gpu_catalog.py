@@ -84,6 +84,7 @@ GPUS = {
     "a6000": GpuSpec(47.5, 155, 20, 768, 38.7),
     "rtx5090": GpuSpec(31.4, 210, 28, 1792, 105, PCIE_5_GBPS, fp8_tflops=293),
     "rtx4090": GpuSpec(23.6, 165, 18, 1008, 82.6, matmul_tflops=165 * ADA_SHARE, fp8_tflops=231),
+    "rtx4080": GpuSpec(15.7, 97.5, 18, 717, 48.7, matmul_tflops=97.5 * ADA_SHARE, fp8_tflops=136),
     "rtx3090": GpuSpec(23.7, 71, 18, 936, 35.6),
     "t4": GpuSpec(14.6, 65, 6, 320, 8.1, PCIE_3_GBPS),
     "mi250x": GpuSpec(63.9, 191.5, 50, 1638, 23.9, PCIE_4_GBPS),  # one of its two chips, as a program sees it

@@ -174,9 +174,9 @@ def _from_script(script: str, build: BuildModel) -> ModelSource:
     at = "lines" if len(others) > 1 else "line"
     more = [f"only this model is counted; {path} also builds models at {at} {lines}"] if others else []
     more.append("only the model is read from the script: batch, precision, optimizer and LoRA are those of the options")
-    keeps_logits = not from_script.deletes_output(path)
+    keeps_logits = not from_script.drops_output(path)
     if not keeps_logits:
-        more.append(f"loss: {path} deletes the output of the model before the backward pass")
+        more.append(f"loss: the loop of {path} drops the output of the model before the backward pass")
     return found._replace(notes=[*found.notes[:1], *more, *found.notes[1:]], keeps_logits=keeps_logits)
 
 

@@ -107,6 +107,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     dropout: float | None = None
     lora: Lora | None = None
     quant: Literal["nf4", "nf4-dq", "gptq-int4"] | None = None
+    upcast_frozen: bool | None = None  # weights that are not in 4 bit are in fp32; None: as PEFT's usual recipe
     alloc: str | None = None  # "expandable_segments", as in PYTORCH_ALLOC_CONF
     reference_model: bool = False  # a frozen copy computes the same sequences (DPO, or the KL term of RL)
     packed: bool = False  # sequences are packed to the full length

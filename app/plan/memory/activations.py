@@ -15,6 +15,7 @@ from .computation import (
     recomputes_activations,
     residual_stream_bytes,
     target_tokens,
+    upcasts_frozen,
     vision_setting,
 )
 from .formula import Factor, Term, term, total_bytes
@@ -198,9 +199,10 @@ def held_bytes_per_logit(setting: TrainingSetup) -> int:
     """Return the bytes per logit in addition to those copies: held by the loop, or the source of chunks.
 
     A loop holds the output of the model while its loss is alive, unless it deletes it. FSDP1 dates from transformers
-    before 4.45, whose output holds the logits in fp32.
+    before 4.45, whose output holds the logits in fp32, as does the output of a head in fp32.
     """
     loss, width = setting.train.loss or "eager", compute_dtype_bytes(setting.train)
     if loss == "eager":
-        return 0 if not setting.train.keeps_logits else 4 if setting.layout.kind == "fsdp1" else width
+        is_fp32 = setting.layout.kind == "fsdp1" or upcasts_frozen(setting)
+        return 0 if not setting.train.keeps_logits else 4 if is_fp32 else width
     return width if loss == "chunked" else 0

@@ -96,14 +96,28 @@ def expands_keys(setting: TrainingSetup) -> bool:
     return not has_grouped_heads(setting.model) or scores or train.precedes_torch(2, 5) or pads_to_longest(train)
 
 
+def upcasts_frozen(setting: TrainingSetup) -> bool:
+    """Return whether the weights that bitsandbytes leaves out (embedding, head, norms) are in fp32.
+
+    ``prepare_model_for_kbit_training`` of PEFT casts them (0.19); its recipes for FSDP and DeepSpeed, which take one
+    precision, leave it out, and bases in GPTQ are not cast. A 4-bit product returns the precision of its input
+    (bitsandbytes' ``Linear4bit``), so that the whole residual stream and the feed-forward part are in fp32 as well.
+    """
+    train, layout = setting.train, setting.layout
+    if train.upcast_frozen is not None:
+        return train.upcast_frozen
+    is_16_bit = (train.dtype or "").endswith(("-pure", "-deepspeed"))
+    return train.quant in ("nf4", "nf4-dq") and not is_16_bit and (layout.kind == "single" or layout.replicates)
+
+
 def inner_width_bytes(setting: TrainingSetup) -> int:
     """Return the bytes per element of the feed-forward part."""
-    return 4 if casts_no_experts(setting) else compute_dtype_bytes(setting.train)
+    return 4 if casts_no_experts(setting) or upcasts_frozen(setting) else compute_dtype_bytes(setting.train)
 
 
 def residual_stream_bytes(setting: TrainingSetup) -> int:
     """Return the bytes per element of the residual stream, which autocast leaves in fp32."""
-    return 4 if uses_autocast(setting) else compute_dtype_bytes(setting.train)
+    return 4 if uses_autocast(setting) or upcasts_frozen(setting) else compute_dtype_bytes(setting.train)
 
 
 def saves_frozen_inputs(setting: TrainingSetup) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from ..model.parameter_counts import trained_params
 from ..model.parameters import (
     Parameter,
@@ -19,6 +21,7 @@ from ..model.parameters import (
     wrapped_units,
 )
 from ..types import Strategy, TrainingOptions, TrainingSetup
+from .computation import upcasts_frozen
 from .formula import Factor, Term, ranks, term, total_bytes
 
 REFERENCE_BYTES = 2.0  # per weight of a reference model, which is loaded in 16 bit
@@ -72,7 +75,8 @@ def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, i
 def units_of(setting: TrainingSetup) -> tuple[Unit, ...]:
     """Return the units of a setting with the bytes of their parameters."""
     strategy = setting.layout
-    units = wrapped_units(training_units(setting.model, setting.train, strategy.kind == "deepspeed"), strategy)
+    train = msgspec.structs.replace(setting.train, upcast_frozen=upcasts_frozen(setting))
+    units = wrapped_units(training_units(setting.model, train, strategy.kind == "deepspeed"), strategy)
     return expert_share(units, strategy.expert) if strategy.expert else units
 
 

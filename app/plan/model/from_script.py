@@ -25,6 +25,7 @@ NAMED = re.compile("name|path|model")
 NOT_MODELS = ("tokenizer", "processor", "extractor", "dataset", "scheduler", "pipeline")
 BUILT = ("model", "net", "network", "module", "encoder", "decoder")
 JSON = str | int | float | bool  # values that a child process gets unchanged
+TRAINER_LIBRARIES = ("transformers", "trl", "sentence_transformers")  # of Hugging Face, with one loop
 FACTORIES = ("build_model", "make_model", "get_model", "create_model", "build_net", "make_net")
 
 
@@ -85,11 +86,21 @@ def find_models(path: Path) -> Sequence[Model]:
     return built
 
 
-def deletes_output(path: Path) -> bool:
-    """Return whether the loop of a script deletes the output of the model before its backward pass."""
+def drops_output(path: Path) -> bool:
+    """Return whether the output of the model is gone before the backward pass.
+
+    The loop of the script deletes it, or that of transformers' Trainer runs, whose ``compute_loss`` returns the loss.
+    """
     content = read_regular_file(path, LIMIT_BYTES, NEXT_STEP)
-    tree = ScriptSource(decode_source(content, path)[0], str(path)).tree
-    return any(_deletes_before_backward(loop) for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While))
+    nodes = list(ast.walk(ScriptSource(decode_source(content, path)[0], str(path)).tree))
+    if not any(isinstance(node, ast.Call) and last_name(node.func) == "backward" for node in nodes):
+        return any(_imports_trainer(node) for node in nodes)
+    return any(_deletes_before_backward(node) for node in nodes if isinstance(node, ast.For | ast.While))
+
+
+def _imports_trainer(node: ast.AST) -> bool:
+    is_library = isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in TRAINER_LIBRARIES
+    return is_library and any(each.name.endswith("Trainer") for each in node.names)
 
 
 def _deletes_before_backward(loop: ast.For | ast.While) -> bool:

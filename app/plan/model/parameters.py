@@ -93,7 +93,8 @@ def frozen_weight_bytes(train: TrainingOptions) -> float:
 
 def frozen_table_bytes(train: TrainingOptions) -> float:
     """Return the bytes per element of other frozen weights, which are not quantized."""
-    return 4.0 if train.dtype in ("fp32", "bf16-mixed", "fp16-mixed") and not train.quant else 2.0
+    is_fp32 = train.dtype in ("fp32", "bf16-mixed", "fp16-mixed") and not train.quant
+    return 4.0 if is_fp32 or train.upcast_frozen else 2.0
 
 
 Role = Literal["table", "head", "matrix", "vector", "experts", "adapter"]

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from ddpwizard.app.plan.memory.activations import logits_terms
+from ddpwizard.app.plan.memory.activations import held_bytes_per_logit, logits_terms
 from ddpwizard.app.plan.memory.block_tensors import block_activation_bytes, block_terms
-from ddpwizard.app.plan.memory.computation import target_tokens
+from ddpwizard.app.plan.memory.computation import inner_width_bytes, residual_stream_bytes, target_tokens
 from ddpwizard.app.plan.memory.formula import total_bytes
 from ddpwizard.app.plan.memory.gathered_weights import gathered_terms
-from ddpwizard.app.plan.memory.model_states import model_states
+from ddpwizard.app.plan.memory.model_states import all_parameters, model_states
 from ddpwizard.app.plan.memory.peak import estimate_candidate, judge_fit
 from ddpwizard.app.plan.memory.temporaries import autocast_terms, non_torch_terms, optimizer_step_terms
 from ddpwizard.app.plan.model import catalog
@@ -288,9 +288,33 @@ class TestPeak:
         one = {"gpus": 1, "dtype": "bf16", "lora": Lora(r=8)}
         plain = block_activation_bytes(setting(strategy=Strategy(kind="single"), **one))  # type: ignore[arg-type]
         inputs = 4096 * (2 * 4096 + 11008) * 2
-        quantised = block_activation_bytes(setting(strategy=Strategy(kind="single"), quant="nf4", **one))  # type: ignore[arg-type]
+        in_4_bit = {"strategy": Strategy(kind="single"), "quant": "nf4", "upcast_frozen": False}
+        quantised = block_activation_bytes(setting(**in_4_bit, **one))  # type: ignore[arg-type]
         third = block_activation_bytes(setting(strategy=Strategy(kind="deepspeed", stage=3), **one))  # type: ignore[arg-type]
         assert (quantised - plain, third - plain) == (inputs, inputs)
+
+    @pytest.mark.parametrize(
+        ("layout", "changes", "width"),
+        [
+            (Strategy(kind="single"), {}, 4),
+            (Strategy(kind="ddp"), {"dtype": "fp16"}, 4),
+            (Strategy(kind="single"), {"quant": "gptq-int4"}, 2),
+            (Strategy(kind="single"), {"dtype": "bf16-pure"}, 2),
+            (Strategy(kind="single"), {"upcast_frozen": False}, 2),
+            (Strategy(kind="fsdp2"), {}, 2),
+            (Strategy(kind="fsdp2"), {"upcast_frozen": True}, 4),
+            (Strategy(kind="deepspeed", stage=2), {}, 2),
+        ],
+    )
+    def test_weights_that_are_not_in_4_bit_are_in_fp32_as_peft_casts_them(
+        self, layout: Strategy, changes: dict[str, Any], width: int
+    ) -> None:
+        train = {"dtype": "bf16", "lora": Lora(r=8), "quant": "nf4"} | changes
+        whole = setting(LLAMA_8B, layout, 1, **train)
+        tables = [each for each, _ in all_parameters(whole) if each.role in ("table", "head", "vector")]
+        assert {each.frozen for each in tables} == {width}
+        assert residual_stream_bytes(whole) == inner_width_bytes(whole) == width
+        assert held_bytes_per_logit(whole) == width
 
     def test_compiled_block_recomputes_norms_and_gates(self) -> None:
         single = {"strategy": Strategy(kind="single"), "gpus": 1, "dtype": "bf16-pure"}

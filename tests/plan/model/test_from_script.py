@@ -8,7 +8,7 @@ from ddpwizard.app.plan.model.from_script import (
     ScriptConfig,
     ScriptFactory,
     ScriptModelName,
-    deletes_output,
+    drops_output,
     find_models,
 )
 from ddpwizard.app.plan.model.hf_config import model_from_config
@@ -53,11 +53,16 @@ LOOP = "for batch in data():\n    out = model(batch)\n    loss = measure(out, ba
         (LOOP + "    loss.backward()\n    del out\n", False),
         (LOOP + "    del batch\n    loss.backward()\n", False),
         (LOOP + "    loss.backward()\n", False),
+        ("from transformers import Trainer\nTrainer(model).train()\n", True),
+        ("from trl.trainer import SFTTrainer\nclass Own(SFTTrainer): ...\nOwn(model).train()\n", True),
+        ("from transformers import Trainer\n" + LOOP + "    loss.backward()\n", False),
+        ("from transformers import TrainingArguments\nrun(model)\n", False),
+        ("from lightning import Trainer\nTrainer().fit(model)\n", False),
     ],
 )
-def test_output_deleted_before_the_backward_pass(text: str, deletes: bool, tmp_path: Path) -> None:
+def test_output_that_is_gone_before_the_backward_pass(text: str, deletes: bool, tmp_path: Path) -> None:
     path = script(tmp_path, f'model = AutoModelForCausalLM.from_pretrained("gpt2-xl")\n{text}')
-    assert deletes_output(path) is deletes
+    assert drops_output(path) is deletes
     assert resolve_model({"script": str(path)}, no_build).keeps_logits is not deletes
 
 
