@@ -99,8 +99,9 @@ def drops_output(path: Path) -> bool:
 
 
 def _imports_trainer(node: ast.AST) -> bool:
-    is_library = isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in TRAINER_LIBRARIES
-    return is_library and any(each.name.endswith("Trainer") for each in node.names)
+    if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] not in TRAINER_LIBRARIES:
+        return False
+    return any(each.name.endswith("Trainer") for each in node.names)
 
 
 def _deletes_before_backward(loop: ast.For | ast.While) -> bool:
