@@ -74,7 +74,7 @@ def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
         "nodes": setting.nodes if spec.has_key(text, "nodes") else None,
         "gpu": setting.gpu,
         "gpu_memory_gib": setting.gpu_memory_gib,
-        "global_batch": spec.global_batch(text),
+        "global_batch": setting.train.global_batch,
         "micro_batch": setting.train.micro_batch,
         "grad_accum": setting.train.grad_accum,
     }

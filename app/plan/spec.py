@@ -72,18 +72,6 @@ def has_key(text: bytes, name: str) -> bool:
     return msgspec.json.decode(text).get(name) is not None
 
 
-def global_batch(text: bytes) -> int | None:
-    """Return the sequences of an optimizer step over all GPUs that a specification sets as ``train.global_batch``.
-
-    Raises:
-        UserError: It is no whole number.
-    """
-    batch = _stated(msgspec.json.decode(text)).get("train", {}).get("global_batch")
-    if isinstance(batch, bool) or not isinstance(batch, int | None):
-        raise UserError(f"train.global_batch is {str(batch)[:40]}", "give sequences of one optimizer step, such as 512")
-    return batch
-
-
 def unknown_keys(text: bytes) -> list[str]:
     """Return the keys of a specification that have no meaning; they are ignored."""
     plain = msgspec.json.decode(text)
@@ -95,7 +83,7 @@ def unknown_keys(text: bytes) -> list[str]:
         f"{where}{name}"[:80]
         for where, (part, kind) in parts.items()
         for name in part or {}
-        if name not in kind.__struct_fields__ and f"{where}{name}" != "train.global_batch"
+        if name not in kind.__struct_fields__
     ]
 
 

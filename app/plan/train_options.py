@@ -9,7 +9,9 @@ from ..errors import UserError
 from . import spec
 from .types import Lora, Model, TrainingOptions
 
-PLAIN_OPTIONS = tuple(name for name in TrainingOptions.__struct_fields__ if name not in ("lora", "frozen"))
+PLAIN_OPTIONS = tuple(
+    name for name in TrainingOptions.__struct_fields__ if name not in ("lora", "frozen", "global_batch")
+)
 MOST_BATCH = 10**9
 MOST_PERCENT = 100  # a bare number up to it is ambiguous: a percentage or a count
 

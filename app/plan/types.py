@@ -13,7 +13,7 @@ Dtype = Literal[
     "fp32", "bf16-mixed", "fp16-mixed", "bf16-pure", "fp16-pure", "bf16-deepspeed", "fp16-deepspeed", "bf16", "fp16"
 ]
 Checkpointing = Literal["none", "full", "selective-op", "selective-layer"]
-Kind = Literal["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "deepspeed", "fairscale-sharded-ddp"]
+Kind = Literal["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "deepspeed"]
 Offload = Literal["cpu", "nvme"]
 Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"]
 
@@ -93,6 +93,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     micro_batch: int | None = None
     seq_len: int | None = None
     grad_accum: int | None = None
+    global_batch: int | None = None  # sequences of an optimizer step over all GPUs, in a specification
     target_len: int | None = None  # tokens of the decoder of an encoder-decoder
     images: int | None = None  # pictures per sequence, if the model has a vision tower
     act_ckpt: Checkpointing | None = None

@@ -187,7 +187,7 @@ def _program_refusals(setting: TrainingSetup) -> Iterator[Refusal]:
     optimizer = kind == "fsdp2" and train.optimizer == "adafactor"  # it cannot step on sharded tensors (torch 2.13)
     in_backward = train.optimizer_in_bwd and not steps_in_backward(train, kind)
     yield from (
-        (strategy.kind in ("fsdp1", "fairscale-sharded-ddp"), strategy.kind, "plan for fsdp2"),
+        (strategy.kind == "fsdp1", "fsdp1", "plan for fsdp2"),
         (optimizer, f"the optimizer {train.optimizer} with {strategy.kind}", "plan for another optimizer: adamw"),
         (train.quant, f"frozen weights in {train.quant}", "plan without --quant, or quantize in your own script"),
         (in_backward, "optimizer steps within the backward pass", "plan for fsdp2 without accumulation"),

@@ -60,8 +60,6 @@ def shard_counts(strategy: Strategy, ranks: int, nodes: int = 1) -> tuple[int, i
         return ranks if stage == 3 else 1, ranks if stage >= 2 else 1, ranks if stage >= 1 else 1
     if strategy.kind == "zero-optimizer":
         return 1, 1, ranks
-    if strategy.kind == "fairscale-sharded-ddp":
-        return 1, ranks, ranks
     if strategy.is_fsdp:
         if strategy.sharding == "NO_SHARD":
             return 1, 1, 1
@@ -263,7 +261,7 @@ def reduced_micro_batches(setting: TrainingSetup) -> int:
     strategy, micro_batches = setting.layout, setting.train.grad_accum or 1
     each = strategy.sync_each_batch
     if each is None:
-        each = strategy.is_fully_shard or strategy.kind == "fairscale-sharded-ddp" or (strategy.stage or 0) >= 2
+        each = strategy.is_fully_shard or (strategy.stage or 0) >= 2
     return micro_batches if each else 1
 
 

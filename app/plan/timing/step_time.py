@@ -120,7 +120,7 @@ def communication_bytes(setting: TrainingSetup) -> float:
             or strategy.sharding == "NO_SHARD"
             or (strategy.kind == "deepspeed" and not strategy.stage)
         )
-        afterwards = {"zero-optimizer": 4, "deepspeed": 2 if strategy.stage else 0, "fairscale-sharded-ddp": weight}
+        afterwards = {"zero-optimizer": 4, "deepspeed": 2 if strategy.stage else 0}
         return once * (2 if is_whole else 1) + share * trained * afterwards.get(strategy.kind, 0)
     inside = shard_counts(strategy, ranks, setting.nodes)[0]
     sent = (ring_share(inside) + ring_share(_gathers_from(setting, inside))) * setting.model.params * weight

@@ -58,9 +58,7 @@ trains = st.fixed_dictionaries(
 )
 layouts = st.fixed_dictionaries(
     {
-        "kind": st.sampled_from(
-            ["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "deepspeed", "fairscale-sharded-ddp"]
-        ),
+        "kind": st.sampled_from(["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "deepspeed"]),
         "sharding": st.sampled_from([None, "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]),
         "reshard_after_forward": maybe | st.just(4),
         "stage": st.sampled_from([None, 0, 1, 2, 3]),
