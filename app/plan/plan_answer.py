@@ -125,7 +125,6 @@ def why_no_scaling(request: PlanRequest) -> str:
     return ""
 
 
-COUNTS = (1, 2, 4, 8, 16, 32, 64)
 WIDTH = 80
 BAR_WIDTH = 20
 
@@ -163,11 +162,9 @@ def scaling_points(request: PlanRequest) -> list[ScalePoint]:
 
 
 def gpu_counts(gpus: int) -> list[int]:
-    """Return powers of two up to 64 and to twice the GPUs of the setting, and that number itself."""
-    found: list[int] = [*COUNTS]
-    while found[-1] < 2 * gpus:
-        found.append(2 * found[-1])
-    return sorted({*found, gpus})
+    """Return powers of two up to 64 or to twice the GPUs of the setting, and that number itself."""
+    most = max(64, 2 * gpus)
+    return sorted({gpus, *(2**n for n in range((most - 1).bit_length() + 1))})
 
 
 def draw_curve(found: list[ScalePoint], ascii_only: bool = False) -> list[str]:

@@ -71,7 +71,7 @@ def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
         "train": setting.train,
         "strategy": setting.strategy,
         "gpus": setting.gpus,
-        "nodes": setting.nodes if spec.has_key(text, "nodes") else None,
+        "nodes": msgspec.json.decode(text).get("nodes") and setting.nodes,
         "gpu": setting.gpu,
         "gpu_memory_gib": setting.gpu_memory_gib,
         "global_batch": setting.train.global_batch,

@@ -67,11 +67,6 @@ def _stated(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def has_key(text: bytes, name: str) -> bool:
-    """Return whether a specification sets a key of its own level."""
-    return msgspec.json.decode(text).get(name) is not None
-
-
 def unknown_keys(text: bytes) -> list[str]:
     """Return the keys of a specification that have no meaning; they are ignored."""
     plain = msgspec.json.decode(text)

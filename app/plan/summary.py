@@ -27,11 +27,6 @@ class SummaryLine(NamedTuple):
         return f"{self.lead}: {self.ways[0]}"
 
 
-def is_pending(found: PlanAnswer) -> bool:
-    """Return whether the answer for more GPUs is not computed yet."""
-    return found.more is None and not why_no_scaling(found.request)
-
-
 def summary_lines(found: PlanAnswer) -> list[SummaryLine]:
     """Return the three answers; the third is "…" until it is computed."""
     more_gpus = found.request.more_gpus

@@ -238,7 +238,8 @@ class PlanScreen(BuildModelMixin):
     def _show_answers(self) -> None:
         """Show the three answers; one that is not computed yet keeps its former text for that moment."""
         shown, rows = self.query_one("#answers", TextRows), self._plan_answer(self.size.width - MARGIN)
-        if self._answer and summary.is_pending(self._answer) and not self._error:
+        found = self._answer
+        if found and found.more is None and not plan_answer.why_no_scaling(found.request) and not self._error:
             rows = [*rows[:-1], *(shown.rows[2:] or rows[-1:])]
         shown.show(rows)
 

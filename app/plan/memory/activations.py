@@ -175,24 +175,11 @@ def logits_terms(setting: TrainingSetup, loss_parallel: bool = False) -> tuple[T
     if loss == "eager" and loss_parallel:
         wide = LOSS_PARALLEL_COPIES
     held, width, what = held_bytes_per_logit(setting), 4, COPIES[loss]
-    if _has_16_bit_loss(setting):
+    is_16_bit = (train.dtype or "").endswith(("-deepspeed", "-pure"))  # autocast computes each log-softmax in fp32
+    if loss == "eager" and is_16_bit and not upcasts_loss(model):
         width, what = 2, what.replace("fp32", "16 bit")
     of_reference = (copies("logits of the reference model", 2 + 4),) if train.reference_model else ()
     return (copies(what, width * wide), *of_reference, *((copies(LOGITS, held),) if held else ()))
-
-
-def _has_16_bit_loss(setting: TrainingSetup) -> bool:
-    """Return whether an eager loss is computed in 16 bit: by a model with 16-bit weights that does not convert.
-
-    autocast computes each log-softmax in fp32 (the list of operations in torch's docs).
-    """
-    is_16_bit = (setting.train.dtype or "").endswith(("-deepspeed", "-pure"))
-    return is_16_bit and not upcasts_loss(setting.model) and (setting.train.loss or "eager") == "eager"
-
-
-def held_logits_terms(setting: TrainingSetup) -> tuple[Term, ...]:
-    """Return the logits that the training loop holds until the end of the backward pass."""
-    return tuple(each for each in logits_terms(setting) if each.what == LOGITS and setting.train.keeps_logits)
 
 
 def held_bytes_per_logit(setting: TrainingSetup) -> int:

@@ -80,7 +80,8 @@ def _token_parts(setting: TrainingSetup, group: LayerGroup) -> Iterator[TokenPar
         yield TokenPart("queries, keys, values and output of attention", _attention_bytes(setting, crosses))
         yield TokenPart("feed-forward part", _middle_bytes(setting))
     yield TokenPart("dropout masks", _masks_bytes(setting, crosses))
-    yield TokenPart("copies for experts", _experts_bytes(setting))
+    copies = 2 * (setting.model.experts_per_token or 0) * (setting.model.hidden or 0)  # inputs, and outputs unweighted
+    yield TokenPart("copies for experts", copies * inner_width_bytes(setting))
     yield TokenPart("attention scores", _scores_bytes(setting, group))
     yield TokenPart(ADAPTERS, _adapters_bytes(setting))
     if crosses:  # keys and values of the encoder's tokens, which the decoder's tokens share
@@ -196,15 +197,6 @@ def _masks_bytes(setting: TrainingSetup, crosses: bool) -> float:
     left = 0 if has_gated_mlp(model) or (train.lora and setting.layout.stage != 3) else compute_dtype_bytes(train)
     inside = (model.intermediate or 0) * (left + 1) if block_layout(model).norm == "rms-t5" else 0.0
     return (2 + crosses) * (model.hidden or 0) + inside
-
-
-def _experts_bytes(setting: TrainingSetup) -> float:
-    """Return the bytes per token of the copies sent to experts and of their outputs before weighting.
-
-    The inner tensors of experts are in ``intermediate``, which counts those that a token passes through.
-    """
-    model = setting.model
-    return 2 * (model.experts_per_token or 0) * (model.hidden or 0) * inner_width_bytes(setting)
 
 
 def _compiled_bytes(setting: TrainingSetup) -> float:

@@ -45,13 +45,6 @@ def gathered_terms(setting: TrainingSetup) -> Terms:
     return back
 
 
-def bucket_terms(setting: TrainingSetup) -> Terms:
-    """Return the buffers that exist in the optimizer step too: those of DDP and of DeepSpeed's stage 3."""
-    if setting.layout.stage == 3:
-        return reduce_bucket_terms(setting)
-    return gathered_terms(setting) if setting.layout.replicates else ()
-
-
 @lru_cache(maxsize=256)
 def at_loss_terms(setting: TrainingSetup) -> Terms:
     """Return what is gathered at the peak of the loss.

@@ -26,12 +26,10 @@ from .formula import Factor, Term, ranks, term, total_bytes
 
 REFERENCE_BYTES = 2.0  # per weight of a reference model, which is loaded in 16 bit
 LEAST_PAGED = 1e5  # elements
-SWAP_BUFFERS, SUB_GROUP = 4, 1e9  # ZeRO-Infinity: optimizer buffers, and the most elements of each
-FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = (
-    5,
-    1e8,
-    1e9,
-)  # parameter buffers, their elements; elements that stay on the host
+# ZeRO-Infinity (0.19, ``swap_tensor``): fp32 buffers of the optimizer on NVMe, and the most elements of each; 16-bit
+# buffers of parameters, their elements, and the elements that stay on the host.
+SWAP_BUFFERS, SUB_GROUP = 4, 1e9
+FETCH_BUFFERS, FETCH_BUFFER, MAX_IN_CPU = 5, 1e8, 1e9
 
 
 class ModelStates(NamedTuple):
@@ -190,15 +188,20 @@ def _offloaded(kept: ModelStates, setting: TrainingSetup) -> ModelStates:
     over = shard_counts(strategy, setting.gpus, setting.nodes)[2]
     trained = Factor(trained_params(setting.model, setting.train), "gradients")
     if strategy.offload_optimizer == "nvme":
-        host.append(_swap_buffers(trained.value / over))
+        size = Factor(min(trained.value / over, SUB_GROUP), "elements of a buffer")
+        host.append(term("host", "buffers of the optimizer", size, Factor(SWAP_BUFFERS, "buffers"), Factor(4, "bytes")))
     elif strategy.offload_optimizer:
         host += [*_as_host(optimizer), term("host", "gradients in fp32", trained, Factor(4, "bytes"), *ranks(over))]
     if strategy.offload_optimizer:
         optimizer = ()
         grads = () if (strategy.stage or 0) >= 2 else grads
+    if strategy.offload_param == "nvme":
+        stays, two = Factor(min(total_bytes(params) / 2, MAX_IN_CPU), "weights"), Factor(2, "bytes")
+        buffers = (Factor(FETCH_BUFFER, "elements"), Factor(FETCH_BUFFERS, "buffers"), two)
+        host += [term("host", "parameters that stay", stays, two), term("host", "buffers of parameters", *buffers)]
+    elif strategy.offload_param:
+        host += _as_host(params)
     if strategy.offload_param:
-        held = total_bytes(params)
-        host += _fetch_buffers(held) if strategy.offload_param == "nvme" else _as_host(params)
         params = ()
     return ModelStates(params, grads, optimizer, tuple(host))
 
@@ -216,39 +219,13 @@ def _as_host(terms: tuple[Term, ...]) -> tuple[Term, ...]:
     return tuple(each._replace(part="host") for each in terms)
 
 
-def _swap_buffers(shard: float) -> Term:
-    """Return the host memory of an optimizer on NVMe: fp32 buffers, each for a part of the ``shard``.
-
-    Source: DeepSpeed 0.19, ``swap_tensor/optimizer_utils.py``.
-    """
-    buffer = Factor(min(shard, SUB_GROUP), "elements of a buffer")
-    return term("host", "buffers of the optimizer", buffer, Factor(SWAP_BUFFERS, "buffers"), Factor(4, "bytes"))
-
-
-def _fetch_buffers(held_bytes: float) -> list[Term]:
-    """Return the host memory of parameters on NVMe: 16-bit buffers, and ``max_in_cpu`` elements that stay.
-
-    Source: DeepSpeed 0.19, ``swap_tensor/partitioned_param_swapper.py``.
-    """
-    two = Factor(2, "bytes")
-    buffers = (Factor(FETCH_BUFFER, "elements"), Factor(FETCH_BUFFERS, "buffers"), two)
-    stays = Factor(min(held_bytes / 2, MAX_IN_CPU), "weights")
-    return [term("host", "parameters that stay", stays, two), term("host", "buffers of parameters", *buffers)]
-
-
 def loading_terms(setting: TrainingSetup) -> tuple[Term, ...]:
     """Return the host memory of a rank that builds the whole model, in fp32 or as loaded, before it is sharded."""
     if setting.layout.meta_init or setting.train.quant:
         return ()
     width = 2 if (setting.train.dtype or "").endswith("-pure") or setting.train.lora else 4
-    return (
-        term(
-            "host",
-            "the whole model, until it is sharded",
-            Factor(setting.model.params, "weights"),
-            Factor(width, "bytes"),
-        ),
-    )
+    size = Factor(setting.model.params, "weights"), Factor(width, "bytes")
+    return (term("host", "the whole model, until it is sharded", *size),)
 
 
 def reduced_micro_batches(setting: TrainingSetup) -> int:

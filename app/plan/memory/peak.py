@@ -60,12 +60,13 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
         saved = tuple(each.times(Factor(in_flight, "micro-batches in flight")) for each in saved)
     block = () if again else block_tensors.block_terms(kept)
     last_kept = activations.kept_input_terms(kept) or min(saved, block, key=total_bytes)
-    held = activations.held_logits_terms(kept)
+    logits = activations.logits_terms(kept, tensor > 1)
+    held = tuple(each for each in logits if each.what == activations.LOGITS and kept.train.keeps_logits)
     in_block = (*held, *again, activations.activation_gradient_term(kept), *temporaries.dequantized_terms(alike))
     in_block += gathered_weights.exchange_terms(setting)
     if tensor > 1 and not again:
         saved = (*saved, *activations.whole_input_terms(setting, in_flight))
-    loss = (*activations.head_input_terms(kept), *activations.logits_terms(kept, tensor > 1))
+    loss = (*activations.head_input_terms(kept), *logits)
     at_loss = (*gathered_weights.at_loss_terms(alike), *temporaries.autocast_at_loss_terms(setting))
     forward = (
         (*params, *(before or temporaries.head_grad_terms(setting)), *optimizer, *saved, *loss, *at_loss),
@@ -76,7 +77,9 @@ def phase_terms(setting: TrainingSetup) -> dict[Phase, Terms]:
         (*params, *grads, *optimizer, *last_kept, *gathered, *in_block),
         (*params, *grads, *optimizer, *held, *gathered_weights.backward_end_terms(alike)),
     )
-    step = (*gathered_weights.bucket_terms(alike), *temporaries.optimizer_step_terms(alike))
+    buckets = gathered_weights.reduce_bucket_terms(alike) if alike.layout.stage == 3 else ()
+    buckets = gathered if alike.layout.replicates else buckets
+    step = (*buckets, *temporaries.optimizer_step_terms(alike))
     return {
         "loss": max(forward, key=total_bytes),
         "backward": max(backward, key=total_bytes),

@@ -85,16 +85,13 @@ def count_parameters(config: Config, name: str, layout: BlockLayout) -> Paramete
     vocab, width = first_present(config, "vocab_size"), first_present(config, "word_embed_proj_dim", default=hidden)
     outside = vocab * width * (1 if is_tied(config, name) else 2) + family.head_bias * vocab
     outside += 2 * hidden * width if width != hidden else 0
-    outside += norm * (family.embedding_norm + _has_last_norm(config))
+    has_last_norm = config.get("do_layer_norm_before", True) and not config.get("_remove_final_layer_norm")
+    outside += norm * (family.embedding_norm + bool(has_last_norm))
     if family.position_rows is not None:
         names = ("n_positions", "max_position_embeddings")
         outside += (first_present(config, *names, default=family.positions) + family.position_rows) * hidden
     plain = sizes.layers * fixed + (sizes.layers - sparse) * dense + outside
     return ParameterCount(*(plain + sparse * of_layer for of_layer in each))
-
-
-def _has_last_norm(config: Config) -> bool:
-    return bool(config.get("do_layer_norm_before", True)) and not config.get("_remove_final_layer_norm")
 
 
 def _attention(config: Config, sizes: TransformerSizes, family: Family) -> int:

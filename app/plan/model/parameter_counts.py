@@ -127,8 +127,13 @@ def embedding_params(model: Model) -> float:
 
 @lru_cache(maxsize=256)
 def trained_params(model: Model, train: TrainingOptions) -> float:
-    """Return the parameters that have a gradient: those of adapters, or all but the frozen share."""
-    return lora_params(model, train.lora) if train.lora else model.params * (1 - (train.frozen or 0.0))
+    """Return the parameters that have a gradient: all but the frozen share, or those of adapters.
+
+    An adapter has its rank times (inputs + outputs) of the layer (arXiv 2106.09685).
+    """
+    if train.lora:
+        return train.lora.r * sum(adapter_widths(model, train.lora)) * (model.layers or 0)
+    return model.params * (1 - (train.frozen or 0.0))
 
 
 class LinearShape(NamedTuple):
@@ -137,11 +142,6 @@ class LinearShape(NamedTuple):
     inputs: float
     outputs: float
     often: float = 1.0
-
-
-def lora_params(model: Model, lora: Lora) -> float:
-    """Return the parameters of the adapters: rank times (inputs + outputs) of each adapted layer (arXiv 2106.09685)."""
-    return lora.r * sum(adapter_widths(model, lora)) * (model.layers or 0)
 
 
 @lru_cache(maxsize=64)

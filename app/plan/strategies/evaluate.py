@@ -13,7 +13,7 @@ from ..memory.model_states import loading_terms
 from ..memory.peak import estimate_candidate, excess_bytes
 from ..rank_share import data_parallel_ranks
 from ..timing import step_time
-from ..timing.compute import model_flops, peak_flops_per_s
+from ..timing.compute import model_flops
 from ..types import Candidate, TrainingSetup
 
 HOST_ROOM = 0.9  # of a host's memory
@@ -43,6 +43,7 @@ def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
     step = step_time.step_time(setting, gpu, context.links)
     slowdown = step.step_s / step_time.ideal_step_s(setting, gpu, context.links)
     flops = model_flops(setting) * groups / setting.gpus
+    peak_flops_per_s = (gpu.fp32_tflops if setting.train.dtype == "fp32" else gpu.tflops) * 1e12  # of the data sheet
     return msgspec.structs.replace(
         found,
         recompute=setting.train.act_ckpt or "none",
@@ -56,7 +57,7 @@ def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
         binds=_binds(step),
         slower_than_ideal=slowdown - 1,
         in_practice=slowdown < NOT_IN_PRACTICE or step.step_s < SHORT_STEP_S,
-        mfu=flops / (step.step_s * peak_flops_per_s(setting, gpu)),
+        mfu=flops / (step.step_s * peak_flops_per_s),
         without_files=setting.without_files,
     )
 

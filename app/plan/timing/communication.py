@@ -137,11 +137,6 @@ def exchange_cost(setting: TrainingSetup, links: Links) -> CommunicationCost:
     return CommunicationCost(sum(each.exposed_s for each in found), sum(each.sent_bytes for each in found))
 
 
-def bubble_share(setting: TrainingSetup) -> float:
-    """Return the idle time of a pipeline over its busy time: that of a 1F1B schedule (arXiv 2104.04473)."""
-    return ((setting.layout.pipeline or 1) - 1) / (setting.train.grad_accum or 1)
-
-
 def _group(setting: TrainingSetup, ranks: int) -> CollectiveGroup:
     """Return neighbouring ranks, next to those that split the same layers; all of them use the adapters at a time."""
     tensor = setting.layout.tensor or 1

@@ -226,11 +226,6 @@ def _products_rate(setting: TrainingSetup, gpu: GpuSpec, rate: float) -> float:
     return 1 / ((in_blocks - in_experts) / of_blocks + in_experts / of_experts + (1 - in_blocks) / of_head)
 
 
-def peak_flops_per_s(setting: TrainingSetup, gpu: GpuSpec) -> float:
-    """Return the data sheet's rate at the setting's precision."""
-    return (gpu.fp32_tflops if setting.train.dtype == "fp32" else gpu.tflops) * 1e12
-
-
 def matmul_flops(setting: TrainingSetup) -> float:
     """Return the FLOPs of products in a forward pass, two per weight; the input embedding is a lookup."""
     model, seen = setting.model, vision_setting(setting)

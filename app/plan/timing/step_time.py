@@ -28,7 +28,6 @@ from .communication import (
     Links,
     all_reduce_s,
     broadcast_s,
-    bubble_share,
     exchange_cost,
     ring_pass_s,
     ring_share,
@@ -74,7 +73,8 @@ def step_time(setting: TrainingSetup, gpu: GpuSpec, links: Links) -> StepTime:
     compute_s = busy.all_s(accumulated)
     exchanged = exchange_cost(setting, links)
     exchanged_s = exchanged.exposed_s * accumulated
-    idle_s = bubble_share(setting) * (compute_s - busy.step_s + exchanged_s)
+    bubble = ((setting.layout.pipeline or 1) - 1) / accumulated  # of a 1F1B schedule (arXiv 2104.04473)
+    idle_s = bubble * (compute_s - busy.step_s + exchanged_s)
     tensor = setting.layout.tensor or 1
     share = rank_share(setting).setting
     shared_links = links._replace(inter_gbps=links.inter_gbps / tensor)
