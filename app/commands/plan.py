@@ -12,7 +12,7 @@ import msgspec
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..options import Options, target_python
-from ..plan import batch_scaling, exact_memory, model_source, plan_answer, request, spec, summary
+from ..plan import batch_scaling, exact_comparison, exact_memory, model_source, plan_answer, request, spec, summary
 from ..plan.model_source import SCRIPT
 from ..plan.request import PlanRequest
 from ..plan.strategies.table import render_table, rows_of_strategy
@@ -136,7 +136,7 @@ def command(
             *(batch_scaling.describe_scaling(batch) if batch else []),
             *(plan_answer.draw_curve(points, options.ascii) if curve else []),
         ]
-        more += exact_memory.render_comparison(list(compared.values())) if compared else []
+        more += exact_comparison.render_comparison(list(compared.values())) if compared else []
         for line in [*render_table(whole, candidates, assumed, options.ascii, more_gpus), *more]:
             print_line(line)
     if compared and all(each.problem for each in compared.values()):

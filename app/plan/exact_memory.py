@@ -6,20 +6,18 @@ the setting, and compares its result with the candidate.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ..errors import UserError
 from ..system.files import read_regular_file
 from ..system.subprocesses import run_process
-from ..text.terminal import align_columns
-from ..text.units import GIB, MIB
 from .memory.activations import logits_terms
 from .memory.formula import Factor, Term, term, total_bytes
-from .memory.peak import PEAK_WORDS, Phase, strategy_name
+from .memory.peak import Phase, strategy_name
 from .model.from_code import OFFLINE, names_function
 from .model_source import ModelSource
 from .types import Candidate, Checkpointing, PlanRow, TrainingSetup
@@ -30,8 +28,6 @@ LIMIT_S = 150.0  # of one strategy; a model of 7 B takes 15 to 25 s on two cores
 TRACKED_KINDS = ("single", "ddp", "fsdp2", "hsdp")
 OPTIMIZERS = ("adamw", "adam", "sgd")  # of torch.optim; steps of others are not torch's, or read values
 SAME = 0.01  # of the peak: smaller differences count as equal
-PARTS = ("params", "grads", "optimizer", "activations", "buffers", "temporaries")
-WORDS = {"activations": "activations and loss", "buffers": "buckets and gathered weights"}
 
 
 class ModuleSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,18 +222,13 @@ def tracked_terms(found: TrackedStrategy, setting: TrainingSetup) -> dict[Phase,
 
     The tracker does not separate the loss from activations: the formula's share of it is taken.
     """
-    return {
-        phase: tuple(_as_terms(parts, total_bytes(logits_terms(setting)) if phase == "loss" else 0.0))
-        for phase, parts in found.tracked_phases_bytes.items()
-    }
-
-
-def _as_terms(parts: PeakParts, loss_bytes: float) -> Iterator[Term]:
-    sizes = msgspec.structs.asdict(parts)
-    sizes["loss"] = min(sizes["activations"], loss_bytes)
-    sizes["activations"] -= sizes["loss"]
-    for part, size_bytes in sizes.items():
-        yield term(part, "as tracked", Factor(size_bytes, "MiB"))
+    phases: dict[Phase, tuple[Term, ...]] = {}
+    for phase, parts in found.tracked_phases_bytes.items():
+        sizes = msgspec.structs.asdict(parts)
+        sizes["loss"] = min(sizes["activations"], total_bytes(logits_terms(setting)) if phase == "loss" else 0.0)
+        sizes["activations"] -= sizes["loss"]
+        phases[phase] = tuple(term(part, "as tracked", Factor(size, "MiB")) for part, size in sizes.items())
+    return phases
 
 
 def estimate_by_part(found: Candidate) -> PeakParts:
@@ -253,56 +244,9 @@ def estimate_by_part(found: Candidate) -> PeakParts:
     )
 
 
-class ComparedRow(NamedTuple):
-    """A row of the comparison: figures by formula and tracked, and the difference of the formula."""
-
-    label: str
-    cells: tuple[str, str, str]
-    kind: Literal["head", "same", "differs", "total"] = "same"
-
-
-def comparison_rows(found: TrackedStrategy) -> list[ComparedRow]:
-    """Return both figures of each part and of the whole, in MiB for a small model; [] if it was not tracked."""
-    whole, seen, parts = found.formula_peak_bytes_per_gpu, found.tracked_peak_bytes_per_gpu, found.tracked_bytes
-    if seen is None or parts is None:
-        return []
-    unit, name = (GIB, "GiB") if whole > GIB else (MIB, "MiB")
-    phases = PEAK_WORDS[found.formula_phase], PEAK_WORDS[found.tracked_phase or ""]
-    rows = [ComparedRow(f"{name} per GPU", ("formula", "tracked", "off by"), "head")]
-    for part in PARTS:
-        sizes = [getattr(each, part) / unit for each in (found.formula_bytes, parts)]
-        first, second = (f"{size:,.2f}" for size in sizes)
-        off = "same" if first == second else f"{round(sizes[0], 2) - round(sizes[1], 2):+,.2f}"
-        kind = "differs" if part in found.differs else "same"
-        rows.append(ComparedRow(WORDS.get(part, part), (first, second, off), kind))
-    total = f"{whole / unit:,.2f}", f"{seen / unit:,.2f}", f"{whole / seen - 1:+.1%}"
-    rows.append(ComparedRow("total", total, "total"))
-    return [*rows, ComparedRow("peak in", (*phases, "same" if phases[0] == phases[1] else ""))]
-
-
-def comparison_notes(found: TrackedStrategy) -> list[str]:
-    """Return the part that differs most, and what the tracked figure leaves out."""
-    most = f"They differ most in {WORDS.get(found.differs[0], found.differs[0])}." if found.differs else ""
-    return [most or f"No part differs by over {SAME:.0%} of the peak.", *found.notes]
-
-
-def render_comparison(all_tracked: Sequence[TrackedStrategy]) -> list[str]:
-    """Render the comparison of each strategy as a table with notes."""
-    shown: list[str] = []
-    for each in all_tracked:
-        name = each.strategy + ", recomputing" * (each.recompute == "full")
-        if rows := comparison_rows(each):
-            table = align_columns([(row.label, *row.cells) for row in rows])
-            shown += ["", f"Exact: what PyTorch allocates at the peak of {name}"]
-            shown += ["  " + line for line in (*table, *comparison_notes(each))]
-        else:
-            shown += ["", f"{name} is not tracked: {each.problem}"]
-    return shown
-
-
 def _differs(formula: PeakParts, seen: PeakParts, peak: float) -> list[str]:
-    by = {part: abs(getattr(formula, part) - getattr(seen, part)) for part in PARTS}
-    return sorted((part for part in PARTS if by[part] > SAME * peak), key=lambda part: -by[part])
+    by = {part: abs(getattr(formula, part) - getattr(seen, part)) for part in PeakParts.__struct_fields__}
+    return sorted((part for part, size in by.items() if size > SAME * peak), key=lambda part: -by[part])
 
 
 def _notes(setting: TrainingSetup, answer: TrackerResult) -> list[str]:

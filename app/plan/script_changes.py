@@ -36,6 +36,18 @@ def mesh_line(setting: TrainingSetup) -> str:
     return f'mesh = init_device_mesh("cuda", ({shape}{comma}), mesh_dim_names=({names}{comma}))'
 
 
+def without_files(setting: TrainingSetup) -> str:
+    """Return what job files cannot split like this, or ""."""
+    used = [name for name, size in setting.layout.splits.items() if size > 1]
+    if not setting.layout.splits_model:
+        return ""
+    if "pipeline" in used:
+        return "stages of a pipeline"
+    if len(used) > 1:
+        return f"{' and '.join(used)} parallelism together"
+    return "split layers with experts" if used == ["tensor"] and setting.model.experts else ""
+
+
 def split_changes(setting: TrainingSetup) -> list[str]:
     """Return the mesh of a strategy that splits the model, and the calls that use it; [] for others."""
     strategy = setting.layout

@@ -22,7 +22,7 @@ RANK = 16  # default rank of adapters on a quantized base
 MOST = 1_000_000  # GPUs, and nodes
 BLOCK_WEIGHTS = 12  # of a layer, times the square of its width: four of attention, eight of the feed-forward part
 FAR = 5.0  # ratio of the weights to those expected from layers and width: beyond it one looks mistyped
-MOST_COUNTED = 10_000_000  # sequences, tokens and micro-batches
+COUNTED, MOST_COUNTED = ("micro_batch", "seq_len", "grad_accum"), 10_000_000
 STEPS_EITHER_WAY = ("adamw", "adam")  # optimizers with a foreach and a fused implementation
 PER_NODE = 8  # GPUs of a common server
 WHOLE = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(k?)", re.ASCII)
@@ -137,12 +137,10 @@ def check_setting(setting: TrainingSetup) -> None:
         nothing = ": nothing would be trained" if setting.train.frozen == 1 else ""
         next_step = "give the share that is not trained, such as 0.9, or adapters: --lora 16"
         raise UserError(f"train.frozen is {setting.train.frozen:g}{nothing}", next_step)
-    for name in ("micro_batch", "seq_len", "grad_accum"):
-        if (count := getattr(setting.train, name) or 0) > MOST_COUNTED:
-            raise UserError(f"train.{name} is {count:,}", f"give at most {MOST_COUNTED:,}")
-    for name, count in (("gpus", setting.gpus), ("nodes", setting.nodes)):
-        if count > MOST:
-            raise UserError(f"{name} is {count}", f"give at most {MOST:,}")
+    counts = [(f"train.{name}", getattr(setting.train, name), MOST_COUNTED) for name in COUNTED]
+    for name, count, most in (*counts, ("gpus", setting.gpus, MOST), ("nodes", setting.nodes, MOST)):
+        if (count or 0) > most:
+            raise UserError(f"{name} is {count:,}", f"give at most {most:,}")
     if setting.gpus % setting.nodes:
         raise UserError(
             f"gpus ({setting.gpus}) is no multiple of nodes ({setting.nodes})", "give the total number of GPUs"

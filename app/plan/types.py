@@ -14,6 +14,7 @@ Dtype = Literal[
 ]
 Checkpointing = Literal["none", "full", "selective-op", "selective-layer"]
 Kind = Literal["single", "ddp", "zero-optimizer", "fsdp1", "fsdp2", "hsdp", "deepspeed"]
+Optimizer = Literal["adamw", "adam", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd", "lion"]
 Offload = Literal["cpu", "nvme"]
 Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", "arithmetic"]
 
@@ -21,9 +22,7 @@ Binding = Literal["", "GPU memory", "link", "host memory", "host link", "NVMe", 
 class BlockLayout(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Implementation of the block of a model family, which determines the tensors saved for its backward pass."""
 
-    norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = (
-        "rms"  # kind of norm, by the tensors that it saves
-    )
+    norm: Literal["layer", "rms", "rms-t5", "rms-fp32", "layer-fp32"] = "rms"  # by the tensors that it saves
     norms: int = 2  # tensors of the hidden size that are inputs of norms
     products: int = 2  # such tensors that matrix products take: one for attention, one for the feed-forward part
     others: int = 0  # further tensors of the hidden size: scaled, gated, or cast for a router
@@ -83,9 +82,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
     """Training options; sizes are per GPU."""
 
     dtype: Dtype | None = None
-    optimizer: Literal["adamw", "adam", "adamw-8bit", "paged-adamw-8bit", "adafactor", "muon", "sgd", "lion"] | None = (
-        None
-    )
+    optimizer: Optimizer | None = None
     optimizer_impl: Literal["fused", "foreach"] | None = None
     optimizer_state_dtype: Literal["fp32", "bf16"] | None = None
     master_dtype: Literal["fp32", "bf16"] | None = None
@@ -165,8 +162,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def splits(self) -> dict[str, int]:
         """Return the number of ranks by what is split over them: each layer, the layers, a sequence, the experts."""
-        names = ("tensor", "pipeline", "context", "expert")
-        return {name: getattr(self, name) or 1 for name in names}
+        return {name: getattr(self, name) or 1 for name in ("tensor", "pipeline", "context", "expert")}
 
     @property
     def replicates(self) -> bool:
@@ -209,18 +205,6 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     def layout(self) -> Strategy:
         """Return the strategy; if None, that of a single GPU."""
         return self.strategy or Strategy(kind="single")
-
-    @property
-    def without_files(self) -> str:
-        """Return what job files cannot split like this, or ""."""
-        used = [name for name, size in self.layout.splits.items() if size > 1]
-        if not self.layout.splits_model:
-            return ""
-        if "pipeline" in used:
-            return "stages of a pipeline"
-        if len(used) > 1:
-            return f"{' and '.join(used)} parallelism together"
-        return "split layers with experts" if used == ["tensor"] and self.model.experts else ""
 
     def with_train(self, **changes: Any) -> "TrainingSetup":
         """Return the setting with other training options."""

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from ...app.errors import UserError
 from ...app.options import target_python
-from ...app.plan import exact_memory, summary
+from ...app.plan import exact_comparison, exact_memory, summary
 from ...app.plan.exact_memory import TrackedStrategy
 from ...app.plan.memory.peak import PHASES, peak_terms
 from ...app.plan.model_source import ModelSource
@@ -207,7 +207,7 @@ STYLES = {"head": "$muted", "same": "", "differs": "$warning", "total": "bold"}
 
 def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
     """Return both figures and the error of the formula, for each part, with notes."""
-    rows, title = exact_memory.comparison_rows(found), safe_content(TITLE, "bold")
+    rows, title = exact_comparison.comparison_rows(found), safe_content(TITLE, "bold")
     if not rows:
         return [title, *safe_content(f"not tracked: {found.problem}", "$warning").wrap(width)]
     columns = ["".join(f"{cell:>{each}}" for cell, each in zip(row.cells, COLUMN_WIDTHS, strict=True)) for row in rows]
@@ -215,4 +215,4 @@ def tracked_comparison(found: TrackedStrategy, width: int) -> list[Content]:
         safe_content(f"{row.label:<{LABEL_WIDTH}}{line}", STYLES[row.kind])
         for row, line in zip(rows, columns, strict=True)
     ]
-    return [title, *table, *safe_content(" ".join(exact_memory.comparison_notes(found)), "$muted").wrap(width)]
+    return [title, *table, *safe_content(" ".join(exact_comparison.comparison_notes(found)), "$muted").wrap(width)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import exact_memory, spec
+from ddpwizard.app.plan import exact_comparison, exact_memory, spec
 from ddpwizard.app.plan.memory.peak import estimate_candidate
 from ddpwizard.app.plan.model_source import ModelSource
 from ddpwizard.app.plan.types import Candidate, Model, PlanRow, Strategy, TrainingOptions, TrainingSetup
@@ -155,7 +155,7 @@ def test_untrackable_module_is_reported_in_one_line(
     seen = tracked(setting(SINGLE, 1), models, f"models:{factory}")
     assert message in seen.problem
     assert "\n" not in seen.problem
-    assert any(message in line for line in exact_memory.render_comparison([seen]))
+    assert any(message in line for line in exact_comparison.render_comparison([seen]))
 
 
 @pytest.mark.jobs
@@ -390,7 +390,7 @@ def test_table_names_differing_parts() -> None:
         differs=["activations", "grads"],
         notes=["A note."],
     )
-    shown = {line.strip().split("  ")[0]: line.split()[-3:] for line in exact_memory.render_comparison([seen])}
+    shown = {line.strip().split("  ")[0]: line.split()[-3:] for line in exact_comparison.render_comparison([seen])}
     assert shown["total"] == ["9.00", "8.00", "+12.5%"]
     assert shown["activations and loss"] == ["5.00", "4.00", "+1.00"]
     assert shown["grads"] == ["0.00", "0.50", "-0.50"]

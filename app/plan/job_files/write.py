@@ -12,7 +12,7 @@ from ...system.atomic_files import replace_file
 from ...text.units import GIB
 from ..batch_scaling import BatchScaling
 from ..model.parameter_counts import expert_width
-from ..script_changes import split_changes
+from ..script_changes import split_changes, without_files
 from ..strategies.ranking import shortage_text
 from ..timing.communication import Links
 from ..types import PlanRow, TrainingSetup
@@ -170,7 +170,7 @@ def _refuse(refusals: Iterable[Refusal]) -> None:
 def _refusals(setting: TrainingSetup) -> Iterator[Refusal]:
     """Yield what no files can do, with a script of the user's neither."""
     train = setting.train
-    yield setting.without_files, setting.without_files, " ".join(split_changes(setting))
+    yield without_files(setting), without_files(setting), " ".join(split_changes(setting))
     yield (
         train.fp8,
         "products in fp8",

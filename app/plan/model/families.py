@@ -90,6 +90,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     patch_bias: bool = True
     extra_rows: int = 0  # of a table of positions and tokens, beyond the patches
     outer_norms: int = 1  # before and after the blocks
+    scales_layers: bool = False
 
 
 FAMILIES = read_table("families.json", dict[str, Family])

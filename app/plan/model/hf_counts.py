@@ -179,7 +179,9 @@ def _encoder(config: Config, family: Family) -> int:
 def _picture_encoder(config: Config, family: Family) -> int:
     """Count ViT and similar models: patches, positions, blocks, last norms, and the pooler without a classifier."""
     hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
-    block = ungated_block(hidden, first_present(config, "intermediate_size"))
+    inner = dinov2_inner_width(config, hidden) if family.scales_layers else first_present(config, "intermediate_size")
+    block = ungated_block(hidden, inner) + 2 * hidden * family.scales_layers
+    block += (hidden * inner + inner) * bool(config.get("use_swiglu_ffn"))
     block -= 0 if config.get("qkv_bias", True) else 3 * hidden
     rows = patch_count(config) + family.extra_rows
     found = _patch(config, family.patch_bias) + rows * hidden + layers * block + family.outer_norms * 2 * hidden
@@ -227,16 +229,6 @@ def dinov2_inner_width(config: Config, hidden: int) -> int:
     """Return the width of its feed-forward part: with a gate two thirds, a multiple of 8."""
     inner = hidden * first_present(config, "mlp_ratio", default=4)
     return (inner * 2 // 3 + 7) // 8 * 8 if config.get("use_swiglu_ffn") else inner
-
-
-def _dinov2(config: Config, family: Family) -> int:
-    hidden, layers = first_present(config, "hidden_size"), first_present(config, "num_hidden_layers")
-    inner = dinov2_inner_width(config, hidden)
-    feed_forward = ungated_mlp(hidden, inner)
-    feed_forward += (hidden * inner + inner) if config.get("use_swiglu_ffn") else 0
-    block = 4 * hidden * hidden + (4 if config.get("qkv_bias", True) else 1) * hidden + feed_forward
-    block += 4 * hidden + 2 * hidden  # norms, and the scales of its layers
-    return _patch(config, True) + (patch_count(config) + 3) * hidden + layers * block + 2 * hidden  # with a mask token
 
 
 def _patch(config: Config, bias: bool) -> int:
@@ -288,7 +280,6 @@ COUNTS: dict[str, Callable[[Config, Family], int]] = {
     "pictures": _picture_encoder,
     "t5": _t5,
     "bart": _bart,
-    "dinov2": _dinov2,
     "qwen": _qwen,
     "mllama": _mllama,
     "pixtral": _pixtral,

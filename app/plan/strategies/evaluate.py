@@ -12,6 +12,7 @@ from ..memory.formula import total_bytes
 from ..memory.model_states import loading_terms
 from ..memory.peak import estimate_candidate, excess_bytes
 from ..rank_share import data_parallel_ranks
+from ..script_changes import without_files
 from ..timing import step_time
 from ..timing.compute import model_flops
 from ..types import Candidate, TrainingSetup
@@ -58,7 +59,7 @@ def add_times(found: Candidate, setting: TrainingSetup, context: PlanContext) ->
         slower_than_ideal=slowdown - 1,
         in_practice=slowdown < NOT_IN_PRACTICE or step.step_s < SHORT_STEP_S,
         mfu=flops / (step.step_s * peak_flops_per_s),
-        without_files=setting.without_files,
+        without_files=without_files(setting),
     )
 
 

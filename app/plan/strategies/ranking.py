@@ -67,14 +67,6 @@ def moving_parts(setting: TrainingSetup) -> list[str]:
     return [name for name, has in parts.items() if has]
 
 
-def why_not(other: PlanRow, best: PlanRow) -> str:
-    """Return why a strategy is not the first choice: what it costs, and what it saves that is not needed."""
-    found = other.candidate
-    if found.fits is False:
-        return f"does not fit, {shortage_text(other)}"
-    return ", ".join(_reasons(other, best))
-
-
 def shortage_text(row: PlanRow) -> str:
     """Return how much memory is missing for a strategy."""
     over_bytes = row.candidate.device_used_bytes_per_gpu - (row.setting.gpu_memory_gib or 0.0) * GIB
@@ -94,8 +86,16 @@ def _sample_s(row: PlanRow) -> float:
     return 1 / row.candidate.tokens_per_s
 
 
+def why_not(other: PlanRow, best: PlanRow) -> str:
+    """Return why a strategy is not the first choice: what it costs, and what it saves that is not needed."""
+    return ", ".join(_reasons(other, best))
+
+
 def _reasons(other: PlanRow, best: PlanRow) -> Iterator[str]:
     found, first, setting = other.candidate, best.candidate, other.setting
+    if found.fits is False:
+        yield f"does not fit, {shortage_text(other)}"
+        return
     share = _sample_s(other) / _sample_s(best) - 1
     if share >= 1:
         yield f"takes {ratio_text(1 + share)} × as long"
