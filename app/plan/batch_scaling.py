@@ -32,8 +32,8 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True):
     kept_batch: int
     rule: str  # for the learning rate if the batch changes: "linear" or "square root"
     source: str
-    linear_factor: float
-    sqrt_factor: float
+    linear_factor: float = 1.0
+    sqrt_factor: float = 1.0
     lr: float | None = None  # of the reference
     scaled_lr: float | None = None  # by the rule
     warm_up_share: float = 0.0  # of the run
@@ -61,12 +61,11 @@ def scale_batch(
     train = setting.train
     micro_batch, grad_accum = train.micro_batch or 1, train.grad_accum or 1
     reference, now = micro_batch * grad_accum * reference_gpus, micro_batch * grad_accum * setting.gpus
-    keep_micro_batch, keep_grad_accum = _kept(reference, setting.gpus, micro_batch)
-    before: int | None = grad_accum
+    kept, before = _kept(reference, setting.gpus, micro_batch), grad_accum
     if global_batch is not None:
-        reference, keep_micro_batch, keep_grad_accum = global_batch, micro_batch, grad_accum
-        parts, rest = divmod(global_batch, micro_batch * reference_gpus)
-        before = None if rest else parts
+        reference, kept = global_batch, (micro_batch, grad_accum)
+        before, rest = divmod(global_batch, micro_batch * reference_gpus)
+        before = None if rest else before
     rule = "linear" if train.optimizer in LINEAR_OPTIMIZERS else "square root"
     found = BatchScaling(
         reference_gpus=reference_gpus,
@@ -75,13 +74,11 @@ def scale_batch(
         grad_accum=before,
         reference_batch=reference,
         batch=reference,
-        keep_micro_batch=keep_micro_batch,
-        keep_grad_accum=keep_grad_accum,
-        kept_batch=keep_micro_batch * keep_grad_accum * setting.gpus,
+        keep_micro_batch=kept[0],
+        keep_grad_accum=kept[1],
+        kept_batch=kept[0] * kept[1] * setting.gpus,
         rule=rule,
         source=SOURCES[rule],
-        linear_factor=1.0,
-        sqrt_factor=1.0,
         lr=lr,
     )
     return _with_batch(found, now)

@@ -163,34 +163,20 @@ def _over_bytes(memory_gib: float, allocated: float, reserved: float, outside: f
 
 def _reserved_bytes(setting: TrainingSetup, phases: Mapping[Phase, Terms], is_band: bool = False) -> float:
     """Return the most that PyTorch's allocator reserves in a phase; ``is_band``: with the widest gaps."""
-    usual = _slack(setting)
-    varies = is_band and computation.lengths_vary(setting.train) and setting.train.alloc != "expandable_segments"
-    of_loss = UNEQUAL if varies else _loss_slack(setting, usual)
+    train, layout = setting.train, setting.layout
+    is_expandable, again = train.alloc == "expandable_segments", computation.recomputes_activations(train)
+    varies = computation.lengths_vary(train)
+    usual = STREAMS_WAITED_FOR if layout.is_fully_shard else USUAL
+    if not again and (layout.kind == "single" or layout.replicates):
+        usual = SAME_EACH_STEP
+    if is_expandable:  # segments reuse blocks of any size
+        usual = EXPANDABLE
+    elif varies and not again:  # each batch saves tensors of another size
+        usual = HIGH
+    is_unequal = computation.pads_to_longest(train) or (is_band and varies)
+    of_loss = usual if is_expandable else UNEQUAL if is_unequal else usual if layout.is_fsdp else ONE_STREAM
     slacks = dict.fromkeys(STATES, STATE_SLACK) | {"loss": of_loss}
     return max(sum(each.bytes * slacks.get(each.part, usual) for each in terms) for terms in phases.values())
-
-
-def _slack(setting: TrainingSetup) -> float:
-    """Return reserved over allocated memory of temporary tensors."""
-    if setting.train.alloc == "expandable_segments":
-        return EXPANDABLE
-    if computation.lengths_vary(setting.train) and not computation.recomputes_activations(setting.train):
-        return HIGH  # each batch saves tensors of another size
-    whole = setting.layout.kind == "single" or setting.layout.replicates
-    if whole and not computation.recomputes_activations(setting.train):
-        return SAME_EACH_STEP
-    return STREAMS_WAITED_FOR if setting.layout.is_fully_shard else USUAL
-
-
-def _loss_slack(setting: TrainingSetup, usual: float) -> float:
-    """Return reserved over allocated memory of the logits and their copies; expandable segments reuse blocks of any
-    size.
-    """
-    if setting.train.alloc == "expandable_segments":
-        return usual
-    if computation.pads_to_longest(setting.train):
-        return UNEQUAL
-    return usual if setting.layout.is_fsdp else ONE_STREAM
 
 
 def judge_fit(

@@ -109,32 +109,28 @@ def exchange_cost(setting: TrainingSetup, links: Links) -> CommunicationCost:
     tokens, width = batch_tokens(share.train), float(compute_dtype_bytes(share.train))
     hidden, layers = float(share.model.hidden or 0), float(share.model.layers or 0)
     passes = 3 if share.train.act_ckpt == "full" else 2  # forward, backward, and forward again
-    found: list[CommunicationCost] = []
-
-    def add(times: float, seconds: float, size_bytes: float) -> None:
-        found.append(CommunicationCost(times * seconds, times * size_bytes))
-
+    found: list[tuple[float, float, float]] = []  # how often, seconds, and bytes
     if (strategy.tensor or 1) > 1:
         # Before attention and feed-forward a gather, after each a reduce-scatter.
         group, size = CollectiveGroup(strategy.tensor or 1), tokens * hidden * width
-        add(layers * 4 * passes, ring_pass_s(size, group, links), ring_share(group.ranks) * size)
+        found.append((layers * 4 * passes, ring_pass_s(size, group, links), ring_share(group.ranks) * size))
     if (strategy.context or 1) > 1:
         group = _group(setting, strategy.context or 1)
         size = 2 * kv_width(share.model) * tokens * width * group.ranks
         # With the gradients of keys and values.
-        add(layers * (passes + 1), ring_pass_s(size, group, links), ring_share(group.ranks) * size)
+        found.append((layers * (passes + 1), ring_pass_s(size, group, links), ring_share(group.ranks) * size))
     if (strategy.expert or 1) > 1:
         group = _group(setting, strategy.expert or 1)
         size = tokens * (share.model.experts_per_token or 1) * hidden * width * UNEVEN_ROUTING
         times = float(share.model.expert_layers or layers) * 2 * passes
-        add(times, _all_to_all_s(size, group, setting, links), ring_share(group.ranks) * size)
+        found.append((times, _all_to_all_s(size, group, setting, links), ring_share(group.ranks) * size))
     if (strategy.pipeline or 1) > 1:
         size = tokens * hidden * width / (strategy.tensor or 1)
         per_s = links.intra_gbps * 1e9
         if setting.nodes > 1:
             per_s = links.inter_gbps * 1e9 / (setting.gpus // setting.nodes)
-        add(2, START_S + size / per_s, size)
-    return CommunicationCost(sum(each.exposed_s for each in found), sum(each.sent_bytes for each in found))
+        found.append((2, START_S + size / per_s, size))
+    return CommunicationCost(sum(often * s for often, s, _ in found), sum(often * size for often, _, size in found))
 
 
 def _group(setting: TrainingSetup, ranks: int) -> CollectiveGroup:

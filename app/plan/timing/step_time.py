@@ -115,11 +115,8 @@ def communication_bytes(setting: TrainingSetup) -> float:
     grad = sent_grad_bytes(setting.train)
     if not strategy.shards_weights:  # each pass around a ring sends the gradients once, and an all-reduce takes two
         once = reductions * share * trained * grad
-        is_whole = (
-            strategy.replicates
-            or strategy.sharding == "NO_SHARD"
-            or (strategy.kind == "deepspeed" and not strategy.stage)
-        )
+        is_whole = strategy.replicates or strategy.sharding == "NO_SHARD" or strategy.kind == "deepspeed"
+        is_whole = is_whole and not strategy.stage
         afterwards = {"zero-optimizer": 4, "deepspeed": 2 if strategy.stage else 0}
         return once * (2 if is_whole else 1) + share * trained * afterwards.get(strategy.kind, 0)
     inside = shard_counts(strategy, ranks, setting.nodes)[0]
