@@ -71,26 +71,21 @@ def plan_job_files(
 @lru_cache(maxsize=8)  # the screen asks at each key
 def patch_script(setting: TrainingSetup, script: str, text: str) -> ScriptPatch:
     """Return the script for the layout of a setting, which saves its state and continues where it ended."""
-    strategy = setting.layout
-    target = "fsdp2" if strategy.is_fully_shard else "ddp" if strategy.replicates else ""
+    strategy, is_zero = setting.layout, setting.layout.kind == "deepspeed"
+    target = "fsdp2" if strategy.is_fully_shard else "ddp" if strategy.replicates or is_zero else ""
     layout = migrate(text, script, target) if target else None
-    notes: list[str] = []
-    if layout and layout.refusals:
-        if layout.refusals[0].message not in (*ALREADY.values(), SHARDS_ALREADY):
-            return ScriptPatch(text, text, [], _refusal(layout))
-        notes = [f"{script} is started as it is, since {layout.refusals[0].message}; for this plan:"]
-        notes += required_changes(setting)
-    elif setting.layout.kind == "deepspeed":
-        distributed = migrate(text, script, "ddp").refusals
-        if not distributed or distributed[0].message not in ALREADY.values():
-            return ScriptPatch(text, text, [], f"{script} does not use DeepSpeed, and no patch can make it")
-        notes = [f"{script} is started as it is, since {distributed[0].message}; for this plan:"]
-        notes += required_changes(setting)
-    elif setting.layout.splits_model:
+    refused, notes = layout.refusals[0].message if layout and layout.refusals else "", list[str]()
+    if refused in (*ALREADY.values(), SHARDS_ALREADY):
+        notes = [f"{script} is started as it is, since {refused}; for this plan:", *required_changes(setting)]
+    elif is_zero:
+        return ScriptPatch(text, text, [], f"{script} does not use DeepSpeed, and no patch can make it")
+    elif layout and refused:
+        return ScriptPatch(text, text, [], _refusal(layout))
+    elif strategy.splits_model:
         return ScriptPatch(text, text, [], f"{script} needs changes in its model, and no patch can make them")
     elif layout:
         notes = [_note(script, note.line, note.message) for note in layout.reports]
-    after = layout.after if layout else text
+    after = layout.after if layout and not is_zero else text
     resumed = migrate(after, script, "resume")
     if resumed.refusals:
         notes.append(f"{_refusal(resumed)}: the run does not continue after a failure")

@@ -10,14 +10,13 @@ from .activations import COPIES, LOGITS_COPIES, logits_terms
 from .computation import casts_no_experts, recomputes_activations, uses_autocast
 from .formula import Factor, ranks, term, total_bytes
 from .gathered_weights import Terms, buffer
-from .model_states import shard_counts, splits_rows, units_of
+from .model_states import all_parameters, shard_counts, splits_rows
 
 DEEPSPEED_SUB_GROUP = 1e9  # elements per optimizer step of stage 3
 STEP_COPIES = 1.0  # copies of its shard that foreach Adam makes: the square root (torch 2.13; 2.1 in Lightning's table)
 LOOP_TENSORS = 3  # copies of its largest tensor that the for-loop Adam makes (torch 2.13), also in the backward pass
-ADAFACTOR_TENSORS = (
-    2  # in fp32: the squared gradient and the update (transformers' Adafactor), and copies of 16-bit ones
-)
+# In fp32: the squared gradient and the update (transformers' Adafactor), and copies of 16-bit ones.
+ADAFACTOR_TENSORS = 2
 CONTEXT_BYTES = 1.0 * GIB  # CUDA context (0.5 to 1.3 GiB observed)
 # With all kernels, before torch loaded them lazily (``torch/cuda/__init__.py`` sets CUDA_MODULE_LOADING since 1.13):
 # 1,343 MiB in the guide of transformers 4.26 to training on one GPU.
@@ -51,7 +50,8 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
     if strategy.steps_on_host:
         return ()
     over = shard_counts(strategy, setting.gpus, setting.nodes)[2]
-    trained = trained_params(setting.model, setting.train)
+    parts = [(each, elements * each.trained) for each, elements in all_parameters(setting) if each.trained]
+    trained = sum(elements for _, elements in parts)
     shard = trained / over
 
     def temporary(what: str, width: float, elements: float = trained, *more: Factor) -> Terms:
@@ -62,7 +62,7 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
         if strategy.stage == 3 and shard > DEEPSPEED_SUB_GROUP:
             return temporary("flat gradients, a group at a time", width, DEEPSPEED_SUB_GROUP)
         return temporary("flat gradients", width, trained, *ranks(over))
-    largest = min(shard, _largest_trained(setting) / over)
+    largest = min(shard, max((each.elements / each.copies for each, _ in parts), default=0.0) / over)
     if train.optimizer == "adafactor":
         per = bytes_per_parameter(train)
         tensors = ADAFACTOR_TENSORS + (per.weight < 4) + (per.grad < 4)
@@ -73,25 +73,9 @@ def optimizer_step_terms(setting: TrainingSetup) -> Terms:
     loops = train.optimizer_in_bwd or train.precedes_torch(2, 0)  # which made foreach the default
     if loops and LOOP_TENSORS * largest < shard:
         return temporary("copies of the largest tensor", width * LOOP_TENSORS, largest)
-    uneven = sum(
-        unit.repeats * each.elements * each.trained / each.shards(over, splits_rows(each, strategy))
-        for unit in units_of(setting)
-        for each in unit.parameters
-    )
-    return (
-        temporary("copies of the foreach step", width * STEP_COPIES * uneven * over / trained, trained, *ranks(over))
-        if trained
-        else ()
-    )
-
-
-def _largest_trained(setting: TrainingSetup) -> float:
-    """Return the number of elements of the largest trained matrix: the embedding, or one of a block."""
-    model = setting.model
-    if not model.hidden:
-        return model.params
-    table = float(model.vocab or 0) * model.hidden
-    return float(model.hidden) if setting.train.lora else max(table, largest_matrix(model))
+    uneven = sum(elements / each.shards(over, splits_rows(each, strategy)) for each, elements in parts)
+    copies = STEP_COPIES * uneven * over / trained if trained else 0.0
+    return temporary("copies of the foreach step", width * copies, trained, *ranks(over))
 
 
 def autocast_terms(setting: TrainingSetup) -> Terms:
