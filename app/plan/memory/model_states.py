@@ -20,12 +20,14 @@ from ..model.parameters import (
     training_units,
     wrapped_units,
 )
-from ..types import Strategy, TrainingOptions, TrainingSetup
+from ..types import Strategy, TrainingSetup
 from .computation import upcasts_frozen
 from .formula import Factor, Term, ranks, term, total_bytes
 
 REFERENCE_BYTES = 2.0  # per weight of a reference model, which is loaded in 16 bit
-LEAST_PAGED = 1e5  # elements
+# Elements of the smallest tensor whose states are in unified memory, which PyTorch's allocator does not count and CUDA
+# moves to the host if the GPU is full (bitsandbytes 0.49, ``optim/optimizer.py``).
+LEAST_PAGED = 1e5
 # ZeRO-Infinity (0.19, ``swap_tensor``): fp32 buffers of the optimizer on NVMe, and the most elements of each; 16-bit
 # buffers of parameters, their elements, and the elements that stay on the host.
 SWAP_BUFFERS, SUB_GROUP = 4, 1e9
@@ -118,7 +120,8 @@ def model_states(setting: TrainingSetup) -> ModelStates:
         trained = elements * each.trained
         params.add("trained weights", name, trained, each, each.weight, over_params)
         params.add("frozen weights", "frozen weights", elements - trained, each, each.frozen, over_params)
-        keeps = paged if is_paged(setting.train, each) else optimizer
+        is_paged = setting.train.optimizer == "paged-adamw-8bit" and each.elements / each.copies >= LEAST_PAGED
+        keeps = paged if is_paged else optimizer
         keeps.add(of_states, name, trained, each, each.optimizer, over_optimizer)
         with_grad = trained + (elements if shares_flat_parameter(setting) and each.role != "adapter" else 0.0)
         if unsharded:
@@ -204,15 +207,6 @@ def _offloaded(kept: ModelStates, setting: TrainingSetup) -> ModelStates:
     if strategy.offload_param:
         params = ()
     return ModelStates(params, grads, optimizer, tuple(host))
-
-
-def is_paged(train: TrainingOptions, parameter: Parameter) -> bool:
-    """Return whether the states of a parameter are in unified memory, which CUDA moves to the host if the GPU is full.
-
-    PyTorch's allocator does not count them (bitsandbytes 0.49, ``optim/optimizer.py``: tensors of 100,000 elements and
-    more).
-    """
-    return train.optimizer == "paged-adamw-8bit" and parameter.elements / parameter.copies >= LEAST_PAGED
 
 
 def _as_host(terms: tuple[Term, ...]) -> tuple[Term, ...]:

@@ -149,8 +149,12 @@ def _wire(setting: TrainingSetup, busy: ComputeCost, links: Links) -> Communicat
         return CommunicationCost(0.0, 0.0)
     sent = communication_bytes(setting)
     if strategy.replicates or strategy.sharding == "NO_SHARD":
-        times = reduced_micro_batches(setting)
-        return CommunicationCost(_ddp_s(setting, busy, links) * times + _after_s(setting, links), sent)
+        exposed_s = _ddp_s(setting, busy, links) * reduced_micro_batches(setting)
+        if strategy.kind == "zero-optimizer":  # broadcasts each rank's share afterwards, one parameter at a time
+            tensors, size = 9 * (setting.model.layers or BLOCKS), trained_params(setting.model, setting.train) * 4
+            group = CollectiveGroup(setting.gpus, setting.nodes)
+            exposed_s += tensors * broadcast_s(size / tensors, group, links)
+        return CommunicationCost(exposed_s, sent)
     seconds = _sharded_s if strategy.shards_weights else _partitioned_s
     return CommunicationCost(seconds(setting, busy, links), sent)
 
@@ -164,15 +168,6 @@ def _ddp_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
     table = float(setting.model.vocab or 0) * (setting.model.hidden or 0) * sent_grad_bytes(setting.train)
     last = min(size, max(size / buckets, 0.0 if setting.train.lora else table))
     return max(all_reduce_s(last, group, links), all_s - busy.backward_s * (1 - 1 / buckets))
-
-
-def _after_s(setting: TrainingSetup, links: Links) -> float:
-    """Return the seconds in which ZeroRedundancyOptimizer broadcasts each rank's share, one parameter at a time."""
-    if setting.layout.kind != "zero-optimizer":
-        return 0.0
-    tensors = 9 * (setting.model.layers or BLOCKS)
-    size = trained_params(setting.model, setting.train) * 4
-    return tensors * broadcast_s(size / tensors, CollectiveGroup(setting.gpus, setting.nodes), links)
 
 
 def _partitioned_s(setting: TrainingSetup, busy: ComputeCost, links: Links) -> float:
