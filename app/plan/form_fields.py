@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import UserError
 from ..hardware import gpu_catalog, server_catalog
-from ..hardware.machine import Machine, machine_from_snapshot
+from ..hardware.machine import machine_from_snapshot
 from ..snapshot import Snapshot
 from ..text.units import GIB, gbps_text, gib_text
 from . import machine as machines
@@ -134,10 +134,9 @@ def request_from_form(
     def build(factory: str, directory: Path, arguments: Arguments, where: str) -> ModelSource:
         return _built_model(factory, built or {})
 
-    def detect() -> Machine:
-        raise AssertionError("the form always names its GPUs")
-
-    found = request.resolve_request(given_values(values, machine), build, detect, lambda name: ALL[name].label)
+    found = request.resolve_request(
+        given_values(values, machine), build, request.already_named, lambda name: ALL[name].label
+    )
     return found._replace(nvme_bytes=machine.nvme_bytes) if _is_this_machine(values["gpu"], machine) else found
 
 
@@ -151,12 +150,9 @@ def given_values(values: Mapping[str, str], machine: FormMachine) -> dict[str, A
         if field.choices and values[name] not in ("", *field.choices):
             shown = f"{field.label} is {values[name][:MOST_LETTERS]}: not known"
             raise UserError(shown, f"one of {', '.join(field.choices)}")
-    given: dict[str, Any] = {name: value for name, value in values.items() if value and ALL[name].choices}
-    given["compile"] = given.get("compile") == "yes"
-    if given.get("act_ckpt") == ANY:
-        del given["act_ckpt"]
-    if given.get("quant") == SIXTEEN_BIT:
-        del given["quant"]
+    chosen = {name: value for name, value in values.items() if value and ALL[name].choices}
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value not in (ANY, NO, SIXTEEN_BIT)}
+    given["compile"] = "compile" in given
     given |= _model(values["model"]) | gpu_values(values["gpu"], machine)
     given["gpus"] = parse_field_number("gpus", values["gpus"])
     numbers = ("seq_len", "micro_batch", "nodes", "grad_accum", "lora", "more_gpus")

@@ -82,7 +82,7 @@ def request_from_spec(text: bytes, options: Mapping[str, Any]) -> PlanRequest:
     def spec_key(name: str) -> str:
         return f"train.{name}" if name in TrainingOptions.__struct_fields__ else option_name(name)
 
-    found = resolve_request(given, _asked_of_spec, _asked_of_spec, spec_key)
+    found = resolve_request(given, already_named, already_named, spec_key)
     unknown = [f"{name} has no effect: it is no key of a specification" for name in spec.unknown_keys(text)]
     return found._replace(assumed=[*unknown, *found.assumed])
 
@@ -155,8 +155,9 @@ def resolve_request(
     )
 
 
-def _asked_of_spec(*_: object) -> Any:
-    raise AssertionError("a specification has its model and its GPUs")
+def already_named(*_: object) -> Any:
+    """Take the place of building or detecting: a specification has its model and its GPUs, the form its GPUs."""
+    raise AssertionError("the model and the GPUs are named")
 
 
 def nearest_full_nodes(gpus: int, per_node: int, more: int, up: bool = True) -> int:

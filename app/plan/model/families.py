@@ -72,6 +72,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     positions: int | None = None  # rows of its table of positions
     experts_per_token: int = 1
     defaults: dict[str, int] = {}  # sizes that configs leave out if the model is a part of another
+    same_input: Switch = {}  # the norms of attention and of the feed-forward part have the same input
+    same_norm: Switch = {}  # both parts use the output of one norm
     # Parameters of a decoder in addition to matrices and norms.
     count: str = "decoder"  # function of ``hf_counts``
     qkv_bias: Switch = msgspec.field(default_factory=lambda: {"attention_bias": False})
@@ -112,7 +114,6 @@ SAME = {
 # to their input.
 ACTIVATIONS = ("feed_forward_proj", "activation_function", "hidden_act", "hidden_activation", "activation")
 WRITTEN_OUT = {"gelu_new": 3, "quick_gelu": 1}
-PARALLEL: dict[str, Any] = {"norms": 1, "products": 1}  # attention and feed-forward part use the same input
 
 
 def family_of(name: str) -> Family:
@@ -140,14 +141,13 @@ def family_layout(config: Config, name: str) -> BlockLayout:
         "inner_fp32": written == WRITTEN_OUT["gelu_new"],
         "normed_heads": is_on(config, family.head_norms) or is_on(config, family.joint_head_norms),
     }
-    if name == "gpt_neox" and config.get("use_parallel_residual", True):
+    if is_on(config, family.same_input):
         more["norms"] = 1
-    if name == "stablelm" and config.get("use_parallel_residual"):
-        more |= PARALLEL
-    if name == "falcon" and (config.get("parallel_attn", True) or config.get("new_decoder_architecture")):
-        of_two = config.get("new_decoder_architecture") and config.get("num_ln_in_parallel_attn") != 1
-        more |= PARALLEL | ({"products": 2} if of_two else {})
-    if name == "falcon" and not config.get("new_decoder_architecture"):
+    if is_on(config, family.same_norm):
+        more |= {"norms": 1, "products": 1}
+    if name == "falcon" and config.get("new_decoder_architecture"):
+        more["products"] = 1 if config.get("num_ln_in_parallel_attn") == 1 else 2
+    elif name == "falcon":
         more["math_groups"] = bool(config.get("multi_query", True))
     if latent := first_nonzero(config, "kv_lora_rank"):
         share = first_nonzero(config, "v_head_dim") / (latent_head_size(config) or 1)
