@@ -1,5 +1,6 @@
 """The figures of the chapters against torch and the planner, and their first script."""
 
+import json
 import re
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def test_bytes_of_the_stages_are_computed_from_16_bytes_a_parameter():
 
 
 def test_plan_in_the_chapter_is_that_of_the_planner():
-    page = CHAPTERS["sharding"].pages[2]
+    page = CHAPTERS["sharding"].pages[3]
     command = next(line.split()[1:] for line in page.splitlines() if "ddpwizard plan" in line)
     planned, of_ddp = ddpwizard(*command), ddpwizard(*command, "--strategy", "ddp")
     assert planned.returncode == 0, planned.stderr
@@ -112,6 +113,40 @@ def test_unequal_batches_stop_together_and_logs_are_where_the_chapter_says(tmp_p
         assert len(list(tmp_path.glob(path.replace("<id>", "*")))) == 1, path
     printed = [path.read_text() for path in tmp_path.rglob("stdout.log")]
     assert printed == ["0 1 2 3 4\n"] * 2
+
+
+def test_configuration_of_deepspeed_is_json():
+    page = CHAPTERS["sharding"].pages[1]
+    configuration = json.loads(page[page.index("{") : page.rindex("}") + 1])
+    assert configuration["zero_optimization"] == {"stage": 2} and configuration["bf16"]["enabled"]
+
+
+@pytest.mark.jobs
+def test_options_of_fully_shard_are_as_the_chapter_says(tmp_path: Path):
+    """Weights, gradients and moments are in fp32, the layers compute in bf16, and the norm is that of all parts."""
+    layers, options = CHAPTERS["sharding"].pages[2:4]
+    start = layers.splitlines()[next(at for at, line in enumerate(layers.splitlines()) if "import fully_shard" in line)]
+    lines = options.splitlines()
+    first = next(at for at, line in enumerate(lines) if "MixedPrecisionPolicy(" in line)
+    code = textwrap.dedent("\n".join(lines[first : first + 4]))
+    assert '"cuda", (2, 8)' in code
+    body = code.replace('"cuda", (2, 8)', '"cpu", (1, 2)')
+    (tmp_path / "train.py").write_text(
+        "import torch\nimport torch.distributed as dist\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+        f"from torch.distributed.fsdp import MixedPrecisionPolicy\n{start.strip()}\n"
+        "dist.init_process_group('gloo')\nblock = torch.nn.Linear(8, 8)\n"
+        f"{body}\noptimizer = torch.optim.AdamW(block.parameters())\n"
+        "out = block(torch.ones(2, 8))\nout.float().sum().backward()\n"
+        "torch.nn.utils.clip_grad_norm_(block.parameters(), 1.0)\noptimizer.step()\n"
+        "weight = block.weight\nmoment = optimizer.state[weight]['exp_avg']\n"
+        "assert out.dtype == torch.bfloat16\n"
+        "assert {weight.dtype, weight.grad.dtype, moment.dtype} == {torch.float32}\n"
+        "assert [type(each).__name__ for each in weight.placements] == ['Replicate', 'Shard'], weight.placements\n"
+        "norms = [each.grad.full_tensor().norm() for each in block.parameters()]\n"
+        "assert abs(torch.stack(norms).norm() - 1) < 1e-3, norms\n"
+        "del block, optimizer, out, weight, moment, norms\ndist.destroy_process_group()\n"
+    )
+    run_on_two_ranks("train.py", [], tmp_path)
 
 
 @pytest.mark.jobs
