@@ -19,6 +19,7 @@ from ..system.temporary_directories import make_temporary_directory
 from ..system.waiting import wait_for
 from ..triage.sampling.sampler import sample_job
 from ..triage.types import JobReport
+from .worker_lines import WorkerLines
 
 LIVES_AT_MOST_S = 3600.0
 ENDS_WITHIN_S = 10.0
@@ -72,6 +73,7 @@ class LocalJob:
         self.scratch = Path()
         self._environ, self._lives_at_most_s = dict(environ or {}), lives_at_most_s
         self._on_output = on_output
+        self._lines = WorkerLines()
         self._run: asyncio.Task[ProcessOutcome] | None = None
 
     async def __aenter__(self) -> "LocalJob":
@@ -150,9 +152,13 @@ class LocalJob:
         )
 
     def _printed(self, line: str) -> None:
-        self.output.append(line)
-        if self._on_output:
-            self._on_output(line)
+        self._note(self._lines.add(line))
+
+    def _note(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.output.append(line)
+            if self._on_output:
+                self._on_output(line)
 
     async def end(self) -> None:
         """End all processes of the job."""
@@ -165,6 +171,7 @@ class LocalJob:
             while self._alive() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         finally:
+            self._note(self._lines.rest())
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _alive(self) -> bool:
