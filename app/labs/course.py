@@ -59,14 +59,25 @@ class ListedLab(msgspec.Struct, frozen=True):
     repaired: bool
     same_as: str = ""
     has_repair: bool = True
+    answer_shown: bool = False
+
+    @property
+    def solved(self) -> bool:
+        """True if it is repaired, and the learner has found the cause."""
+        return self.repaired and not self.answer_shown
+
+    @property
+    def done(self) -> str:
+        """What is done."""
+        done = "seen to fail" if self.failed else ""
+        if self.repaired:
+            done = "repaired" if self.has_repair else "answered"
+        return ", ".join(filter(None, [done, "answer shown" if self.answer_shown else ""]))
 
     @property
     def note(self) -> str:
         """The number of the same lab in an earlier chapter, and what is done."""
-        done = "seen to fail" if self.failed else ""
-        if self.repaired:
-            done = "repaired" if self.has_repair else "answered"
-        return ", ".join(filter(None, [self.same_as and f"lab {self.same_as}", done]))
+        return ", ".join(filter(None, [self.same_as and f"same as {self.same_as}", self.done]))
 
 
 class ListedChapter(msgspec.Struct, frozen=True):
@@ -96,9 +107,12 @@ class Course(msgspec.Struct, frozen=True):
                 found.setdefault(each.lab.id, each)
         return [*found.values()]
 
-    def repaired(self, progress: Progress) -> int:
-        """Return how many labs are repaired."""
-        return sum(progress.labs[each.lab.id].repaired for each in self.labs if each.lab.id in progress.labs)
+    def done_text(self, progress: Progress) -> str:
+        """Return how many labs the learner has done, and how many more with the answer shown."""
+        text = f"{sum(listed_lab(each, progress).solved for each in self.labs)} of {len(self.labs)} labs done"
+        done = [progress.labs[each.lab.id] for each in self.labs if is_done(each.lab, progress)]
+        shown = sum(state.answer_shown for state in done)
+        return f"{text}, {shown} with the answer shown" if shown else text
 
     def number_of(self, wanted: str) -> str:
         """Return the number of a chapter or lab that is named by its number, its id or the cause; "" if none is."""
@@ -116,11 +130,15 @@ class Course(msgspec.Struct, frozen=True):
         """Return the lab with a number."""
         return next((each for chapter in self.chapters for each in chapter.labs if each.number == number), None)
 
-    def next_lab(self, number: str) -> CourseLab | None:
-        """Return the lab after the one with a number, which may be in the next chapter; each lab comes only once."""
+    def next_lab(self, number: str, progress: Progress) -> CourseLab | None:
+        """Return the lab after the one with a number, which may be in the next chapter.
+
+        A lab that is also in an earlier chapter comes once more only if it is not done.
+        """
         later = iter([each for chapter in self.chapters for each in chapter.labs])
         known = any(each.number == number for each in later)
-        return next((each for each in later if not each.same_as), None) if known else None
+        wanted = (each for each in later if not (each.same_as and is_done(each.lab, progress)))
+        return next(wanted, None) if known else None
 
     def half_done(self, progress: Progress) -> CourseLab | None:
         """Return the lab that was used last and is not done; None if it is, or if no lab was opened."""
@@ -212,4 +230,5 @@ def listed_lab(each: CourseLab, progress: Progress) -> ListedLab:
         repaired=bool(state and state.repaired),
         same_as=each.same_as,
         has_repair=bool(each.lab.fix),
+        answer_shown=bool(state and state.answer_shown),
     )

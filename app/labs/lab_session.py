@@ -102,7 +102,8 @@ class LabSession(LabState):
         return right
 
     def show_answer(self) -> None:
-        """Keep that the answer was shown."""
+        """Keep that the learner had the answer shown, if it was not found before."""
+        self.progress.answer_shown = self.progress.answer_shown or not self.progress.answered
         self.progress.answered = True
         self.save()
 

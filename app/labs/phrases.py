@@ -53,11 +53,24 @@ OBSERVED: tuple[Source, ...] = ("log", "job", "probe")
 LOG_PREFIX = re.compile(r"^[EWIF]\d{4} [\d:.]+ +\d+ \S+:\d+\] +")  # of a line that the launcher logs
 REFUSED = "not this one"
 MOST_REASONS = 4  # of the evidence
+NUMBER_WIDTH = 6  # columns before a line of code
 
 
-def numbered_code(text: str) -> list[str]:
-    """Return the lines of a file with their numbers."""
-    return [Verbatim(f"{number:>4}  {line}".rstrip()) for number, line in enumerate(text.splitlines(), 1)]
+def numbered_code(text: str, width: int) -> list[str]:
+    """Return the lines of a file with their numbers; one longer than ``width`` goes on below its text (0: never)."""
+    lines: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        lines += _wrap_code(f"{number:>4}  {line}".rstrip(), NUMBER_WIDTH + len(line) - len(line.lstrip()), width)
+    return [Verbatim(line) for line in lines]
+
+
+def _wrap_code(line: str, indent: int, width: int) -> list[str]:
+    """Return a numbered line wrapped between words, what continues it four columns to the right of its ``indent``."""
+    if not width or len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line, width, subsequent_indent=" " * (indent + 4), break_on_hyphens=False, break_long_words=False
+    )
 
 
 def rank_prefix_text(session: LabSession) -> str:

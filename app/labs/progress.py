@@ -14,8 +14,9 @@ class LabProgress(msgspec.Struct, kw_only=True):
     """The state of one lab.
 
     ``guess`` is what the learner named last, ``refused`` what was wrong, ``hints`` how many were shown. ``answered``:
-    the answer was shown, right or not. ``directory`` is the name of the learner's copy. ``launch`` and ``environ``
-    start the job after an applied fix. ``measured`` has the numbers of the plot, by run.
+    the answer is known; ``answer_shown``: the learner has not found it but had it shown. ``directory`` is the name of
+    the learner's copy. ``launch`` and ``environ`` start the job after an applied fix. ``measured`` has the numbers of
+    the plot, by run.
     """
 
     failed: bool = False  # it was seen to fail
@@ -23,6 +24,7 @@ class LabProgress(msgspec.Struct, kw_only=True):
     refused: list[str] = []
     hints: int = 0
     answered: bool = False
+    answer_shown: bool = False
     repaired: bool = False
     directory: str = ""
     launch: str = ""

@@ -10,7 +10,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 
-from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE
+from ...app.labs.course import QUIZ, QUIZ_SUMMARY, QUIZ_TITLE, listed_lab
 from ...app.labs.progress import load_progress
 from ...app.text.paragraphs import reflow
 from ..shell.base import WizardScreen
@@ -73,7 +73,9 @@ class CourseScreen(WizardScreen):
         for chapter in listing:
             rows.append(Choice(chapter.number, safe_content(f"{chapter.number:>2}  {chapter.title}", "bold")))
             for lab in chapter.labs:
-                sign = status_sign("ok", self.ascii_only) if lab.repaired else Content(" " * (1 + 3 * self.ascii_only))
+                sign = status_sign("ok", self.ascii_only) if lab.solved else Content(" " * (1 + 3 * self.ascii_only))
+                if lab.answer_shown:
+                    sign = status_sign("skip", self.ascii_only)
                 style = "$muted" if lab.same_as else ""
                 title = safe_content(lab.title, style)
                 label = Content.assemble(f"  {lab.number:>5} ", sign, " ", title)
@@ -81,8 +83,7 @@ class CourseScreen(WizardScreen):
             if chapter.quiz:
                 rows.append(Choice(QUIZ, safe_content(f"          {QUIZ_TITLE}")))
         self.query_one("#course", Choices).set_items(rows)
-        repaired = self.state.course.repaired(progress)
-        self.show_header(facts=f"{repaired} of {len(self.state.course.labs)} labs done")
+        self.show_header(facts=self.state.course.done_text(progress))
         self._show_marked()
 
     @on(Choices.Marked)
@@ -91,7 +92,9 @@ class CourseScreen(WizardScreen):
         rows: list[Content] = []
         if marked and (lab := self.state.course.lab(marked.id)):
             same = f"The lab {lab.same_as} once more. " if lab.same_as else ""
-            rows = self._headed(f"Lab {lab.number}: {lab.lab.title}", same + reflow(lab.lab.story))
+            done = listed_lab(lab, load_progress()).done
+            text = f"{reflow(lab.lab.story)}\n\n{done[0].upper()}{done[1:]}." if done else reflow(lab.lab.story)
+            rows = self._headed(f"Lab {lab.number}: {lab.lab.title}", same + text)
         elif marked and marked.id == QUIZ:
             rows = self._headed(QUIZ_TITLE, QUIZ_SUMMARY)
         elif marked and (chapter := self.state.course.chapter(marked.id)):

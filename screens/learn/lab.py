@@ -19,6 +19,7 @@ from ...app.labs.phrases import (
     resumed_text,
     wrong_answer_text,
 )
+from ...app.labs.progress import load_progress
 from ...app.labs.rank_output import lines_by_rank
 from ..dialogs.confirm import ConfirmDialog
 from ..dialogs.pick import PickDialog
@@ -79,7 +80,8 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
         yield ProgressLine(self.ascii_only)
 
     def on_mount(self) -> None:
-        self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}")
+        same_as = self._entry.same_as and f"same as {self._entry.same_as}"
+        self.show_header(f"Lab {self._entry.number}: {self._entry.lab.title}", same_as)
         self._take_kept_run()
         self.show_part("story")
         self.show_status("  ".join(filter(None, [resumed_text(self.session), self._next_keys()])))
@@ -110,7 +112,7 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
         if name in STEPS:
             return name in self.session.allowed and not self._job_runs
         if done == "next_lab":
-            return self.session.stage == "done" and not self._job_runs
+            return (self.session.stage == "done" or self.session.progress.repaired) and not self._job_runs
         return super().check_action(action, parameters)
 
     def refusal(self) -> str:
@@ -120,7 +122,7 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
         await self.run_action(MAIN_ACTIONS[self.session.stage])
 
     async def action_next_lab(self) -> None:
-        if following := self.state.course.next_lab(self._entry.number):
+        if following := self.state.course.next_lab(self._entry.number, load_progress()):
             await self.wizard.back()
             await self.wizard.open("lab", entry=following)
         else:
@@ -129,6 +131,10 @@ class LabScreen(LookupMixin, LabRunMixin, RefusedKeysMixin):
     async def action_back(self) -> None:
         if not self.cancel_running():
             await super().action_back()
+
+    def action_part(self, step: int) -> None:
+        super().action_part(step)
+        self.forget_refusal()
 
     # -- the learner's answers
 

@@ -31,11 +31,12 @@ FIX_FOLLOWS = "The wizard makes the fix for your files."
 NOTHING_PRINTED_YET = "Nothing is printed yet: each process imports torch first."
 NOTHING_PRINTED = "The job has printed nothing."
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
+EDIT_OR_RESTORE = "e: edit · x: restore the files"
 NEXT_KEYS = {
     "run": "r: run it",
     "answer": "g: name the cause · h: a hint",
     "repair": "a: the fix of the wizard · e: edit your copy or its command",
-    "prove": "v: prove it · e: edit · x: restore the files",
+    "prove": f"v: prove it · {EDIT_OR_RESTORE}",
     "done": "enter: the next lab · esc: back to the labs",
 }
 MAIN_ACTIONS = {
@@ -57,7 +58,11 @@ def next_keys(session: LabSession, part: str) -> str:
     if lab.launch and stage == "answer" and session.ends_well_after_change:
         return f"g: name the cause, then prove it · o: {RUN_ORIGINAL}"
     if stage == "prove" and not session.progress.failed:
-        return f"v: prove it ({ORIGINAL_FIRST}) · e: edit · x: restore the files"
+        return f"v: prove it ({ORIGINAL_FIRST}) · {EDIT_OR_RESTORE}"
+    if stage == "prove" and session.progress.repaired:
+        return f"n: the next lab · v: prove it again · {EDIT_OR_RESTORE}"
+    if stage == "prove" and session.proof:
+        return f"v: prove it again · {EDIT_OR_RESTORE}, then a: the fix of the wizard"
     files = ""
     if part != "code" and stage in ("run", "answer"):
         files = "" if lab.launch and stage == "answer" else f"→: the {'code' if lab.launch else 'log'} · "
@@ -97,7 +102,7 @@ def part_content(
         lines = [safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {session.command}", "$muted")]
         return join_lines(*(lines if lab.launch else lines[:1]))
     if part == "code":
-        return _code(session)
+        return _code(session, size.width - 2)
     if part == "output" and not printed:
         return safe_content(NOTHING_PRINTED_YET if runs else NOTHING_PRINTED, "$muted")
     if part == "output":
@@ -109,14 +114,14 @@ def part_content(
     return _plain(evidence_lines(session))
 
 
-def _code(session: LabSession) -> Content:
+def _code(session: LabSession, width: int) -> Content:
     rows: list[Content] = []
     if prefix_text := rank_prefix_text(session):
         rows += [safe_content(prefix_text, "$muted"), Content("")]
     for path in session.lab.files:
         copy = session.directory / path.relative_to(session.lab.directory)
         rows.append(safe_content(str(copy), "bold"))
-        rows += map(safe_content, numbered_code(copy.read_text(encoding="utf-8", errors="replace")))
+        rows += map(safe_content, numbered_code(copy.read_text(encoding="utf-8", errors="replace"), width))
     return join_lines(*rows)
 
 

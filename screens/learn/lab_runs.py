@@ -141,4 +141,4 @@ class LabRunMixin(LabViewMixin):
         return True
 
     def cancelled_text(self) -> str:
-        return f"Stopped.  {self._next_keys()}"
+        return f"The job is stopped.  {self._next_keys()}"

@@ -41,8 +41,8 @@ def _choose_chapter(state: WizardState, prompt: Prompt, course: Course) -> None:
     listing = course.listing(progress)
     rows = []
     for each in listing:
-        repaired = sum(lab.repaired for lab in each.labs)
-        labs = f"{repaired} of {len(each.labs)} labs done" if each.labs else ""
+        solved = sum(lab.solved for lab in each.labs)
+        labs = f"{solved} of {len(each.labs)} labs done" if each.labs else ""
         rows.append((each.title, labs))
     half_done = course.half_done(progress)
     letters = {CONTINUE: f"go on with lab {half_done.number}"} if half_done else {}

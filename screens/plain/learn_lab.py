@@ -4,8 +4,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-from collections.abc import Coroutine
-from typing import TypeVar
+from collections.abc import Mapping
 
 from ...app.diagnosis.term_text import terms_in_text
 from ...app.errors import UserError
@@ -36,23 +35,21 @@ from ...app.labs.phrases import (
 )
 from ...app.labs.plot import table_lines
 from ...app.labs.rank_lines import rank_lines
-from ...app.labs.rank_output import printed_line, printer_name
 from ...app.options import target_python
 from ...app.system.editor import editor_command
 from ...app.text.paragraphs import reflow
 from ...app.text.terminal import terminal_width
 from ...knowledge.chapters import COLUMNS
 from ..shell.state import WizardState
+from .lab_output import run_job
 from .prompt import Prompt
 
 EDIT, RESTORE = "Edit your copy", "Restore its files"
-LEAVE = {"b": "back to the chapter"}
+LEAVE, HINT = {"b": "back to the chapter"}, {"h": "a hint"}
+NO_LETTERS: Mapping[str, str] = {}
 CHANGED = f'Your copy has your last changes. "{RESTORE}" begins the lab again.'
-RUNS = "the job runs; it takes some seconds until its processes print"
 RANKS_WIDTH = 100  # of the table of the ranks
 EDIT_KEY, RUN_KEY, ORIGINAL_KEY, TERMS_KEY = "e", "r", "o", "t"
-STOPPED = "The job is stopped. The lab goes on with the next question; b leaves it."
-Ended = TypeVar("Ended")
 
 
 class LabLeft(Exception):
@@ -96,12 +93,14 @@ def _next_step(prompt: Prompt, session: LabSession) -> None:
 def _show_story(prompt: Prompt, entry: CourseLab, session: LabSession) -> None:
     """Show the code, then the story, which is read first and is above the question."""
     lab = entry.lab
-    prompt.write("", f"Lab {entry.number}  {lab.title}", "")
+    same_as = f"   (same as {entry.same_as})" if entry.same_as else ""
+    prompt.write("", f"Lab {entry.number}  {lab.title}{same_as}", "")
     if prefix_text := rank_prefix_text(session):
         prompt.write(prefix_text, "")
     for path in lab.files:
         copy = session.directory / path.relative_to(lab.directory)
-        prompt.write(f"--- {copy}", *numbered_code(copy.read_text(encoding="utf-8", errors="replace")), "")
+        code = copy.read_text(encoding="utf-8", errors="replace")
+        prompt.write(f"--- {copy}", *numbered_code(code, terminal_width(sys.stdout)), "")
     width = min(COLUMNS, terminal_width(sys.stdout) or COLUMNS)
     for paragraph in reflow(lab.story).splitlines():
         prompt.write(*(textwrap.wrap(paragraph, width) or [""]))
@@ -112,17 +111,19 @@ def _show_story(prompt: Prompt, entry: CourseLab, session: LabSession) -> None:
         prompt.write(CHANGED)
 
 
-def _choose(prompt: Prompt, options: list[str], question: str = "What next? ") -> str:
-    """Return the chosen option.
+def _choose(
+    prompt: Prompt, options: list[str], question: str = "What next? ", letters: Mapping[str, str] = NO_LETTERS
+) -> str:
+    """Return the chosen option, or one of ``letters``.
 
     Raises:
         LabLeft: The learner leaves.
     """
     prompt.write("")
-    given = prompt.choose(options, LEAVE, question)
+    given = prompt.choose(options, {**letters, **LEAVE}, question)
     if given in LEAVE:
         raise LabLeft
-    return options[int(given) - 1]
+    return given if given in letters else options[int(given) - 1]
 
 
 def _edit_or_restore(prompt: Prompt, session: LabSession, chosen: str) -> bool:
@@ -157,12 +158,16 @@ def _edit(prompt: Prompt, session: LabSession) -> None:
 
 def _run(prompt: Prompt, session: LabSession) -> None:
     run_it = f"Run it: {session.command}"
-    if not _edit_or_restore(prompt, session, _choose(prompt, [run_it, EDIT, RESTORE])):
+    letters = NO_LETTERS if session.progress.answered else HINT
+    chosen = _choose(prompt, [run_it, EDIT, RESTORE], letters=letters)
+    if chosen in letters:
+        _show_hint(prompt, session)
+    elif not _edit_or_restore(prompt, session, chosen):
         _start(prompt, session)
 
 
 def _start(prompt: Prompt, session: LabSession) -> None:
-    shown = _wait_for(prompt, session.start(lambda line: _show_line(prompt, line, session.launch)))
+    shown = run_job(prompt, session.launch, session.start)
     if shown:
         _show_failure(prompt, session)
     elif shown is not None:
@@ -172,22 +177,12 @@ def _start(prompt: Prompt, session: LabSession) -> None:
 def _start_original(prompt: Prompt, session: LabSession) -> None:
     """Run the lab without the learner's changes."""
     try:
-        _wait_for(prompt, session.start_original(lambda line: _show_line(prompt, line, session.lab.launch)))
+        run_job(prompt, session.lab.launch, session.start_original)
     except UserError as error:
         prompt.write(f"  {prompt.status_sign('fail')} {error}")
         return
     if session.found:
         _show_failure(prompt, session)
-
-
-def _wait_for(prompt: Prompt, run: Coroutine[None, None, Ended]) -> Ended | None:
-    """Return the result of a run; None if ctrl-c has stopped it."""
-    prompt.show_progress(RUNS)
-    try:
-        return asyncio.run(run)
-    except KeyboardInterrupt:
-        prompt.write("", STOPPED)
-        return None
 
 
 def _show_failure(prompt: Prompt, session: LabSession) -> None:
@@ -197,14 +192,9 @@ def _show_failure(prompt: Prompt, session: LabSession) -> None:
         prompt.write("", *(f"  {line}".rstrip() for line in rank_lines(session.run.report, width)))
 
 
-def _show_line(prompt: Prompt, line: str, launch: str) -> None:
-    if shown := printed_line(line):
-        prompt.write(f"  {printer_name(shown.rank, launch):<9} {shown.text}")
-
-
 def _answer(prompt: Prompt, session: LabSession) -> None:
     ids = list(session.choices)
-    letters = {"h": "a hint", TERMS_KEY: "terms in this text"}
+    letters = {**HINT, TERMS_KEY: "terms in this text"}
     if not session.lab.question:
         letters["s"] = "show the answer"
         if session.lab.launch:
@@ -218,9 +208,8 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
     given = prompt.choose(rows, letters, "Which one? ")
     if given in LEAVE:
         raise LabLeft
-    if given == "h":
-        hint = session.next_hint()
-        prompt.write(f"  Hint {session.progress.hints}: {hint}")
+    if given in HINT:
+        _show_hint(prompt, session)
         return
     if given == TERMS_KEY:
         _show_terms(prompt, session)
@@ -244,6 +233,11 @@ def _answer(prompt: Prompt, session: LabSession) -> None:
         prompt.write(f"  {sign} {'Right.' if right else wrong_answer_text(session, session.progress.guess)}")
     if session.progress.answered:
         prompt.write("", *evidence_lines(session))
+
+
+def _show_hint(prompt: Prompt, session: LabSession) -> None:
+    hint = session.next_hint()
+    prompt.write(f"  Hint {session.progress.hints}: {hint}")
 
 
 def _show_terms(prompt: Prompt, session: LabSession) -> None:
@@ -282,7 +276,7 @@ def _prove(prompt: Prompt, session: LabSession) -> None:
         _start_original(prompt, session)
         if not session.progress.failed:
             return
-    proof = _wait_for(prompt, session.prove(lambda line: _show_line(prompt, line, session.launch)))
+    proof = run_job(prompt, session.launch, session.prove)
     if proof:
         sign = prompt.status_sign("ok" if proof.outcome == "proved" else "fail")
         prompt.write("", f"  {sign} {proof.outcome}: {proof.what}")

@@ -42,8 +42,30 @@ def test_repaired_labs_are_counted_once() -> None:
         for each in chapter.labs
         if sum(other.lab.id == each.lab.id for found in COURSE.chapters for other in found.labs) > 1
     )
-    assert COURSE.repaired(Progress(labs={twice: LabProgress(repaired=True)})) == 1
-    assert COURSE.repaired(Progress()) == 0
+    of_all = f"of {len(COURSE.labs)} labs done"
+    assert COURSE.done_text(Progress(labs={twice: LabProgress(repaired=True)})) == f"1 {of_all}"
+    assert COURSE.done_text(Progress()) == f"0 {of_all}"
+
+
+def test_a_lab_whose_answer_was_shown_is_not_counted_as_solved() -> None:
+    job = next(each for each in COURSE.labs if each.lab.fix and not each.lab.question)
+    log = next(each for each in COURSE.labs if not each.lab.launch)
+    shown = Progress(
+        labs={
+            job.lab.id: LabProgress(failed=True, answered=True, answer_shown=True, repaired=True),
+            log.lab.id: LabProgress(answered=True, answer_shown=True),
+        }
+    )
+    assert COURSE.done_text(shown) == f"0 of {len(COURSE.labs)} labs done, 2 with the answer shown"
+    notes = {lab.number: lab.note for chapter in COURSE.listing(shown) for lab in chapter.labs}
+    assert (notes[job.number], notes[log.number]) == ("repaired, answer shown", "answer shown")
+
+
+def test_a_lab_of_a_log_that_was_only_opened_has_no_note() -> None:
+    log = next(each for each in COURSE.labs if not each.lab.launch)
+    opened = Progress(labs={log.lab.id: LabProgress(directory=log.number)})
+    assert not next(lab.note for each in COURSE.listing(opened) for lab in each.labs if lab.number == log.number)
+    assert COURSE.half_done(opened) == log
 
 
 def test_a_lab_of_two_chapters_names_its_first_number() -> None:
@@ -53,18 +75,24 @@ def test_a_lab_of_two_chapters_names_its_first_number() -> None:
     for lab in repeated:
         first, again = COURSE.lab(lab.same_as), COURSE.lab(lab.number)
         assert first and again and first.lab is again.lab and not first.same_as
-        assert lab.note == f"lab {lab.same_as}" and f"({lab.note})" in "\n".join(COURSE.lines(Progress()))
+        assert lab.note == f"same as {lab.same_as}" and f"({lab.note})" in "\n".join(COURSE.lines(Progress()))
 
 
 def test_a_lab_is_followed_by_the_next_one_also_of_the_next_chapter() -> None:
     course = read_course(built_in_knowledge())
     numbers = [each.number for each in course.labs]
-    found = [following.number if (following := course.next_lab(number)) else "" for number in numbers]
-    assert found == [*numbers[1:], ""]
-    again = next(each.number for chapter in course.chapters for each in chapter.labs if each.same_as)
-    following = course.next_lab(again)
-    assert following and not following.same_as, "a lab that comes again in another chapter is done only once"
-    assert course.next_lab("0.0") is None
+    all_done = Progress(labs={each.lab.id: LabProgress(repaired=True) for each in course.labs})
+    found = [following.number if (following := course.next_lab(number, all_done)) else "" for number in numbers]
+    assert found == [*numbers[1:], ""], "a lab that comes again in another chapter is done only once"
+    assert course.next_lab("0.0", all_done) is None
+
+
+def test_a_lab_of_an_earlier_chapter_that_is_not_done_comes_next() -> None:
+    rows = [each for chapter in COURSE.chapters for each in chapter.labs]
+    at = next(at for at, each in enumerate(rows) if each.same_as)
+    assert COURSE.next_lab(rows[at - 1].number, Progress()) == rows[at]
+    done = Progress(labs={rows[at].lab.id: LabProgress(repaired=True)})
+    assert COURSE.next_lab(rows[at - 1].number, done) != rows[at]
 
 
 def test_a_cached_course_is_the_one_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

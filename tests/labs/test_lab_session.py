@@ -192,6 +192,14 @@ def test_a_log_is_answered_and_then_done(tmp_path: Path) -> None:
     assert session.answer(session.lab.cause) and session.stage == "done" and session.progress.repaired
 
 
+def test_an_answer_that_was_found_is_not_counted_as_shown(tmp_path: Path) -> None:
+    found, shown = (session_of("gpu-sick", tmp_path / name) for name in ("found", "shown"))
+    found.answer("gpu-sick")
+    for each in (found, shown):
+        each.show_answer()
+    assert (found.progress.answer_shown, shown.progress.answer_shown) == (False, True)
+
+
 def test_a_prediction_comes_before_the_run(tmp_path: Path) -> None:
     session = session_of("token-weights", tmp_path)
     assert session.stage == "answer" and {"answer", "hint"} <= session.allowed and "run" not in session.allowed

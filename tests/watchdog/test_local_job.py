@@ -44,7 +44,9 @@ def test_modules_of_the_user_are_found_as_before(tmp_path: Path, monkeypatch: py
 
 def test_a_line_that_torchrun_has_read_in_parts_is_one_line(tmp_path: Path) -> None:
     noted: list[str] = []
-    parts = "print('[default0]:loss 1', end=''); print('[default1]:step 3'); print('[default0]:.5[default1]:end', end='')"
+    parts = (
+        "print('[default0]:loss 1', end=''); print('[default1]:step 3'); print('[default0]:.5[default1]:end', end='')"
+    )
 
     async def run() -> list[str]:
         async with LocalJob([sys.executable, "-c", parts], tmp_path, name="the job", on_output=noted.append) as job:

@@ -121,7 +121,7 @@ async def test_a_job_that_is_stopped_before_it_prints_says_so_and_names_the_next
             lab._begin("the job runs")
             await shows(pilot, "Nothing is printed yet")
             await pilot.press(key)
-            await shows(pilot, "The job has printed nothing.", "Stopped.", "r: run it")
+            await shows(pilot, "The job has printed nothing.", "The job is stopped.", "r: run it")
             assert lab.part == "output"
 
 

@@ -352,7 +352,7 @@ async def test_a_lab_of_a_log_is_solved() -> None:
         await pilot.press(str(right + 1))
         await shows(pilot, "Right. enter: the next lab · esc: back to the labs", "Cause: ")
         await pilot.press("enter")
-        following = read_course(built_in_knowledge()).next_lab(number)
+        following = read_course(built_in_knowledge()).next_lab(number, load_progress())
         assert following
         await shows(pilot, f"Lab {following.number}: ", following.lab.title[:30])
         await pilot.press("escape")
@@ -372,9 +372,53 @@ async def test_enter_does_the_next_step_of_a_lab() -> None:
         await pilot.press("g")
         await shows(pilot, "g (answer) is not possible now. The job still runs", "esc labs")
         await pilot.press("escape")
-        await shows(pilot, "Stopped.", "r: run it")
+        await shows(pilot, "The job is stopped.", "r: run it")
         await pilot.press("v")
         await shows(pilot, "v (prove) is not possible now. →: the code · r: run it")
+        await pilot.press("right")
+        await until(pilot, lambda: "not possible" not in frame(pilot) and "r: run it" in frame(pilot))
+
+
+@walk
+async def test_a_lab_of_an_earlier_chapter_names_its_number_there() -> None:
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, "2.1")
+        await shows(pilot, "Lab 2.1", "same as 1.3")
+
+
+@walk
+async def test_a_lab_that_was_proved_leads_to_the_next_one() -> None:
+    course = read_course(built_in_knowledge())
+    number = course.number_of("missing-set-epoch")
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, number)
+        await shows(pilot, "Lab ", "r: run it")
+        lab = pilot.app.screen
+        assert isinstance(lab, LabScreen)
+        lab.session.script.write_text("print('repaired')\n")
+        lab.session.progress.answered = lab.session.progress.failed = lab.session.progress.repaired = True
+        lab.session.save()
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, number)
+        await shows(pilot, "A repair was proved.", "n: the next lab", "n next lab")
+        following = course.next_lab(number, load_progress())
+        assert following
+        await pilot.press("n")
+        await shows(pilot, f"Lab {following.number}: ")
+
+
+@walk
+async def test_the_list_shows_which_answers_were_shown() -> None:
+    log = next(each for each in read_course(built_in_knowledge()).labs if not each.lab.launch)
+    async with learn_app().run_test(size=(80, 24)) as pilot:
+        await open_learn(pilot, log.number)
+        await shows(pilot, "Lab ", "name the cause")
+        await pilot.press("g")
+        await shows(pilot, "Show the answer")
+        await pilot.press(str(len(pilot.app.screen.query_one(Choices).items)))
+        await shows(pilot, "Cause: ")
+        await pilot.press("escape")
+        await shows(pilot, "labs done, 1 with the answer shown", f"{log.number} – ", "Answer shown.")
 
 
 @walk

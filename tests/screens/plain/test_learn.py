@@ -11,10 +11,36 @@ from ddpwizard.app.labs.lab_session import LabSession
 from ddpwizard.app.labs.progress import load_progress
 from ddpwizard.knowledge.labs import read_labs
 from ddpwizard.knowledge.quiz import read_quiz
-from ddpwizard.screens.plain import learn_lab
+from ddpwizard.screens.plain.lab_output import LabOutput, run_job
 from ddpwizard.screens.plain.prompt import Prompt
 from helpers.built_in_knowledge import built_in_knowledge
 from helpers.command import ddpwizard
+
+FAILED = """\
+[default0]:RuntimeError: Timed out waiting 4000ms
+Traceback (most recent call last):
+  File "run.py", line 1032, in <module>
+    main()
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-28_16:42:24
+  rank      : 1 (local_rank: 1)
+  exitcode  : -15 (pid: 2360)  (SIGTERM)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-28_16:42:24
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 2356)
+  error_file: <N/A>
+============================================================
+it goes on
+"""
 
 
 def answers(lab: str) -> list[str]:
@@ -100,7 +126,7 @@ def test_the_story_is_below_the_code() -> None:
 def test_an_interrupt_stops_the_job_and_not_the_wizard(capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[str] = []
 
-    async def job() -> bool:
+    async def job(_: object) -> bool:
         os.kill(os.getpid(), signal.SIGINT)
         try:
             await asyncio.sleep(60.0)
@@ -108,5 +134,39 @@ def test_an_interrupt_stops_the_job_and_not_the_wizard(capsys: pytest.CaptureFix
             ended.append("ended")
         return True
 
-    assert learn_lab._wait_for(Prompt(), job()) is None and ended
+    assert run_job(Prompt(), "torchrun train.py", job) is None and ended
     assert "The job is stopped." in capsys.readouterr().out
+
+
+def test_the_report_of_the_launcher_is_cut_to_the_first_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    output = LabOutput(Prompt(), "torchrun --standalone --nproc-per-node=2 train.py")
+    for line in FAILED.splitlines():
+        output.show(line)
+    output.end()
+    assert capsys.readouterr().out.splitlines() == [
+        "  rank 0    RuntimeError: Timed out waiting 4000ms",
+        "  launcher  Root Cause (first observed failure):",
+        "  launcher    rank      : 0 (local_rank: 0)",
+        "  launcher    exitcode  : 1 (pid: 2356)",
+        "  launcher  it goes on",
+    ]
+
+
+def test_an_error_of_the_launcher_itself_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "run.py", line 1, in main',
+        "OSError: Address already in use",
+    ]
+    for launch, name in (("torchrun train.py", "launcher"), ("python train.py", "python  ")):
+        output = LabOutput(Prompt(), launch)
+        for line in [*lines, lines[0]]:
+            output.show(line)
+        output.end()
+        assert capsys.readouterr().out.splitlines() == [f"  {name}  {line}" for line in [*lines, lines[0]]]
+
+
+def test_a_hint_is_offered_before_the_first_run() -> None:
+    shown = ddpwizard("learn", "missing-set-epoch", "--plain", stdin="h\nb\nb\nq\n").stdout
+    assert "h a hint" in shown and "Hint 1: " in shown
+    assert load_progress().labs["missing-set-epoch"].hints == 1
