@@ -20,7 +20,7 @@ from ..text.terminal import Verbatim, align_columns
 from ..text.units import probability_text
 from .lab_diagnosis import OUTPUT, Repair
 from .lab_session import LabSession
-from .rank_output import printed_line, printer_name
+from .rank_output import TRACEBACK, printed_line, printer_name
 
 FAILURE_TEXT: dict[Failure, str] = {
     "hang": "The job hangs. The table of the ranks shows where each of them waits.",
@@ -234,4 +234,5 @@ def _seen_at(session: LabSession, reason: ReasonLine) -> str:
     shown = printed_line(line)
     name = printer_name(shown.rank if shown else None, session.shown_launch)
     text = _text_of(line)
-    return f"output of {name}" if text in reason.what else f"output of {name}: {text}"
+    is_named = text in reason.what or text.startswith(TRACEBACK)
+    return f"output of {name}" if is_named else f"output of {name}: {text}"
