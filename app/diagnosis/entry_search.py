@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ...knowledge.schema import Knowledge
-from ..text.search import SCATTERED, has_words, match_order
+from ..text.search import SCATTERED, WordSearch
 from ..text.suggestions import closest_by_word
 from .term_text import find_term, term_spellings
 
@@ -32,9 +32,9 @@ def find_entries(knowledge: Knowledge, typed: str) -> list[FoundEntry]:
         causes = sorted(knowledge.causes.values(), key=lambda cause: (cause.family, cause.title))
         return [FoundEntry("cause", cause.id, cause.title) for cause in causes]
     named = _named(knowledge, typed)
-    texts = dict(_texts(knowledge))
-    found = [entry for entry, parts in texts.items() if entry in named or has_words(typed, parts)]
-    orders = {entry: (entry not in named, *match_order(typed, texts[entry])) for entry in found}
+    search, texts = WordSearch(typed), dict(_texts(knowledge))
+    found = [entry for entry, parts in texts.items() if entry in named or search.has_words(parts)]
+    orders = {entry: (entry not in named, *search.order(texts[entry])) for entry in found}
     best = [entry for entry in found if entry in named or orders[entry][1] < SCATTERED] or found
     return sorted(best, key=lambda entry: (*orders[entry], KINDS.index(entry.kind), entry.title))
 

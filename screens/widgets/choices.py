@@ -19,7 +19,7 @@ from textual.style import Style
 
 from .base import BaseWidget
 from .segments import segments
-from .wrapping import Wrapped, wrap_indented
+from .wrapping import Wrapped, wrap_indented, wrap_later
 
 NOTE_GAP = 2
 TYPING_S = 1.0  # between the digits of one number
@@ -315,8 +315,8 @@ class Choices(BaseWidget, can_focus=True):
         if column + item.note.cell_length <= room:
             gap = column - item.label.cell_length
             return Wrapped(1, lambda: [Content.assemble(item.label.pad_right(gap), item.note)])
-        lines = [*item.label.wrap(room), *item.note.wrap(room)]
-        return Wrapped(len(lines), lambda: lines)
+        label, note = wrap_later(item.label, room), wrap_later(item.note, room)
+        return Wrapped(label.height + note.height, lambda: [*label.render(), *note.render()])
 
     def _scroll_into_view(self) -> bool:
         """Scroll so that the marked rows are visible, and return whether it scrolled."""

@@ -9,7 +9,7 @@ from ddpwizard.app.diagnosis.cause_text import cause_lines
 from ddpwizard.app.diagnosis.entry_search import find_entries
 from ddpwizard.app.diagnosis.term_text import find_term
 from ddpwizard.app.labs.course import read_course
-from ddpwizard.app.text.search import has_words, match_order
+from ddpwizard.app.text.search import WordSearch
 from ddpwizard.knowledge.chapters import read_chapters
 from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
@@ -164,7 +164,8 @@ def test_words_side_by_side_come_before_the_same_words_apart(typed: str, first: 
     ],
 )
 def test_order_of_matches(typed: str, before: list[str], after: list[str]):
-    assert match_order(typed, before) < match_order(typed, after)
+    search = WordSearch(typed)
+    assert search.order(before) < search.order(after)
 
 
 @pytest.mark.parametrize(
@@ -241,4 +242,4 @@ def test_kb_check_reports_labs_of_a_chapter_that_are_no_causes(tmp_path: Path):
     ],
 )
 def test_a_word_begins_a_word_and_a_number_is_whole(typed: str, text: str, found: bool):
-    assert has_words(typed, [text]) is found
+    assert WordSearch(typed).has_words([text]) is found
