@@ -2,11 +2,11 @@
 
 import pytest
 from ddpwizard.screens.shell import theme
+from helpers.wcag import LEAST_CONTRAST, contrast
 from rich.cells import cell_len
 from textual.color import Color
 from textual.theme import Theme
 
-LEAST_CONTRAST = 4.5
 LEAST_BODY_CONTRAST = 7.0
 TEXTS = ("accent", "success", "warning", "error", "muted", "blue", "violet")
 
@@ -19,19 +19,6 @@ def test_every_text_colour_has_enough_contrast(colours: Theme) -> None:
         ratio = contrast(background, Color.parse(variables[name]))
         assert ratio >= LEAST_CONTRAST, f"{name}: {ratio:.1f}"
     assert contrast(background, Color.parse(variables["foreground"])) >= LEAST_BODY_CONTRAST
-
-
-def contrast(one: Color, other: Color) -> float:
-    """The contrast ratio of WCAG 2.2: 1 (the same) to 21 (black on white)."""
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: Color) -> float:
-    """Relative luminance by WCAG 2.2."""
-    parts = [part / 255 for part in (colour.r, colour.g, colour.b)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_contrast_is_that_of_wcag() -> None:
