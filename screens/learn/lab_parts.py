@@ -31,6 +31,7 @@ FIX_FOLLOWS = "The wizard makes the fix for your files."
 NOTHING_PRINTED_YET = "Nothing is printed yet: each process imports torch first."
 NOTHING_PRINTED = "The job has printed nothing."
 PARTS = ("story", "code", "output", "ranks", "plot", "evidence", "fix")
+SCROLL_BAR = 1  # column
 EDIT_OR_RESTORE = "e: edit · x: restore the files"
 NEXT_KEYS = {
     "run": "r: run it",
@@ -102,7 +103,7 @@ def part_content(
         lines = [safe_content(reflow(lab.story)), Content(""), safe_content(f"$ {session.command}", "$muted")]
         return join_lines(*(lines if lab.launch else lines[:1]))
     if part == "code":
-        return _code(session, size.width - 2)
+        return _code(session, size.width - SCROLL_BAR)
     if part == "output" and not printed:
         return safe_content(NOTHING_PRINTED_YET if runs else NOTHING_PRINTED, "$muted")
     if part == "output":
