@@ -68,7 +68,7 @@ class ListedLab(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> str:
-        """What is done."""
+        """The work done in the lab, in words."""
         done = "seen to fail" if self.failed else ""
         if self.repaired:
             done = "repaired" if self.has_repair else "answered"
