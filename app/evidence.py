@@ -178,6 +178,7 @@ NOT_HUNG = (STARTING, *MOVING, "job.all-ranks-moved")  # of a job that may be he
 ONE_PROCESS = "text:one-process"  # the evidence id of a text about one process only
 OTHER_PROGRAM = "text:other-program"  # of the output of programs that train nothing
 OTHER_SUBJECT = "text:other-subject"  # of a description that is about something else
+TEXT_SOURCES = ("log", "description")
 
 
 SCRIPT_ERROR = "log.script-error"  # the finding of a Python exception of the script in a job of several ranks
@@ -188,6 +189,10 @@ RAISED = "exception"  # key of its type among the values of that finding; ``file
 def answer_id(question: str, answer: str) -> str:
     """Return the evidence id of an answer."""
     return f"answer:{question}={answer}"
+
+
+SCOPE = "several-ranks"  # the question whether it is about a training in several processes
+ONE_RANK, NO_TRAINING = answer_id(SCOPE, "one"), answer_id(SCOPE, "no-training")  # its answers
 
 
 def answer_parts(id_: str) -> tuple[str, str]:

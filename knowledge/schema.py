@@ -170,7 +170,8 @@ class Question(StrictStruct, frozen=True):
     sense; ``answered_by`` the sources of evidence that answer it; ``pointless_after`` ids of evidence after which it
     need not be asked. ``asked_first``: it comes before questions that tell more about the cause. ``general``: a
     description tells it too, so that after one a more specific question is asked. ``of_causes``: each cause is an
-    answer as well, and the most likely ones are offered; it is asked about a description.
+    answer as well, and the most likely ones are offered; it is asked about a description. ``of_scope``: whether there
+    are several ranks at all; it is asked before all others about a description that does not show it.
     """
 
     ask: str
@@ -183,6 +184,7 @@ class Question(StrictStruct, frozen=True):
     asked_first: bool = False
     general: bool = False
     of_causes: bool = False
+    of_scope: bool = False
     cost_s: float = 5.0
 
 

@@ -13,6 +13,8 @@ from ..evidence import (
     MIN_SHARE_SHOWN,
     MOVING,
     ONE_PROCESS,
+    SCOPE,
+    TEXT_SOURCES,
     Diagnosis,
     Evidence,
     RankedCause,
@@ -114,13 +116,19 @@ class Case:
         shares = {cause.id: cause.confidence for cause in asking.causes}
         left = [probe for probe in may_probe if probe not in self.probed]
         return Diagnosis(
-            in_scope=in_scope and not is_led_from_outside(ranking.causes),
+            in_scope=in_scope and self.answer_to(SCOPE) != "no-training" and not is_led_from_outside(ranking.causes),
             causes=[cause for cause in ranking.causes if _worth_showing(cause)],
             other=round(ranking.other, 4),
             several=ranking.several,
             support=ranking.support,
             next=next_steps(
-                self.knowledge, self._weights, shares, self.known_answers(), left, self._described_causes(ranking)
+                self.knowledge,
+                self._weights,
+                shares,
+                self.known_answers(),
+                left,
+                self._described_causes(ranking),
+                is_scope_open=_is_scope_open(weighed, ranking),
             ),
             evidence=list(self.evidence),
         )
@@ -196,6 +204,15 @@ class Case:
             what = f"{spec.ask} {spec.answers[answer]}"
             given = [answer, *map(none_of, offered)]
             self.evidence += [Evidence(answer_id(question, each), "answer", what) for each in given]
+
+
+def _is_scope_open(evidence: Iterable[Evidence], ranking: Ranking) -> bool:
+    """Return whether only texts are known, and they name no other process or fit none of the causes."""
+    items = list(evidence)
+    first = ranking.causes[0].confidence if ranking.causes else 0.0
+    return all(item.source in TEXT_SOURCES for item in items) and (
+        any(item.id == ONE_PROCESS for item in items) or ranking.other > first
+    )
 
 
 def _worth_showing(cause: RankedCause) -> bool:

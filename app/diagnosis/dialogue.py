@@ -1,9 +1,10 @@
 """Rules of the dialogue of a diagnosis, and its wording: all faces of the wizard use them."""
 
-from ..evidence import LIKELY, Diagnosis, RankedCause
+from ..evidence import LIKELY, Diagnosis, RankedCause, is_led_from_outside
 from ..text.units import probability_text
 from .case import FRONT_DOOR, SCRIPT_PATH, Case
 from .next_step import LEAST_GAIN_BITS
+from .other_subject import is_about_one_process, is_of_other_subject
 from .symptoms import symptom_of
 
 OUT_OF_SCOPE = (
@@ -75,16 +76,24 @@ def question_before_guess(case: Case, diagnosis: Diagnosis) -> str:
 
     It is the first question of ``diagnosis.next``. It is asked about a description, as long as the evidence is only
     words and answers and its answer distinguishes enough. What a description tells as well (``general``) is asked only
-    if no cause is likely enough to show its fix.
+    if no cause is likely enough to show its fix, and it may be one of these causes. Whether it may be one is asked of
+    each description that does not show it.
     """
     described = any(item.source == "description" for item in diagnosis.evidence)
-    if diagnosis.support not in ("words", "answer") or not described or not diagnosis.in_scope or is_clear(diagnosis):
+    if diagnosis.support not in ("words", "answer") or not described or is_clear(diagnosis):
         return ""
     first = next((step for step in diagnosis.next if step.kind == "question"), None)
-    if not first:
+    if not first or not (diagnosis.in_scope or _may_be_of_ranks(diagnosis)):
         return ""
-    tells = first.expected_gain > LEAST_GAIN_BITS and not case.knowledge.questions[first.id].general
-    return first.id if tells or not diagnosis.cause_to_fix else ""
+    spec = case.knowledge.questions[first.id]
+    tells = first.expected_gain > LEAST_GAIN_BITS and not spec.general
+    is_open = not diagnosis.cause_to_fix and not is_of_other_subject(diagnosis.evidence)
+    return first.id if spec.of_scope or tells or is_open else ""
+
+
+def _may_be_of_ranks(diagnosis: Diagnosis) -> bool:
+    """Return whether a fault of any program leads, in a description that mentions several ranks."""
+    return is_led_from_outside(diagnosis.causes) and not is_about_one_process(diagnosis.evidence)
 
 
 def next_offer(case: Case, diagnosis: Diagnosis) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from ...knowledge.calibration import Calibration, built_in_calibration
 from ...knowledge.schema import NATS, NEUTRAL_ANSWERS, Knowledge, Severity, Weight
 from ..evidence import (
+    NO_TRAINING,
+    ONE_RANK,
     answer_id,
     clue_id,
     confirmed_id,
@@ -80,6 +82,9 @@ def weight_table(knowledge: Knowledge, calibration: Calibration | None = None) -
             share = measured.get(ANSWER, 1.0)
             table[answer_id(question, cause.id)][cause.id] = NATS["strong"] * share
             table[answer_id(question, none_of(cause.id))][cause.id] = NONE_NATS * share
+        if not cause.one_process and cause.distributed:
+            table[ONE_RANK][cause.id] = -NATS["decisive"]
+        table[NO_TRAINING][cause.id] = -NATS["decisive"]
         table[typical_words_id(cause.id)][cause.id] = WORDS_NATS * measured.get(TYPICAL_WORDS, 1.0)
         table[similar_text_id(cause)][cause.id] = WORDS_NATS * measured.get(LIKENESS, 1.0)
         table[quoted_text_id(cause)][cause.id] = QUOTE_NATS

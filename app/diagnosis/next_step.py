@@ -27,6 +27,8 @@ def next_steps(
     asked: Collection[str],
     probes_left: Collection[str],
     described: Collection[str] = (),
+    *,
+    is_scope_open: bool = False,
 ) -> list[NextStep]:
     """Return useful steps, best first; probes come before questions to the user, except those that tell more of a
     description.
@@ -34,7 +36,8 @@ def next_steps(
     ``shares`` holds the probability of each cause; the rest to 1 is "none of these". ``asked`` are the questions
     already asked, ``probes_left`` the probes that may still run without confirmation. ``described``: the likely causes
     of a description; then the questions come first that tell enough, and that it does not answer as well.
-    A question is left out where it hardly makes sense.
+    A question is left out where it hardly makes sense. ``is_scope_open``: the description may be about something else;
+    the question about that comes first.
     """
     steps: list[tuple[int, float, NextStep]] = []
     most_of_probes = 0.0
@@ -45,7 +48,7 @@ def next_steps(
         most_of_probes = max(gain, most_of_probes)
         steps.append((1, gain / probe.cost_s, NextStep("probe", id_, probe.title, round(gain, 3))))
     for id_, question in knowledge.questions.items():
-        if id_ in asked or (question.of_causes and len(described) < 2):
+        if id_ in asked or (question.of_causes and len(described) < 2) or (question.of_scope and not is_scope_open):
             continue
         offered = offered_answers(question, described)
         if (fitting := _fitting_probability(question, knowledge, weights, shares, asked)) < LEAST_FITTING:
@@ -54,7 +57,15 @@ def next_steps(
         cost_s = READING_S + question.cost_s
         options = [AnswerOption(answer, text) for answer, text in offered.items()]
         tells_more = described and not question.general and gain > max(LEAST_GAIN_BITS, most_of_probes)
-        place = 0 if tells_more else 2 if not described or (gain > LEAST_GAIN_BITS and not question.general) else 3
+        place = (
+            -1
+            if question.of_scope
+            else 0
+            if tells_more
+            else 2
+            if not described or (gain > LEAST_GAIN_BITS and not question.general)
+            else 3
+        )
         steps.append((place, gain / cost_s, NextStep("question", id_, question.ask, round(gain, 3), options)))
     useful = [step for step in steps if step[2].expected_gain >= SMALLEST_GAIN_BITS]
     return [step for _, _, step in sorted(useful, key=lambda s: (s[0], -s[1], s[2].id))]

@@ -20,11 +20,8 @@ from ...knowledge.calibration import Calibration, built_in_calibration
 from ...knowledge.schema import NATS, Cause, Knowledge
 from ..evidence import (
     NOT_HUNG,
-    ONE_PROCESS,
-    OTHER_PROGRAM,
-    OTHER_SUBJECT,
     SCRIPT_ERROR,
-    STARTING,
+    TEXT_SOURCES,
     Evidence,
     RankedCause,
     ReasonLine,
@@ -32,11 +29,10 @@ from ..evidence import (
     Support,
     answer_id,
     is_root_error,
-    shows_several_ranks,
-    shows_unrelated,
     verdict_id,
 )
-from .evidence_weights import NO_MENTION, OTHER_WORDS, WORDS_NATS, Weights
+from .evidence_weights import Weights
+from .other_subject import of_training, spared_nats, unrelated_nats
 
 COMMON_PRIOR_NATS = -3.0  # with no evidence "none of these" keeps more than half of the probability
 TEXT_DISCOUNT = 0.7  # each further piece of the same text counts this much of the one before it
@@ -45,13 +41,7 @@ EXCLUDED_NATS = -NATS["decisive"]  # for a cause that cannot be, as the running 
 STEPS_BACK_NATS = -3.0  # for a generic cause when a specific one is supported
 SHOWN_NATS = NATS["strong"]
 OWN_NATS = 2.0  # evidence for one cause is stronger than "it hangs", which supports many
-STARTING_NATS = NATS["decisive"]  # for "none of these" if the job is still starting
-OTHER_PROGRAM_NATS = NATS["decisive"]  # the output of programs that train nothing, for "none of these"
-UNRELATED_NATS = 4.0  # an error message unrelated to distributed training, for "none of these"
-ONE_PROCESS_NATS = 11.0
-ONE_PROCESS_TOO_NATS = 9.0  # reduction for causes that a single process can have as well
 DOCUMENTED_TEMPERATURE = 0.65  # where none is fitted
-TEXT_SOURCES = ("log", "description")
 READINGS = ("clue:", "words:")  # of a whole description: a sentence for one may be among the words of the other
 SUPPORT_OF_SOURCE: Mapping[Source, Support] = {
     "log": "log",
@@ -84,9 +74,9 @@ def rank_causes(
     lines: dict[str, list[ReasonLine]] = defaultdict(list)
     around: dict[str, list[ReasonLine]] = defaultdict(list)
     readings: dict[str, list[ReasonLine]] = defaultdict(list)
-    items = _of_training(_once(evidence))
+    items = of_training(_once(evidence))
     measured = calibration or built_in_calibration()
-    unrelated = _unrelated_nats(knowledge, items, measured)
+    unrelated = unrelated_nats(knowledge, weights, items, measured)
     is_shown = any(_shows_fault(item, knowledge) for item in items)
     inspected = [item for item in items if _is_of_hung_job(item)]
     for item in items:
@@ -119,9 +109,9 @@ def rank_causes(
         + sum(line.weight for line in reasons[id_])
         for id_, cause in knowledge.causes.items()
     }
-    if any(item.id == ONE_PROCESS for item in items):
-        for id_ in (id_ for id_, cause in knowledge.causes.items() if cause.one_process):
-            scores[id_] += min(unrelated, ONE_PROCESS_TOO_NATS * measured.multipliers.get(NO_MENTION, 1.0))
+    spared = spared_nats(items, measured, unrelated)
+    for id_ in (id_ for id_, cause in knowledge.causes.items() if cause.one_process):
+        scores[id_] += spared
     order = sorted(scores, key=lambda i: (-scores[i], i))
     nothing: Support = "words" if any(item.source in TEXT_SOURCES for item in items) else "answer"
     support = _support(reasons[order[0]] if order else [], nothing)
@@ -145,14 +135,6 @@ def rank_causes(
         for id_, merged in ((id_, _merged(reasons[id_])) for id_ in order)
     ]
     return Ranking(ranked, other, bool(both), support)
-
-
-def _of_training(items: list[Evidence]) -> list[Evidence]:
-    """Return the evidence without what other programs have written; all of it with an answer, a probe or a job, which
-    say that there is a training job."""
-    if any(item.source not in TEXT_SOURCES for item in items):
-        return items
-    return [item for item in items if item.id == OTHER_PROGRAM] or items
 
 
 def _is_described(lines: Iterable[ReasonLine]) -> bool:
@@ -307,26 +289,6 @@ def _step_back(knowledge: Knowledge, reasons: dict[str, list[ReasonLine]]) -> No
         if knowledge.causes[id_].generic and lines:
             source = specific[best][0].source
             lines.append(ReasonLine(source, why, "", STEPS_BACK_NATS if seen else STEPS_BACK_NATS / 2))
-
-
-def _unrelated_nats(knowledge: Knowledge, items: list[Evidence], measured: Calibration) -> float:
-    """Return the nats for "none of these": an error message of a single process, no mention of several ranks, words of
-    another subject unless a log shows what only several ranks have.
-
-    Only if all evidence is text: answers and probes imply a job of several ranks. Or a job that is still starting.
-    """
-    if any(item.id == STARTING for item in items):
-        return STARTING_NATS
-    if any(item.source not in TEXT_SOURCES for item in items):
-        return 0.0
-    is_of_job = any(item.source == "log" and shows_several_ranks(item.id, knowledge) for item in items)
-    other_subject = max((item.strength for item in items if item.id == OTHER_SUBJECT and not is_of_job), default=0.0)
-    return (
-        WORDS_NATS * measured.multipliers.get(OTHER_WORDS, 1.0) * other_subject
-        + OTHER_PROGRAM_NATS * any(item.id == OTHER_PROGRAM for item in items)
-        + UNRELATED_NATS * shows_unrelated(knowledge, items)
-        + ONE_PROCESS_NATS * measured.multipliers.get(NO_MENTION, 1.0) * any(item.id == ONE_PROCESS for item in items)
-    )
 
 
 def _once(evidence: Iterable[Evidence]) -> list[Evidence]:

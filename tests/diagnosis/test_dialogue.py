@@ -6,7 +6,16 @@ from ddpwizard.app.diagnosis import dialogue
 from ddpwizard.app.diagnosis.case import FRONT_DOOR, SCRIPT_PATH, SKIPPED, Case
 from ddpwizard.app.diagnosis.evidence_weights import NEUTRAL_ANSWERS
 from ddpwizard.app.diagnosis.experiment import choose_experiment
-from ddpwizard.app.evidence import Evidence, NextStep, Support, confirmed_id, typical_words_id
+from ddpwizard.app.evidence import (
+    ONE_PROCESS,
+    OTHER_SUBJECT,
+    SCOPE,
+    Evidence,
+    NextStep,
+    Support,
+    confirmed_id,
+    typical_words_id,
+)
 from helpers.built_in_knowledge import built_in_knowledge
 
 KNOWLEDGE = built_in_knowledge()
@@ -174,3 +183,73 @@ def test_when_it_stops_is_asked_only_where_something_stops():
 
     assert "when-it-stops" not in asked("poor-scaling", "slow-link", "straggler-rank")
     assert "when-it-stops" in asked("barrier-wrong-device", "exit-hang", "ranks-missing-at-init")
+
+
+OF_ONE_PROCESS = Evidence(ONE_PROCESS, "description", "no other process is named", where="x")
+ELSEWHERE = Evidence(OTHER_SUBJECT, "description", "words of cooking", where="x")
+
+
+def asked_first(*evidence: Evidence, strength: float = 0.5) -> str:
+    case = Case(KNOWLEDGE)
+    case.add([Evidence(typical_words_id("wrong-nic"), "description", "words", where="x:1", strength=strength)])
+    case.add(evidence)
+    return dialogue.question_before_guess(case, case.diagnosis())
+
+
+def test_whether_there_are_several_ranks_is_asked_first_unless_the_text_shows_it():
+    assert asked_first(OF_ONE_PROCESS) == asked_first(ELSEWHERE) == SCOPE
+    assert asked_first(strength=0.7) != SCOPE
+    assert asked_first(OF_ONE_PROCESS, Evidence("job.progressing", "job", "it moves")) != SCOPE
+
+
+def test_answer_about_the_scope_opens_the_causes_of_several_ranks_or_closes_them():
+    def after(answer: str) -> tuple[float, float]:
+        case = Case(KNOWLEDGE)
+        case.add([OF_ONE_PROCESS, Evidence(typical_words_id("wrong-nic"), "description", "words", where="x:1")])
+        case.answer(SCOPE, answer)
+        case.answer("how-many-nodes", "several")
+        diagnosis = case.diagnosis()
+        return next((c.confidence for c in diagnosis.causes if c.id == "wrong-nic"), 0.0), diagnosis.other
+
+    assert after("several")[0] > 0.5 > after("several")[1]
+    assert after("one")[0] < 0.1 and after("one")[1] > 0.8
+    assert after("no-training")[0] < 0.1 and after("no-training")[1] > 0.8
+
+
+def test_one_process_that_trains_may_have_the_causes_of_one():
+    case = Case(KNOWLEDGE)
+    case.add([OF_ONE_PROCESS, Evidence(typical_words_id("data-bound"), "description", "words", where="x:1")])
+    case.answer(SCOPE, "one")
+    assert case.diagnosis().causes[0].id == "data-bound" and case.diagnosis().causes[0].confidence > 0.5
+
+
+def test_another_program_is_out_of_scope_and_nothing_more_is_asked():
+    case = Case(KNOWLEDGE)
+    case.add([OF_ONE_PROCESS])
+    case.answer(SCOPE, "no-training")
+    assert not case.diagnosis().in_scope
+    assert dialogue.question_before_guess(case, case.diagnosis()) == ""
+
+
+@pytest.mark.parametrize(("answer", "several"), [("memory-kind=host", False), ("rank-gated=collective", True)])
+def test_answer_that_fits_one_process_implies_no_others(answer: str, several: bool):
+    case = Case(KNOWLEDGE)
+    case.add([OF_ONE_PROCESS])
+    case.answer(*answer.split("="))
+    of_several = sum(share for id_, share in shares(case).items() if not KNOWLEDGE.causes[id_].one_process)
+    assert of_several > 0.9 if several else of_several < 0.05
+
+
+def test_error_of_any_program_is_questioned_where_several_ranks_are_named():
+    error = Evidence(typical_words_id("script-error"), "description", "words", where="x:1", strength=0.8)
+    other = Evidence(typical_words_id("backend-mismatch"), "description", "words", where="x:2", strength=0.8)
+    case = Case(KNOWLEDGE)
+    case.add([error, other])
+    diagnosis = case.diagnosis()
+    leading = [c for c in diagnosis.causes if c.id == "script-error"]
+    outside = msgspec.structs.replace(
+        diagnosis, in_scope=False, causes=[msgspec.structs.replace(leading[0], confidence=0.6)]
+    )
+    assert dialogue.question_before_guess(case, outside)
+    of_one = msgspec.structs.replace(outside, evidence=[*outside.evidence, OF_ONE_PROCESS])
+    assert dialogue.question_before_guess(case, of_one) == ""
