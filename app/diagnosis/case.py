@@ -207,12 +207,12 @@ class Case:
 
 
 def _is_scope_open(evidence: Iterable[Evidence], ranking: Ranking) -> bool:
-    """Return whether only texts are known, and they name no other process or fit none of the causes."""
+    """Return whether only a description and logs are known, and name no other process or fit none of the causes."""
     items = list(evidence)
+    if {item.source for item in items} not in ({"description"}, {*TEXT_SOURCES}):
+        return False
     first = ranking.causes[0].confidence if ranking.causes else 0.0
-    return all(item.source in TEXT_SOURCES for item in items) and (
-        any(item.id == ONE_PROCESS for item in items) or ranking.other > first
-    )
+    return any(item.id == ONE_PROCESS for item in items) or ranking.other > first
 
 
 def _worth_showing(cause: RankedCause) -> bool:

@@ -200,6 +200,7 @@ def test_whether_there_are_several_ranks_is_asked_first_unless_the_text_shows_it
     assert asked_first(OF_ONE_PROCESS) == asked_first(ELSEWHERE) == SCOPE
     assert asked_first(strength=0.7) != SCOPE
     assert asked_first(OF_ONE_PROCESS, Evidence("job.progressing", "job", "it moves")) != SCOPE
+    assert SCOPE not in [step.id for step in Case(KNOWLEDGE).diagnosis().next]
 
 
 def test_answer_about_the_scope_opens_the_causes_of_several_ranks_or_closes_them():
