@@ -16,6 +16,8 @@ NO_FINDING_NATS = 1.0  # a probe most often finds nothing: that outcome is e tim
 SMALLEST_GAIN_BITS = 0.004
 LEAST_GAIN_BITS = 0.2  # of a question that is asked before a guess
 LEAST_FITTING = 0.5  # probability that a question makes sense
+NOT_TRIED = "not-tried"
+TRIED = 0.5  # the probability that a person has tried what a description does not mention
 OWN_ANSWERS = (NONE_ANSWER, *NEUTRAL_ANSWERS)  # of a question whose other answers are the causes
 READING_S = 10.0  # a person takes to read a question and its answers, before finding out which is right
 
@@ -54,6 +56,7 @@ def next_steps(
         if (fitting := _fitting_probability(question, knowledge, weights, shares, asked)) < LEAST_FITTING:
             continue
         gain = expected_gain_bits([answer_id(id_, answer) for answer in offered], weights, shares, None) * fitting
+        gain *= TRIED if described and NOT_TRIED in offered else 1.0
         cost_s = READING_S + question.cost_s
         options = [AnswerOption(answer, text) for answer, text in offered.items()]
         tells_more = described and not question.general and gain > max(LEAST_GAIN_BITS, most_of_probes)

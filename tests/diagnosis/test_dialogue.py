@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from ddpwizard.app.diagnosis import dialogue
 from ddpwizard.app.diagnosis.case import FRONT_DOOR, SCRIPT_PATH, SKIPPED, Case
-from ddpwizard.app.diagnosis.evidence_weights import NEUTRAL_ANSWERS
+from ddpwizard.app.diagnosis.evidence_weights import NEUTRAL_ANSWERS, weight_table
 from ddpwizard.app.diagnosis.experiment import choose_experiment
+from ddpwizard.app.diagnosis.next_step import next_steps
 from ddpwizard.app.evidence import (
     ONE_PROCESS,
     OTHER_SUBJECT,
@@ -183,6 +184,17 @@ def test_when_it_stops_is_asked_only_where_something_stops():
 
     assert "when-it-stops" not in asked("poor-scaling", "slow-link", "straggler-rank")
     assert "when-it-stops" in asked("barrier-wrong-device", "exit-hang", "ranks-missing-at-init")
+
+
+def test_question_for_what_was_tried_tells_half_after_a_description():
+    likely = {"wrong-nic": 0.4, "p2p-broken": 0.4}
+
+    def gain(question: str, *described: str) -> float:
+        steps = next_steps(KNOWLEDGE, weight_table(KNOWLEDGE), likely, (), (), described)
+        return next(step.expected_gain for step in steps if step.id == question)
+
+    assert gain("what-cures-it", *likely) == pytest.approx(gain("what-cures-it") / 2, abs=0.002)
+    assert gain("machine-words", *likely) == gain("machine-words")
 
 
 OF_ONE_PROCESS = Evidence(ONE_PROCESS, "description", "no other process is named", where="x")
