@@ -47,15 +47,26 @@ class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     why: str
 
 
-class LabResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The number that the repaired job prints last: ``pattern`` has the group ``value``, ``within`` is its tolerance.
+class LabCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A number that the repaired job leaves, and which a proof checks.
 
-    Versions of torch and the ways to repair a lab differ in the last digits.
+    ``pattern`` finds it in what the job prints, or in ``file``, which the job writes (a name, or a pattern of names such
+    as ``loss-*.txt``). It is the group ``value`` of the last match; without that group, how often the pattern matches.
+    ``within`` is the tolerance, as versions of torch and the ways to repair a lab differ in the last digits. ``what``
+    names the number and ``why`` says why it is that one, both for a learner whose job leaves another one.
     """
 
+    what: str
     pattern: str
     value: float
-    within: float
+    within: float = 0.0
+    file: str = ""
+    why: str = ""
+
+    @property
+    def has_value(self) -> bool:
+        """True if the pattern has the number as a group."""
+        return "(?P<value>" in self.pattern
 
 
 class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +78,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     variables of the user's shell. ``cause`` is the cause that the lab shows, by default the one with its id.
 
     ``shows`` is a pattern in the output of the failing job, ``repaired`` one in that of the repaired job; a repaired
-    job shows the second and not the first, and ``result``, where it prints a number that can be checked. ``fix`` is the
+    job shows the second and not the first, and passes the ``checks`` of numbers that it leaves. ``fix`` is the
     id of the fix of the cause that repairs it, or a rule of the review whose patch does. ``edits`` are what that fix
     asks for, where it is a text. ``hints`` come one at a time, ``guesses`` are the causes among which the learner
     chooses, without the right one; ``nearly`` says of those that are also true, but more general, what they leave open.
@@ -89,7 +100,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     environ: dict[str, str] = {}
     shows: str = ""
     repaired: str = ""
-    result: LabResult | None = None
+    checks: list[LabCheck] = []
     fix: str = ""
     edits: list[LabEdit] = []
     answers: dict[str, str] = {}
@@ -202,16 +213,21 @@ def _unfinished(lab: Lab, text: bytes) -> tuple[str, str] | None:
 
 
 def _problem_of_patterns(lab: Lab) -> tuple[str, str] | None:
-    patterns = {"shows": lab.shows, "repaired": lab.repaired, "result": lab.result.pattern if lab.result else ""}
-    for key, pattern in patterns.items():
+    patterns = [("shows", lab.shows), ("repaired", lab.repaired), *(("checks", check.pattern) for check in lab.checks)]
+    for key, pattern in patterns:
         try:
             if has_nested_repeat(pattern):
                 return key, "a repeat inside a repeat, as in (a+)+, may take for ever on a long line"
         except re.error as error:
             return key, f"invalid regular expression: {error}"
-    if lab.result and "value" not in re.compile(lab.result.pattern).groupindex:
-        return "result", "its pattern needs the group value: (?P<value>[\\d.]+)"
-    return None
+    outside = next((check.file for check in lab.checks if check.file and ".." in Path(check.file).parts), "")
+    if outside or any(Path(check.file).is_absolute() for check in lab.checks):
+        return "checks", "a file is named from the directory of the lab"
+    return next(
+        (("checks", f"{check.what}: a number that is printed needs the group value: (?P<value>[\\d.]+)")
+         for check in lab.checks if not check.file and not check.has_value),
+        None,
+    )  # fmt: skip
 
 
 def _problem_of_files(lab: Lab) -> tuple[str, str] | None:

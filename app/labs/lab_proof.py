@@ -1,6 +1,7 @@
 """The result of a lab after its repair, and what a run that is not repaired shows instead."""
 
 import re
+import textwrap
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -13,12 +14,14 @@ from ..logs.first_failure import first_error, first_error_text
 from ..logs.read import source_of_text
 from ..text.units import count_text
 from .lab_diagnosis import OUTPUT
-from .lab_run import LabRun, has_right_result, missing_ranks, printed_result, shows_failure
+from .lab_checks import failed_check, failed_check_text, measured_value
+from .lab_run import LabRun, missing_ranks, shows_failure
 from .rank_output import lines_by_rank
 
 # "still there": the failure of the lab; the last two: its end is neither that nor the one of the repaired lab.
 Outcome = Literal["proved", "not shown here", "still there", "another error", "another result"]
 LEAST_LIKENESS = 0.5  # of a line that is printed in place of the expected one
+MOST_OF_A_LINE = 120
 OPEN_PART = re.compile(r"(?:(?<!\\)\[[^\]]+\][+*?]?|\([^()]*\)|(?:\\[d1][+*?]?)+|(?<!\\)\.[+*])")  # what may differ
 
 
@@ -29,11 +32,13 @@ class LabProof(msgspec.Struct, frozen=True, kw_only=True):
     what: str
 
 
-def right_end(lab: Lab) -> str:
-    """Return the observation that proves a repair: the number, if one is checked, or the line that was printed."""
-    if lab.result:
-        return f"every rank ends well with the right result, {lab.result.value:g}"
-    return "every rank ends well" if lab.failure != "wrong" else "every rank ends well with the right result"
+def right_end(lab: Lab, run: LabRun) -> str:
+    """Return what proves a repair: the line that the job printed, and the checked numbers that are not in it."""
+    line = _line_of(lab.repaired, run)
+    ends = f'every rank ends well and prints "{textwrap.shorten(line, MOST_OF_A_LINE, placeholder="…")}"'
+    others = [check for check in lab.checks if check.file or not re.search(check.pattern, line)]
+    values = [f"{check.what} is {measured_value(check, run.output, run.files):g}" for check in others]
+    return "; ".join([ends, *values])
 
 
 def missed_repair(lab: Lab, run: LabRun, knowledge: Knowledge) -> LabProof:
@@ -48,9 +53,8 @@ def missed_repair(lab: Lab, run: LabRun, knowledge: Knowledge) -> LabProof:
     if missing := missing_ranks(lab, run):
         what = f"every rank ends well, but the job was started with {count_text(missing, 'rank')} fewer than the lab"
         return LabProof(outcome="another result", what=what)
-    value = printed_result(lab, run)
-    if lab.result and value is not None and not has_right_result(lab, run):
-        what = f"every rank ends well, but the result is {value:g}, not {lab.result.value:g}"
+    if re.search(lab.repaired, run.output) and (check := failed_check(lab, run.output, run.files)):
+        what = f"every rank ends well, but {failed_check_text(check, run.output, run.files)}"
         return LabProof(outcome="another result", what=what)
     return LabProof(outcome="another result", what=f"every rank ends well, but {_line_instead(lab, run)}")
 

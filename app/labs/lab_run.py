@@ -19,6 +19,7 @@ from ..triage.sampling.sampler import sample_job
 from ..triage.types import JobReport
 from ..triage.watched_job import WatchedJob, follow_job
 from ..watchdog.local_job import SAMPLE_GAP_S, LocalJob, started_words
+from .lab_checks import failed_check, read_checked_files
 from .plot import measured_points
 from .workspace import recorded_outputs
 
@@ -34,7 +35,8 @@ Ending = Literal["ended", "hung", "slow", "over its limit"]
 class LabRun(msgspec.Struct, frozen=True, kw_only=True):
     """Observations of one run, started by ``launch``.
 
-    ``code``: of an ended job; ``report``: the last sample of one that was not ended.
+    ``code``: of an ended job; ``report``: the last sample of one that was not ended; ``files``: the text of those that
+    the checks of the lab name.
     """
 
     ending: Ending
@@ -43,6 +45,7 @@ class LabRun(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     report: JobReport | None = None
     launch: str = ""
+    files: dict[str, str] = {}
 
 
 def shows_failure(lab: Lab, run: LabRun) -> bool:
@@ -62,16 +65,10 @@ def shows_failure(lab: Lab, run: LabRun) -> bool:
 
 
 def is_repaired(lab: Lab, run: LabRun) -> bool:
-    """Return whether a run ended well, with the result of the repaired lab and without the failure."""
+    """Return whether a run ended well, with the numbers of the repaired lab and without the failure."""
     shows = bool(lab.shows) and lab.failure != "hang" and re.search(lab.shows, run.output) is not None
     ended_well = run.ending == "ended" and run.code == 0 and re.search(lab.repaired, run.output) is not None
-    return ended_well and not shows and has_right_result(lab, run) and not missing_ranks(lab, run)
-
-
-def has_right_result(lab: Lab, run: LabRun) -> bool:
-    """Return whether a run printed the number of the repaired lab, or the lab has none."""
-    value = printed_result(lab, run)
-    return lab.result is None or (value is not None and abs(value - lab.result.value) <= lab.result.within)
+    return ended_well and not shows and not failed_check(lab, run.output, run.files) and not missing_ranks(lab, run)
 
 
 def missing_ranks(lab: Lab, run: LabRun) -> int:
@@ -80,15 +77,6 @@ def missing_ranks(lab: Lab, run: LabRun) -> int:
         launch_request(shlex.split(line), lab.environ).ranks_per_node for line in (lab.launch, run.launch or lab.launch)
     )
     return max(own - started, 0) if own and started else 0
-
-
-def printed_result(lab: Lab, run: LabRun) -> float | None:
-    """Return the number that a run printed last as its result, or None."""
-    found = [*re.finditer(lab.result.pattern, run.output)] if lab.result else []
-    try:
-        return float(found[-1]["value"]) if found else None
-    except ValueError:
-        return None
 
 
 async def run_lab(
@@ -152,6 +140,7 @@ async def run_lab(
         code=outcome.code if outcome and ending == "ended" else None,
         report=report,
         launch=line,
+        files=read_checked_files(lab, directory),
     )
 
 

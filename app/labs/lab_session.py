@@ -179,7 +179,7 @@ class LabSession(LabState):
         self.progress.repaired = True
         self._measure(REPAIRED, run)
         self.save()
-        return LabProof(outcome="proved", what=f"it failed, and now {right_end(self.lab)}")
+        return LabProof(outcome="proved", what=f"it failed, and now {right_end(self.lab, run)}")
 
     def reset(self) -> AppliedFix | None:
         """Restore the files of the lab; return the backup of those that were edited, which ``undo`` takes back.
