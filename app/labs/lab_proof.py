@@ -3,12 +3,14 @@
 import re
 import textwrap
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from ...knowledge.labs import Lab
 from ...knowledge.schema import Knowledge
+from ..diagnosis.job_evidence import review_script
 from ..logs.analyse import analyse_logs
 from ..logs.first_failure import first_error, first_error_text
 from ..logs.read import source_of_text
@@ -17,6 +19,7 @@ from .lab_diagnosis import OUTPUT
 from .lab_checks import failed_check, failed_check_text, measured_value
 from .lab_run import LabRun, missing_ranks, shows_failure
 from .rank_output import lines_by_rank
+from .workspace import script_of
 
 # "still there": the failure of the lab; the last two: its end is neither that nor the one of the repaired lab.
 Outcome = Literal["proved", "not shown here", "still there", "another error", "another result"]
@@ -39,6 +42,14 @@ def right_end(lab: Lab, run: LabRun) -> str:
     others = [check for check in lab.checks if check.file or not re.search(check.pattern, line)]
     values = [f"{check.what} is {measured_value(check, run.output, run.files):g}" for check in others]
     return "; ".join([ends, *values])
+
+
+def what_is_missing(lab: Lab, directory: Path, knowledge: Knowledge) -> str:
+    """Return what the review finds in the repaired script and did not find in that of the lab; "" if nothing."""
+    before = {each.rule for each in review_script(script_of(lab, lab.directory), knowledge)}
+    found = [each for each in review_script(script_of(lab, directory), knowledge) if each.rule not in before]
+    named = [f"{each.message.removesuffix('.')} ({each.rule}, line {each.line})" for each in found]
+    return f"The review finds in it: {'; '.join(named)}" if named else ""
 
 
 def missed_repair(lab: Lab, run: LabRun, knowledge: Knowledge) -> LabProof:

@@ -10,7 +10,7 @@ from ..fixes.apply import apply_fix
 from ..fixes.records import AppliedFix
 from ..triage.types import JobReport
 from .lab_diagnosis import Repair, apply_repair, diagnose_log, diagnose_run, read_machine, repair_of
-from .lab_proof import LabProof, missed_repair, right_end
+from .lab_proof import LabProof, missed_repair, right_end, what_is_missing
 from .lab_run import LabRun, is_repaired, run_lab, shows_failure
 from .lab_state import LabState
 from .plot import BROKEN, MEASURED, REPAIRED, measured_points
@@ -179,7 +179,9 @@ class LabSession(LabState):
         self.progress.repaired = True
         self._measure(REPAIRED, run)
         self.save()
-        return LabProof(outcome="proved", what=f"it failed, and now {right_end(self.lab, run)}")
+        what = f"it failed, and now {right_end(self.lab, run)}"
+        missing = what_is_missing(self.lab, self.directory, self.knowledge)
+        return LabProof(outcome="proved", what=f"{what}. {missing}" if missing else what)
 
     def reset(self) -> AppliedFix | None:
         """Restore the files of the lab; return the backup of those that were edited, which ``undo`` takes back.

@@ -376,6 +376,19 @@ class TestLimitedRequest:
         assert self.limited(before, at) == after
 
     @pytest.mark.parametrize(
+        ("others", "limit"),
+        [
+            ("requests.get(url, timeout=2.5)\nurlopen(url, timeout=2.5)\n", "2.5"),
+            ("requests.get(url, timeout=2)\nurlopen(url, timeout=4)\n", "10"),
+            ("requests.get(url, timeout=LIMIT_S)\nurlopen(url, timeout=None)\n", "10"),
+            ("queue.get(timeout=3)\n", "10"),
+        ],
+    )
+    def test_limit_is_that_of_the_other_requests_of_the_file(self, others: str, limit: str) -> None:
+        after = self.limited(f"{others}requests.post(url, json=x)\ny = 1\n", "post")
+        assert after and f"    requests.post(url, json=x, timeout={limit})\n" in after
+
+    @pytest.mark.parametrize(
         "code",
         [
             "requests.post(url, timeout=3)\n",

@@ -23,7 +23,7 @@ ERRORS = ("error", "failure")
 def limited_request(file: UserFile, line: int) -> FilePatch | None:
     """Return the patch that limits the request at a line.
 
-    A statement of which nothing is needed later is left out when its time has run out; one that gives a value is tried
+    The limit is that of the other requests of the file. A statement of which nothing is needed later is left out when its time has run out; one that gives a value is tried
     again, and raises at last.
     """
     source = file.source
@@ -31,7 +31,7 @@ def limited_request(file: UserFile, line: int) -> FilePatch | None:
     if len(calls) != 1 or any(each.arg in ("timeout", None) for each in calls[0].keywords):
         return None
     call, statement = calls[0], source.statement_of(calls[0])
-    timeout = source.add_argument(call, f"timeout={LIMIT_S}")
+    timeout = source.add_argument(call, f"timeout={_limit_of_others(file)}")
     is_imported = dotted_name(call.func).partition(".")[0] in file.imports
     if (
         timeout is None
@@ -62,6 +62,13 @@ def limited_request(file: UserFile, line: int) -> FilePatch | None:
         return None
     edits += [source.insert_line(last + 1, line, indent) for line in tail]
     return file.patched(edits)
+
+
+def _limit_of_others(file: UserFile) -> str:
+    """Return the limit in seconds that the other requests of a file have, if it is the same one for all."""
+    given = [each.value for call in file.calls(REQUESTS) for each in call.keywords if each.arg == "timeout"]
+    found = {each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, int | float)}
+    return str(found.pop()) if len(found) == 1 else str(LIMIT_S)
 
 
 def _is_apart(file: UserFile, statement: ast.stmt) -> bool:

@@ -38,6 +38,10 @@ def main():
             optimizer.step()
         if rank == 0:
             print(f"epoch {epoch}: {len(loader)} steps of {world_size} ranks, loss {loss.item():.3f}")
+    if rank == 0:
+        with torch.no_grad():
+            features = model.module[:2](points)
+        print(f"the features before the activation have the mean {features.mean():.2f} and the spread {features.std():.2f}")
 
 
 if __name__ == "__main__":

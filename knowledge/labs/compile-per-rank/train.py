@@ -6,6 +6,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._dynamo.utils import get_compilation_metrics
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 LENGTHS = {0: [64], 1: [41, 57, 32, 64, 48, 29, 36, 52, 61, 44, 39, 55]}  # of the texts of a source
@@ -34,6 +35,7 @@ def main():
         loss.backward()
         optimizer.step()
     print(f"rank {rank}: {own:.1f} of {time.perf_counter() - started:.1f} s in the forward pass")
+    print(f"rank {rank}: compiled {len(get_compilation_metrics())} times")
     if rank == 0:
         print("all steps done")
 
