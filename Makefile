@@ -50,7 +50,7 @@ test-jobs: install
 
 # Each lab fails for real, is diagnosed, and is repaired by the fix of its cause.
 test-labs: install
-	$(BIN)/python -m pytest -n 2 -m labs $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m labs $(ARGS)
 
 # With RECORD_REFERENCES=1 it also records what it measures, in tests/plan/references.
 test-calibration: install

@@ -29,6 +29,12 @@ def test_built_in_labs_and_questions_are_valid() -> None:
             "edits: [{file: throttle.py, old: absent, new: b}]\nhints:\n",
             "throttle.py has the text to replace 0 times",
         ),
+        ("hints:\n", "checks: [{what: w, pattern: '(', value: 1}]\nhints:\n", "invalid regular expression"),
+        (
+            "hints:\n",
+            "checks: [{what: w, pattern: x, value: 1, file: ../x}]\nhints:\n",
+            "from the directory of the lab",
+        ),
         ("hints:\n", "hint:\n", "hint"),
         ("failure: hang", "failure: measure", "has a question"),
         ("fix: take-it-out", "plot: {title: t, y: s, pattern: '(?P<y>.)'}", "the pattern needs y, and x or label"),

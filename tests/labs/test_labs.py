@@ -9,6 +9,7 @@ from ddpwizard.app.labs.lab_diagnosis import apply_repair, diagnose_log, diagnos
 from ddpwizard.app.labs.lab_run import is_repaired, run_lab, shows_failure
 from ddpwizard.app.labs.plot import measured_points
 from ddpwizard.app.labs.workspace import make_workspace
+from ddpwizard.app.snapshot import Snapshot
 from ddpwizard.knowledge.labs import read_labs
 from helpers.built_in_knowledge import built_in_knowledge
 
@@ -17,13 +18,17 @@ KNOWLEDGE = built_in_knowledge()
 LABS = read_labs()
 
 
+@pytest.fixture(scope="module")
+def machine() -> Snapshot:
+    return asyncio.run(read_machine(sys.executable, KNOWLEDGE))
+
+
 @pytest.mark.parametrize("id_", [id_ for id_, lab in LABS.items() if lab.launch and not lab.question])
-def test_lab_fails_is_diagnosed_and_is_repaired(id_: str, tmp_path: Path) -> None:
+def test_lab_fails_is_diagnosed_and_is_repaired(id_: str, tmp_path: Path, machine: Snapshot) -> None:
     lab = LABS[id_]
     make_workspace(lab, tmp_path)
     failed = asyncio.run(run_lab(lab, tmp_path, sys.executable))
     assert shows_failure(lab, failed), (failed.ending, failed.code, failed.output[-3000:])
-    machine = asyncio.run(read_machine(sys.executable, KNOWLEDGE))
     found = diagnose_run(lab, failed, tmp_path, KNOWLEDGE, machine)
     ranking = [(each.id, each.confidence) for each in found.diagnosis.causes[:3]]
     assert ranking and ranking[0][0] == lab.cause, ranking

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 LENGTHS = sorted(int(8 * 1.15**number) for number in range(40))
-REPEATS = 4
+REPEATS = 3
 
 
 def main():
