@@ -50,8 +50,8 @@ class LabQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class LabCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A number that the repaired job leaves, and which a proof checks.
 
-    ``pattern`` finds it in what the job prints, or in ``file``, which the job writes (a name, or a pattern of names such
-    as ``loss-*.txt``). It is the group ``value`` of the last match; without that group, how often the pattern matches.
+    ``pattern`` finds it in what the job prints, or in ``file``, which the job writes (a name, or a pattern of names, as
+    ``loss-?.txt``). It is the group ``value`` of the last match; without that group, how often the pattern matches.
     ``within`` is the tolerance, as versions of torch and the ways to repair a lab differ in the last digits. ``what``
     names the number and ``why`` says why it is that one, both for a learner whose job leaves another one.
     """

@@ -15,8 +15,8 @@ from ..logs.analyse import analyse_logs
 from ..logs.first_failure import first_error, first_error_text
 from ..logs.read import source_of_text
 from ..text.units import count_text
-from .lab_diagnosis import OUTPUT
 from .lab_checks import failed_check, failed_check_text, measured_value
+from .lab_diagnosis import OUTPUT
 from .lab_run import LabRun, missing_ranks, shows_failure
 from .rank_output import lines_by_rank
 from .workspace import script_of

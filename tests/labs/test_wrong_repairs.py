@@ -20,6 +20,10 @@ CAUGHT = f"    try:\n    {REPLACE}    except FileNotFoundError:\n        pass\n"
 ONE_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
 ALONE = "store=dist.HashStore(), rank=0, world_size=1"
 LOAD = "        model.module.load_state_dict(torch.load(PRETRAINED))\n"
+UNIQUE = "return [*{int(epoch): (int(epoch), float(loss)) for epoch, loss in csv.reader(file)}.values()]"
+SENT = "        for each in model.parameters():\n            dist.broadcast(each.data, 0)\n"
+NO_BIAS = "    for layer in whole:\n        nn.init.zeros_(layer.bias)\n"
+REMOVE = "    dist.barrier()\n    if dist.get_rank() == 0:\n        os.remove(CHECKPOINT)\n    dist.barrier()\n"
 WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
     ("collective-desync", "    share_weights(model, rank)\n", ""),
     ("p2p-deadlock", EXCHANGE, ""),
@@ -47,6 +51,17 @@ WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
         "    tokens = np.fromfile(node.DATA, np.int64, 6_000_000, offset=128)",
     ),
     ("dataset-per-rank", "= node.limit_memory(), ", "= node.NODE_BYTES // 2, "),
+    ("exit-hang", 'name="writer")', 'name="writer", daemon=True)'),
+    ("compile-per-rank", "def main():\n", "torch._dynamo.config.recompile_limit = 64\n\n\ndef main():\n"),
+    ("external-service-block", "epoch % 5 == 0", "epoch % 5 == 4"),
+    ("batchnorm-unsynced", "nn.BatchNorm1d(32)", "nn.Identity()"),
+    ("all-ranks-side-effects", "return [(int(epoch), float(loss)) for epoch, loss in csv.reader(file)]", UNIQUE),
+    ("effective-batch-lr", "(data)\n    per_rank", "(data, 1, 0)\n    LEARNING_RATE = 0.25\n    per_rank"),
+    ("wrapper-forward-bypassed", "        difference = largest", f"{SENT}        difference = largest"),
+    ("unequal-means", "EASY = 32", "EASY = 80"),
+    ("uneven-inputs", "RECORDS = [72, 104]", "RECORDS = [72, 72]"),
+    ("mixed-parallel-groups", "    split = [", f"{NO_BIAS}    split = ["),
+    ("incomplete-resume", "    train_until(last_epoch=3)\n", f"{REMOVE}    train_until(last_epoch=3)\n"),
 ]
 
 

@@ -38,6 +38,7 @@ def main():
             print(f"epoch {epoch}: loss {loss.item():.5f}")
 
     if rank == 0:
+        print(f"an epoch has {len(sampler) * world_size} samples")
         verdict = "converged" if loss.item() < 0.01 else "did not converge"
         print(f"{world_size} processes with {per_rank} samples each, learning rate {lr:.2f}: {verdict}")
 
