@@ -24,7 +24,7 @@ from .workspace import script_of
 # "still there": the failure of the lab; the last two: its end is neither that nor the one of the repaired lab.
 Outcome = Literal["proved", "not shown here", "still there", "another error", "another result"]
 LEAST_LIKENESS = 0.5  # of a line that is printed in place of the expected one
-MOST_OF_A_LINE = 120
+MOST_OF_A_LINE = 70
 OPEN_PART = re.compile(r"(?:(?<!\\)\[[^\]]+\][+*?]?|\([^()]*\)|(?:\\[d1][+*?]?)+|(?<!\\)\.[+*])")  # what may differ
 
 

@@ -23,8 +23,8 @@ ERRORS = ("error", "failure")
 def limited_request(file: UserFile, line: int) -> FilePatch | None:
     """Return the patch that limits the request at a line.
 
-    The limit is that of the other requests of the file. A statement of which nothing is needed later is left out when its
-    time has run out; one that gives a value is tried again, and raises at last.
+    The limit is that of the other requests of the file. A statement of which nothing is needed later is left out when
+    its time has run out; one that gives a value is tried again, and raises at last.
     """
     source = file.source
     calls = [call for call in file.calls(REQUESTS) if contains_line(call, line)]
