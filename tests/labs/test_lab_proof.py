@@ -165,7 +165,8 @@ def test_what_may_differ_in_the_expected_line_is_left_open(lab: str, line: str) 
 
 def test_a_run_with_fewer_ranks_than_the_lab_is_no_repair() -> None:
     lab = LABS["effective-batch-lr"]
-    printed = "[default0]:2 processes with 16 samples each, learning rate 0.50: converged"
+    samples = "[default0]:an epoch has 512 samples"
+    printed = f"{samples}\n[default0]:2 processes with 16 samples each, learning rate 0.50: converged"
     run = LabRun(ending="ended", code=0, elapsed_s=1.0, output=printed, launch=lab.launch)
     assert is_repaired(lab, run) and is_repaired(lab, replace(run, launch=lab.launch.replace("=2", "=4")))
     alone = replace(run, launch=lab.launch.replace("=2", "=1"))
