@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import msgspec
+
 from ...knowledge.schema import Knowledge
 from ..errors import UserError
 from ..evidence import Evidence, rule_finding_id
@@ -38,6 +40,7 @@ from .rules import (
 )
 from .trials import Candidate, try_patches
 from .types import ReviewFinding, RuleFix
+from .uncalled_functions import is_called_nowhere
 
 # The rules that read one file. Those of ``divergences`` and ``fact_rules`` follow its imports, which takes longer.
 RULES: dict[str, Check] = {
@@ -98,12 +101,21 @@ def review_script(
         findings = [
             _public(rule, each, script, fix, knowledge) for (rule, each), fix in zip(wanted, fixes, strict=True)
         ]
+        findings = [_where_called(script, each) for each in findings]
         complete = not through_calls or script.divergences.complete
         script.forget()
     except RecursionError as error:
         raise UserError(f"{path}: nested too deeply to be reviewed", "split its longest expression") from error
     findings.sort(key=lambda finding: (finding.line, finding.column, finding.rule))
     return findings, complete
+
+
+def _where_called(script: Script, finding: ReviewFinding) -> ReviewFinding:
+    """Return a finding, with the lowest severity in a function that nothing in the project calls."""
+    if finding.severity == "info" or not is_called_nowhere(script, finding.line):
+        return finding
+    message = f"{finding.message}; nothing in the project calls this function"
+    return msgspec.structs.replace(finding, severity="info", message=message)
 
 
 def _starts_ranks(script: Script) -> bool:

@@ -66,7 +66,7 @@ def check_root(script: Script, run: Run) -> Iterator[Violation]:
             )
     for reach, fact, name in of_all(run, OF_ONE):
         root = argument(fact, *OF_ONE[name])
-        if root is None or not is_read(root.key):
+        if root is None or not is_read(root.key) or _others_name_owner(run, reach, fact):
             continue
         if len(_roots(run, reach, root.key)) > 1 or is_made_by_some(run, root.key):
             word = OF_ONE[name][1]
@@ -86,6 +86,16 @@ def _is_number_in_group(root: Key) -> bool:
             each.is_constant or _is_number_in_group(each) for each in sides
         )
     return root.op == OF_GROUP or (root.op == "rank" and root.args == ("group", GET_RANK[0]))
+
+
+def _others_name_owner(run: Run, reach: Reach, fact: Noted) -> bool:
+    """Return whether a value names the root where the other side of a condition makes the same call.
+
+    The condition may let through only the rank that owns what is sent, which the value names on the others.
+    """
+    place = OF_ONE[fact.name.removeprefix(PREFIX)]
+    roots = (argument(other, *place) for at, other in run.of(fact.name) if not together(at, reach))
+    return any(root is not None and not root.key.is_constant and root.key.op != "rank" for root in roots)
 
 
 def _roots(run: Run, reach: Reach, root: Key) -> set[int]:

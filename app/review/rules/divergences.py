@@ -24,6 +24,7 @@ from ..worker_loops import served_kinds
 from .deciding_values import where_made
 from .divergence_patches import divergence_patch
 from .divergences_elsewhere import violation_elsewhere
+from .divided_parameters import asks_if_divided
 
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 # A condition that tells the libraries apart under which a call of Accelerate communicates from the others.
@@ -187,7 +188,7 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
     if found.by & LOCAL and _raises(script, found.decided):
         return "info"  # where what the ranks read is alike, all of them raise or none
     on_demand = not found.sure and deciding.side != "after"
-    if found.first.kind in OF_MESH and not found.sure:
+    if (found.first.kind in OF_MESH and not found.sure) or asks_if_divided(script, found.first):
         return "info"
     if found.first.kind.startswith(OF_ACCELERATE) and prepares_several(script):
         return "info"  # under DDP these calls do not communicate

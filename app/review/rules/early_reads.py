@@ -1,5 +1,6 @@
 """DW505: files and directories that ranks use before the rank that writes or makes them is done."""
 
+import ast
 from collections.abc import Iterator
 from functools import partial
 
@@ -10,6 +11,8 @@ from ...training_script.model.library_effects import DOWNLOADS, MOVES, READS, RE
 from ...training_script.model.reach import ALL, FIRST_OF_NODES, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
+from ...training_script.nodes import nodes_of_kinds
+from ...training_script.syntax import last_name
 from ..patches.shared_values import wait_for_writer
 from ..rule_context import Script, Violation
 from ..violations import in_function_of, violation_at
@@ -61,6 +64,7 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
                 written.append((reach, path.key))
         elif isinstance(fact, Noted) and (path := read_path(fact)):
             early = [at for at, key in written if key is path.key and together(at, reach) and reach.ranks & ~at.ranks]
+            early = [at for at in early if not _may_wait_between(script, at, reach)]
             asks = any(each.test.differs_by & LOCAL for each in reach.conditions)
             if early and same_on_ranks(path.key) and not (reach.unsure or reach.attempted or asks):
                 line = early[-1].fact.site.line
@@ -71,6 +75,16 @@ def _reads(script: Script, run: Run) -> Iterator[Violation]:
                     0.8,
                     patch=partial(wait_for_writer, script, reach),
                 )
+
+
+def _may_wait_between(script: Script, first: Reach, second: Reach) -> bool:
+    """Return whether the script calls a function between two facts that could not be followed to its end."""
+    before, after, unfinished = script.place(first), script.place(second), script.evaluated.unfinished
+    if not unfinished or before is None or after is None:
+        return False
+    lines = range(before.line + 1, after.line)
+    calls = nodes_of_kinds(script.source.tree, ast.Call)
+    return any(each.lineno in lines and last_name(each.func) in unfinished for each in calls)
 
 
 def _downloaded(script: Script, run: Run) -> Iterator[Violation]:

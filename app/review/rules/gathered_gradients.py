@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import parts
 from ...training_script.model.reach import Reach, Run, argument
-from ...training_script.model.site_functions import function_in_module
+from ...training_script.model.sequences import Site
+from ...training_script.model.site_functions import function_in_module, innermost_function
 from ...training_script.model.tensor_kinds import SIZED
 from ...training_script.nodes import node_at
 from ...training_script.syntax import dotted_name, last_name
@@ -26,7 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     yield from _by_hand(script, run)
     for reach, fact in run.of(*GATHERS) if lost else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
-        if sent is None or "graph" not in sent.facts or _has_own_backward(script, fact):
+        if sent is None or "graph" not in sent.facts or _has_own_backward(script, reach, fact):
             continue
         if alone:
             message = (
@@ -48,7 +49,7 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*GATHERS) if compares and by_hand(run) else ():
         sent = argument(fact, 1, "tensor", "input_tensor")
         made = sent is not None and any(part.op in ("at", SIZED) for part in parts(sent.key))
-        if made and not (_has_own_backward(script, fact) or _is_on_purpose(script, reach, fact)):
+        if made and not (_has_own_backward(script, reach, fact) or _is_on_purpose(script, reach, fact)):
             yield from violation_at(
                 script,
                 reach,
@@ -59,22 +60,23 @@ def _by_hand(script: Script, run: Run) -> Iterator[Violation]:
             )
 
 
-def _function_around(script: Script, gather: Noted) -> ast.AST | None:
-    """Return the function with a gather, which may be in another file."""
-    if gather.site.path == script.source.path:
-        return script.names.enclosing_function(gather.node)
-    return function_in_module(gather.site)
+def _function_around(script: Script, site: Site) -> ast.AST | None:
+    """Return the function around a place, which may be in another file."""
+    here = site.path == script.source.path
+    return innermost_function(script.source.tree, site.line) if here else function_in_module(site)
 
 
-def _has_own_backward(script: Script, gather: Noted) -> bool:
+def _has_own_backward(script: Script, reach: Reach, gather: Noted) -> bool:
     """Return whether a gather is in the forward pass of a function of autograd, which hands on gradients itself."""
-    around = _function_around(script, gather)
-    return isinstance(around, ast.FunctionDef) and any(each.arg == CONTEXT for each in around.args.args)
+    around = [_function_around(script, site) for site in (gather.site, *reach.calls)]
+    return any(
+        isinstance(each, ast.FunctionDef) and any(given.arg == CONTEXT for given in each.args.args) for each in around
+    )
 
 
 def _is_on_purpose(script: Script, reach: Reach, gather: Noted) -> bool:
     """Return whether the function around a gather keeps gradients out, or puts the rank's own part back."""
-    around = _function_around(script, gather) or script.source.tree
+    around = _function_around(script, gather.site) or script.source.tree
     filled = dotted_name(gather.node.args[0]) if gather.node.args else ""
     here = reach.calls[-1:] if reach.calls and reach.calls[-1].path == script.source.path else ()
     calls = [call for site in here if (call := node_at(script.source.tree, site.line, site.column, ast.Call))]

@@ -167,11 +167,11 @@ def trained_loops(run: Run) -> list[Key]:
     if not trained and by_hand(run):
         learned = [reach for reach, _ in run.of(".backward") if reach.ranks == ALL]
         trained = [loop.amount for each in learned for loop in each.loops if not loop.amount.differs_by & BY_RANK]
-    around = {loop.site for each in learned for loop in each.loops}
+    around = [{loop.site for loop in each.loops} for each in learned]
     return trained + [
         fact.values[0].key
         for each, fact in run.of("next")
-        if fact.values and around & {loop.site for loop in each.loops}
+        if fact.values and (sites := {loop.site for loop in each.loops}) and any(sites <= loops for loops in around)
     ]
 
 

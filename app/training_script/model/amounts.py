@@ -70,6 +70,15 @@ def has_unknown_step(key: Key) -> bool:
     return any(not step.is_constant and all(part.op != "world" for part in parts(step)) for step in steps)
 
 
+def has_unknown_stop(key: Key) -> bool:
+    """Return whether every n-th element is taken up to a number that follows from no length.
+
+    It may be chosen so that the ranks get as many.
+    """
+    stops = (part.args[1] for part in parts(key) if part.op == "slice" and len(part.args) > 2 and is_dealt_out(part))
+    return any(not stop.is_constant and all(part.op != "length" for part in parts(stop)) for stop in stops)
+
+
 def is_dealt_stream(key: Key) -> bool:
     """Return whether a sequence is every n-th element of what a generator yields, of which the number is not known."""
     return key.op == "item" and key.args[0].op == "built" and key.args[1].op == "slice" and is_dealt_out(key.args[1])

@@ -102,6 +102,11 @@ class Evaluated:
         return bool(self._whole.unfinished)
 
     @property
+    def unfinished(self) -> frozenset[str]:
+        """The names of the functions of other files that were not followed to their ends."""
+        return frozenset(getattr(node, "name", "") for node in self._whole.unfinished)
+
+    @property
     def is_single(self) -> bool:
         """True for a program that sets the number of ranks to one, or its rank to a number."""
         return self._whole.is_single or self._whole.is_one_rank

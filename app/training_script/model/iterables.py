@@ -9,6 +9,7 @@ from .amounts import (
     NEARLY_EQUAL,
     PIECES_OF_SIZE,
     UNCOUNTED,
+    has_unknown_stop,
     is_dealt_by_test,
     is_dealt_out,
     is_dealt_stream,
@@ -66,6 +67,8 @@ class IterableEvaluator(EffectEvaluator):
             key = key.args[3]  # of the samples that an iterable dataset yields
             if is_dealt_out(key):
                 return self.unknown(node).key
+        if key.differs_by & BY_RANK and has_unknown_stop(key):
+            return self.unknown(node).key
         if numbered.op == "built":
             return self._length(numbered, node).key
         held = key.args[3] if key.op == "loader" and len(key.args) > 3 else key

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from .amounts import has_unknown_step, is_whole_share
+from .amounts import has_unknown_step, has_unknown_stop, is_whole_share
 from .assumed_numbers import COUNT_TRIALS, AssumedNumbers
 from .keys import BY_RANK, DIFFERS, TOUCHED, Key
 from .keys import parts as parts_of
@@ -45,7 +45,7 @@ def may_differ(key: Key, of: "Callable[[Key, Member], int | None]") -> bool:
     Which these are the program does not show: how many elements a list has that the ranks divide. A file is as long
     as that of the other rank.
     """
-    if has_unknown_step(key):
+    if has_unknown_step(key) or has_unknown_stop(key):
         return False
     tried = _tried(key, of, BY_RANK)
     return any(first is not None and second is not None and first != second for first, second in tried)

@@ -71,6 +71,7 @@ class LibrariesInUse:
         self.users: dict[Path, list[Path]] = {}  # scripts that use a module, by its path
         self.read_by: dict[Path, frozenset[Path]] = {}  # the modules that the evaluation of such a script reads
         self.on_one_node: dict[Path, bool] = {}  # packages by their directories: all their ranks run on one node
+        self.words: dict[Path, frozenset[str] | None] = {}  # in the files of projects, by their directories
         self._scripts: dict[Path, list[Path]] = {}  # by directories
         self._versions: dict[Path, Version | None] = {}
         self._directories = Directories()

@@ -155,7 +155,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
             default = values[1].key if len(values) > 1 else self.keys.none
             return Value(self.keys.make("item", owner.key, values[0].key, default))
         if name == "update" and values and isinstance(node.func, ast.Attribute) and (of := _all_of(node.func.value)):
-            self.set_any_attribute(self.evaluate(of), values[0])
+            if values[0].key.op != "built":  # of a comprehension, which forms names of its own
+                self.set_any_attribute(self.evaluate(of), values[0])
             return self.constant(None)
         if name in ("add_", "mul_", "div_", "sub_", "append", "extend", "update"):
             target = node.func.value if isinstance(node.func, ast.Attribute) else None

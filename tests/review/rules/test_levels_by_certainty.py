@@ -1,0 +1,259 @@
+"""Code of projects that is right, or whose bug is not sure, and the bug that it looks like."""
+
+from pathlib import Path
+
+import pytest
+from ddpwizard.app.review.file_review import review_file
+from helpers.review_snippets import KNOWLEDGE, found, lines
+
+ROUNDS = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def train(model, loader, optimizer):
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        loss = model(next(batches)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+def evaluate(model, loader):
+    batches = iter(loader)
+    with torch.no_grad():
+        for _ in range(len(loader)):
+            model(next(batches))
+
+dist.init_process_group("nccl")
+model = DDP(torch.nn.Linear(2, 2).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sampler = DistributedSampler(data)
+loader = DataLoader(data, 2{})
+held_out = DataLoader(data, 2)
+for epoch in range(3):
+    train(model, loader, optimizer)
+    evaluate(model, held_out)
+"""
+
+
+def test_the_batches_of_another_loop_are_not_those_of_the_training() -> None:
+    assert lines(ROUNDS.format(", sampler=sampler"), "DW202") == []
+    assert lines(ROUNDS.format(""), "DW202") == ["loader = DataLoader(data, 2)"]
+
+
+OWNER = """
+dist.init_process_group("nccl")
+def send(held, name, like):
+    tensor = torch.empty_like(like)
+    here = held[name]
+    if isinstance(here, torch.Tensor):
+        tensor.copy_(here)
+        dist.broadcast(tensor, src=dist.get_rank())
+    else:
+        dist.broadcast(tensor, src={})
+for name, like in names:
+    send(held, name, like)
+"""
+
+
+def test_the_owner_names_itself_where_the_others_name_it() -> None:
+    assert lines(OWNER.format("here"), "DW416") == []
+    assert lines(OWNER.format("0"), "DW416") == ["dist.broadcast(tensor, src=dist.get_rank())"]
+
+
+GATHERED = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def gathered(local):
+    output = local.new_empty(local.shape[0] * dist.get_world_size(), *local.shape[1:])
+    dist.all_gather_into_tensor(output, local)
+    return output
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, local):
+        return gathered(local)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.chunk(dist.get_world_size())[dist.get_rank()]
+
+dist.init_process_group("nccl")
+model = DDP(torch.nn.Linear(2, 2).cuda())
+for x, y in loader:
+    out = model(x)
+    losses = {}((out - y).pow(2))
+    (losses.mean() + out.mean()).backward()
+"""
+
+
+def test_a_helper_gathers_for_a_function_of_autograd() -> None:
+    assert lines(GATHERED.format("Gather.apply"), "DW420") == []
+    assert lines(GATHERED.format("gathered"), "DW420") == ["dist.all_gather_into_tensor(output, local)"]
+
+
+ATTRIBUTES = """
+class Worker:
+    def __init__(self, config):
+        self.is_wide = config.width > 8
+
+    def configure(self, rank):
+        given = {{"rank": rank, "is_wide": rank == 0}}
+        self.__dict__.update({})
+
+    def save(self):
+        if self.is_wide:
+            dist.barrier()
+
+dist.init_process_group("nccl")
+worker = Worker(config)
+worker.configure(dist.get_rank())
+worker.save()
+"""
+
+
+def test_a_comprehension_forms_the_names_of_the_attributes_that_it_sets() -> None:
+    assert lines(ATTRIBUTES.format('{f"_{name}": given.get(name) for name in names()}'), "DW401") == []
+    assert lines(ATTRIBUTES.format("given"), "DW401") == ["dist.barrier()"]
+
+
+SHARE = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+model = DDP(torch.nn.Linear(2, 2).cuda())
+size = {}
+for x in data[rank:size:world]:
+    model(x).sum().backward()
+"""
+
+
+def test_a_share_up_to_a_number_that_may_be_a_multiple() -> None:
+    assert lines(SHARE.format("padded_size()"), "DW217") == []
+    assert lines(SHARE.format("len(data)"), "DW217") == ["for x in data[rank:size:world]:"]
+
+
+DIVIDED = """
+import deepspeed
+
+def copied(parameter):
+    if {}:
+        with deepspeed.zero.GatheredParameters([parameter]):
+            return parameter.detach().cpu().clone()
+    return parameter.detach().cpu().clone()
+
+engine, *_ = deepspeed.initialize(model=model, config=config)
+if dist.get_rank() == 0:
+    weights = [copied(each) for each in engine.module.parameters()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "severity"),
+    [('hasattr(parameter, "ds_id")', "info"), ('getattr(parameter, "ds_id", None)', "info"), ("gathers", "warning")],
+)
+def test_parameters_are_gathered_where_they_are_divided(test: str, severity: str) -> None:
+    assert [each.severity for each in found(DIVIDED.format(test), "DW403")] == [severity]
+
+
+SCRIPT = """import torch
+import torch.distributed as dist
+
+def dump(model):
+    dist.all_reduce(model.weight.data)
+    torch.save(model.state_dict(), "model.pt")
+
+def main():
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(2, 2)
+    dist.all_reduce(model.weight.data)
+    {}
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def _severities(path: Path, rule: str) -> list[str]:
+    return [each.severity for each in review_file(path, KNOWLEDGE) if each.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("call", "severity"), [("# dump(model)", "info"), ("dump(model)", "error"), ("register(dump)", "error")]
+)
+def test_a_function_of_a_script_that_nothing_calls(call: str, severity: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT.format(call))
+    assert _severities(path, "DW501") == [severity]
+
+
+MODULE = """import torch
+import torch.distributed as dist
+
+def dump(model):
+    dist.all_reduce(model.weight.data)
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "is_called"),
+    [
+        ("from saving import dump\n# dump(model)\n", False),
+        ("from saving import dump\n\ndef end(model):\n    dump(model)\n", True),
+        ('CALLBACKS = ["dump"]\n', True),
+    ],
+)
+def test_a_function_of_a_module_that_its_project_calls_or_not(user: str, is_called: bool, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "saving.py").write_text(MODULE)
+    (tmp_path / "training.py").write_text(user)
+    (severity,) = _severities(tmp_path / "saving.py", "DW501")
+    assert (severity == "info") is not is_called
+
+
+def test_a_package_hands_a_function_on(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    package = tmp_path / "tools"
+    package.mkdir()
+    (package / "saving.py").write_text(MODULE)
+    (package / "__init__.py").write_text("from .saving import dump\n")
+    assert _severities(package / "saving.py", "DW501") != ["info"]
+
+
+READS = """import json
+import torch
+import torch.distributed as dist
+from evaluation import evaluate
+
+def main():
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        with open("results.json", "w") as file:
+            json.dump({}, file)
+    CALL
+    with open("results.json") as file:
+        print(json.load(file))
+
+main()
+"""
+EVALUATES = """import torch.distributed as dist
+
+def evaluate():
+    dist.barrier()
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("call", "reported"), [("evaluate()", False), ("pass", True)])
+@pytest.mark.parametrize("steps", [30_000, 1])
+def test_a_function_that_is_not_followed_may_wait(
+    call: str, reported: bool, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpwizard.app.training_script.model.evaluated.MOST_ABROAD", steps)
+    (tmp_path / "evaluation.py").write_text(EVALUATES)
+    path = tmp_path / "train.py"
+    path.write_text(READS.replace("CALL", call))
+    assert bool(_severities(path, "DW505")) is reported
