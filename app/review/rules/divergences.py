@@ -25,6 +25,7 @@ from .deciding_values import where_made
 from .divergence_patches import divergence_patch
 from .divergences_elsewhere import violation_elsewhere
 from .divided_parameters import asks_if_divided
+from .presence_tests import asks_for_presence
 
 CONFIDENCE = {"DW401": 0.95, "DW402": 0.85, "DW403": 0.8, "DW404": 0.7, "DW405": 0.6, "DW406": 0.55, "DW217": 0.7}
 # A condition that tells the libraries apart under which a call of Accelerate communicates from the others.
@@ -187,6 +188,8 @@ def _severity(found: Divergence, script: Script, deciding: DecidingBranch) -> Se
         return "info"  # the script lets all ranks through where a library communicates in the call
     if found.by & LOCAL and _raises(script, found.decided):
         return "info"  # where what the ranks read is alike, all of them raise or none
+    if found.by == LOCAL and (asks_for_presence(script, found) or (found.rounds == "count" and not found.sure)):
+        return "info"
     on_demand = not found.sure and deciding.side != "after"
     if (found.first.kind in OF_MESH and not found.sure) or asks_if_divided(script, found.first):
         return "info"

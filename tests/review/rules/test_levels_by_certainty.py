@@ -257,3 +257,39 @@ def test_a_function_that_is_not_followed_may_wait(
     path = tmp_path / "train.py"
     path.write_text(READS.replace("CALL", call))
     assert bool(_severities(path, "DW505")) is reported
+
+
+DECIDED = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = DDP(model), loader
+
+    def train(self):
+        for batch in self.loader:
+            out = self.model(batch["x"])
+            loss = out.sum()
+            {}
+                dist.all_reduce(out)
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+Trainer(torch.nn.Linear(2, 2).cuda(), torch.utils.data.DataLoader(data, 4, sampler=sampler)).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "severity"),
+    [
+        ('if batch["labels"]:', "info"),
+        ('if batch["labels"] and epoch > 3:', "info"),
+        ('if batch["mask"] is not None and not batch["labels"]:', "info"),
+        ("if torch.isnan(loss):", "warning"),
+        ("if loss.item() > 3:", "warning"),
+        ("large = loss.item() > 3\n            if large:", "warning"),
+        ('if batch["labels"] and loss.item() > 3:', "warning"),
+    ],
+)
+def test_what_is_there_on_one_rank_is_there_on_all(test: str, severity: str) -> None:
+    assert [each.severity for each in found(DECIDED.format(test), "DW406")] == [severity]
