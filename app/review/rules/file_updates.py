@@ -3,9 +3,11 @@
 import ast
 
 from ...training_script.model.function_steps import Noted
-from ...training_script.model.keys import Key
+from ...training_script.model.keys import Key, parts
+from ...training_script.model.library_effects import LOG_MODES, REPLACES
 from ...training_script.model.reach import Reach, Run, argument, together
 from ...training_script.model.sequences import Event
+from ...training_script.model.values import Value
 from ...training_script.syntax import last_name
 from ..rule_context import Script
 from .early_reads import read_path
@@ -16,6 +18,7 @@ READING = {
     *("load", "safe_load", "full_load", "read", "readline", "readlines", "reader", "DictReader"),
     *("list", "enumerate", "seek", "close"),
 }
+OPENER = "opener"  # which may refuse a file that is there
 LOCKS = ("flock", "lockf", "locking", "lock", "unlock")
 
 
@@ -54,3 +57,27 @@ def is_read_back(run: Run, reach: Reach, fact: Noted, path: Key) -> bool:
         and together(before[reads[-1]], reach)
         and not any(isinstance(each.fact, Event) for each in before[reads[-1] :])
     )
+
+
+def is_found_by_rest(run: Run, reach: Reach, path: Key) -> bool:
+    """Return whether a file that is asked for is there: some ranks have come here before, and all have waited then."""
+    if not any(path in parts(each.test) for each in reach.conditions):
+        return False
+    before = run.reached[: run.reached.index(reach)]
+    first = (number for number, each in enumerate(before) if each.fact.site == reach.fact.site)
+    return any(
+        not before[number].by_all and any(isinstance(each.fact, Event) and each.by_all for each in before[number:])
+        for number in first
+    )
+
+
+def replaced_path(fact: Noted) -> Value | None:
+    """Return the path of the file that a call replaces, None if it replaces none."""
+    place, name = REPLACES[fact.name]
+    if fact.name == "open" and (not mode_of(fact).startswith(("w", *UPDATES)) or OPENER in fact.named):
+        return None
+    if fact.name in LOG_MODES:
+        mode = argument(fact, *LOG_MODES[fact.name])
+        if mode is None or not (mode.key.is_constant and str(mode.key.value).startswith("w")):
+            return None  # it appends, so that nothing is lost
+    return fact.owner if place < 0 else argument(fact, place, name)

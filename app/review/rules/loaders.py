@@ -12,7 +12,7 @@ from ...training_script.model.noted_calls import WRAPPED_FORWARD
 from ...training_script.model.reach import ALL, Reach, Run, argument, same_on_ranks, together
 from ...training_script.model.sequences import Event
 from ...training_script.model.several_ranks import SET_UP
-from ...training_script.model.values import Instance, Value
+from ...training_script.model.values import Either, Instance, Value
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import dotted_name
 from ...training_script.torch_classes import GRAPH_LOADERS, LOADER_CLASSES, SAMPLER_CLASSES, is_optimizer
@@ -235,6 +235,8 @@ def _is_true(value: Value) -> bool:
 
 def shares_out(data: Value) -> bool:
     """Return whether a dataset may give each rank its own part."""
+    if isinstance(data.obj, Either):
+        return shares_out(data.obj.then) or shares_out(data.obj.other)
     if not isinstance(data.obj, Instance):
         return False
     bases = [*data.obj.cls.library_bases()]

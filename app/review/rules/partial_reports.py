@@ -1,13 +1,14 @@
 """DW434: results of an evaluation over one rank's part of the data, reported as those of all."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...training_script.model.collective_effects import OF_ONE_RANK, SAME
 from ...training_script.model.keys import DIFFERS, Key, parts, parts_entered
 from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
+from ...training_script.model.values import Value
 from ...training_script.nodes import nodes_below, nodes_of_kinds
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
@@ -40,6 +41,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             part for value in (*fact.values, *fact.named.values()) for part in parts_entered(value.key, _may_show_sum)
         )
         for part in given:
+            if _is_multiplied(part, (*fact.values, *fact.named.values())):
+                continue
             if part.accumulated is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
             if not _adds_up(part) or any(each.op in SAME for each in parts(part.accumulated.after)):
@@ -59,6 +62,17 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                     related=[RelatedPlace(path=fact.site.path, line=fact.site.line, message="reported here")],
                 )
                 break
+
+
+def _is_multiplied(summed: Key, reported: Sequence[Value]) -> bool:
+    """Return whether a report has a count times the number of ranks: that of all of them, where each has as many."""
+    products = (
+        part.args[1:]
+        for value in reported
+        for part in parts(value.key)
+        if part.op == "binary" and part.args[0] == "Mult"
+    )
+    return any(summed in sides and any(each.op == "world" for each in sides) for sides in products)
 
 
 def _adds_up(summed: Key) -> bool:

@@ -13,7 +13,7 @@ from ..patches.prepared_values import backward_by_accelerator
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 
-ACCELERATOR = "accelerate.Accelerator"
+ACCELERATOR, BACKWARD = "accelerate.Accelerator", "accelerator.backward"
 ENGINE = "deepspeed.initialize"
 ACCUMULATES = "accumulate"
 OF_ACCELERATE = "gradient-scaler-amp"
@@ -35,7 +35,10 @@ def _backward(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the backward passes of losses of prepared models that Accelerate does not make."""
     if not any(run.of(".prepare")) or not (_scales(run) or script.mentions(f".{ACCUMULATES}(")):
         return
+    by_library = [each for each in run.reached if each.name == BACKWARD]
     for reach, fact in run.of(".backward"):
+        if not all(together(each, reach) for each in by_library):
+            continue  # it is for a run without Accelerate
         if _is_of(fact.owner, "reduced") and not _is_of(fact.owner, "accelerator") and reach.several:
             yield from violation_at(
                 script,

@@ -8,7 +8,7 @@ from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted, Rounds
 from ...training_script.model.keys import RANKS, Key, Keys, parts
 from ...training_script.model.library_calls import OF_PROCESS
-from ...training_script.model.library_effects import DATASETS, DOWNLOADS, LOG_FILES, LOG_MODES, REPLACES, WRITERS
+from ...training_script.model.library_effects import DATASETS, DOWNLOADS, LOG_FILES, REPLACES, WRITERS
 from ...training_script.model.noted_calls import TO_FILE
 from ...training_script.model.reach import (
     ALL,
@@ -26,14 +26,21 @@ from ...training_script.syntax import last_name
 from ..patches.guard_statement import guard_statement
 from ..rule_context import Patch, Script, Violation
 from ..violations import violation_at
-from .file_updates import LOCKS, READING, UPDATES, is_locked, is_read_back, is_update, mode_of
+from .file_updates import (
+    LOCKS,
+    READING,
+    is_found_by_rest,
+    is_locked,
+    is_read_back,
+    is_update,
+    replaced_path,
+)
 from .locked_collectives import held_lock
 
 WRITE, APPEND = "write-on-rank-0", "append-on-rank-0"
 OF_OTHERS = "values of the other ranks are no longer in the file, and what reads it next there has to wait"
 RACE = "checkpoint-race"  # what one rank makes or deletes is in the way of another, or damages it
 VISION = "torchvision.datasets."
-OPENER = "opener"  # which may refuse a file that is there
 LOSES = "the last one to open it empties what the others have written"
 OVER = "one copies over what another is still copying"
 READS = "one reads it while another has emptied it, or has written a part"
@@ -109,7 +116,7 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
     for reach, fact in run.of(*REPLACES):
         if fact.site in known or _is_far(script, reach):
             continue  # a helper of helpers, such as a log, mostly names its files by the rank in a way of its own
-        path = _replaced(fact)
+        path = replaced_path(fact)
         if path is None or reach.attempted or not reach.several or not run.is_of_several(reach):
             continue
         if not (same_on_ranks(path.key) if reach.by_all else _sharing(path.key, reach.ranks, run.keys)):
@@ -118,7 +125,12 @@ def _files(script: Script, run: Run) -> Iterator[Violation]:
             continue
         if is_update(fact) and all(last_name(use.node.func) in READING for _, use, _ in _uses(run, fact)):
             continue
-        if _is_lock_file(run, fact) or held_lock(script, reach) or is_locked(script, fact):
+        if (
+            is_found_by_rest(run, reach, path.key)
+            or _is_lock_file(run, fact)
+            or held_lock(script, reach)
+            or is_locked(script, fact)
+        ):
             continue
         known.add(fact.site)
         copies = fact.name == "shutil.copytree"
@@ -234,18 +246,6 @@ def severity_of(script: Script, run: Run, reach: Reach) -> Severity | None:
     """Return the lowest severity for what a helper does that may serve one process as well, None for the usual one."""
     surely = script.is_here(reach) or (run.surely_distributed and run.is_of_several(reach))
     return None if surely else "info"
-
-
-def _replaced(fact: Noted) -> Value | None:
-    """Return the path of the file that a call replaces, None if it replaces none."""
-    place, name = REPLACES[fact.name]
-    if fact.name == "open" and (not mode_of(fact).startswith(("w", *UPDATES)) or OPENER in fact.named):
-        return None
-    if fact.name in LOG_MODES:
-        mode = argument(fact, *LOG_MODES[fact.name])
-        if mode is None or not (mode.key.is_constant and str(mode.key.value).startswith("w")):
-            return None  # it appends, so that nothing is lost
-    return fact.owner if place < 0 else argument(fact, place, name)
 
 
 def _is_of_data(path: Key, reach: Reach) -> bool:

@@ -293,3 +293,114 @@ Trainer(torch.nn.Linear(2, 2).cuda(), torch.utils.data.DataLoader(data, 4, sampl
 )
 def test_what_is_there_on_one_rank_is_there_on_all(test: str, severity: str) -> None:
     assert [each.severity for each in found(DECIDED.format(test), "DW406")] == [severity]
+
+
+SHARES = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Stream(IterableDataset):
+    def __init__(self, samples):
+        self.samples = samples
+    def __iter__(self):
+        yield from self.samples
+
+class Pieces(IterableDataset):
+    def __init__(self, samples):
+        self.samples = samples
+    def __iter__(self):
+        yield from self.samples[::2]
+
+class Samples(Dataset):
+    def __init__(self, samples):
+        self.samples = samples
+    def __len__(self):
+        return len(self.samples)
+    def __getitem__(self, index):
+        return self.samples[index]
+
+def load(samples, streams):
+    data = Stream(samples) if streams else {}(samples)
+    return DataLoader(data, 4)
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = DDP(torch.nn.Linear(2, 2).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in load(read(), streams):
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_one_of_two_data_sets_may_share_itself_out() -> None:
+    assert lines(SHARES.format("Pieces"), "DW202") == []
+    assert lines(SHARES.format("Samples").replace("Stream(samples) if streams else ", ""), "DW202")
+
+
+BACKWARD = """
+from accelerate import Accelerator
+
+def train(config, model, optimizer, loader):
+    accelerator = None
+    if config.distributed:
+        accelerator = Accelerator(mixed_precision="fp16")
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for x in loader:
+        loss = model(x).sum()
+        {}
+        optimizer.step()
+train(config, torch.nn.Linear(2, 2), optimizer, torch.utils.data.DataLoader(data))
+"""
+
+
+def test_the_backward_pass_of_a_run_without_accelerate() -> None:
+    either = "if accelerator:\n            accelerator.backward(loss)\n        else:\n            loss.backward()"
+    assert lines(BACKWARD.format(either), "DW499") == []
+    assert lines(BACKWARD.format("loss.backward()"), "DW499") == ["loss.backward()"]
+
+
+REPORTED = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+model = DDP(torch.nn.Linear(2, 2).cuda())
+loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+total, batches = torch.zeros(1).cuda(), 0
+for x in loader:
+    total += model(x).sum()
+    batches += 1
+dist.all_reduce(total)
+if rank == 0:
+    print(total / {})
+"""
+
+
+def test_a_count_times_the_number_of_ranks() -> None:
+    assert lines(REPORTED.format("(batches * world)"), "DW434") == []
+    assert lines(REPORTED.format("batches"), "DW434") == ["print(total / batches)"]
+
+
+DOWNLOADED = """
+def fetch(path):
+    if os.path.isfile(path):
+        return path
+    with open(path, "wb") as file:
+        for part in response():
+            file.write(part)
+    return path
+
+dist.init_process_group("nccl")
+if dist.get_rank() == 0:
+    fetch("weights.bin")
+{}
+weights = fetch("weights.bin")
+"""
+
+
+def test_a_file_that_rank_0_has_made_before_the_barrier() -> None:
+    assert lines(DOWNLOADED.format("dist.barrier()"), "DW412") == []
+    assert lines(DOWNLOADED.format("print()"), "DW412")
