@@ -19,6 +19,7 @@ from .checkpoints import FIRST_OF_NODES, LOAD
 OF_NUMBERS = re.compile(
     r"sched|scaler|sampler|loader|trt", re.IGNORECASE
 )  # objects whose states hold numbers or an engine, not tensors
+OPTIMIZER = re.compile("optim", re.IGNORECASE)
 DEVICES = re.compile(r"cuda|device|accelerat|nccl|\.to\(", re.IGNORECASE)
 TO_CPU = "load-to-cpu"
 
@@ -57,8 +58,23 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 if where
                 else "without map_location every rank loads these tensors onto the GPU that they were saved from",
                 0.85 if where else 0.8,
+                severity=None if where or _is_of_training(script, run, fact) else "info",
                 patch=(lambda fact=fact, where=where: _load_to(script, fact, where)) if script.is_here(reach) else None,
             )
+
+
+def _is_of_training(script: Script, run: Run, load: Noted) -> bool:
+    """Return whether a file is a checkpoint of a training: a part or an optimizer is loaded, or the program saves it.
+
+    Published weights are one state as a whole, mostly of tensors on the CPU.
+    """
+    path = load.values[0].key
+    saved = (argument(fact, 1, "f") for _, fact in script.noted("torch.save"))
+    whole = [
+        fact.node.func for _, fact in run.of(".load_state_dict") if load.result.key in (v.key for v in fact.values)
+    ]
+    optimizers = any(isinstance(each, ast.Attribute) and OPTIMIZER.search(last_name(each.value)) for each in whole)
+    return not whole or optimizers or any(to and to.key is path for to in saved)
 
 
 def _may_use_gpus(script: Script) -> bool:

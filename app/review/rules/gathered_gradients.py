@@ -29,6 +29,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         sent = argument(fact, 1, "tensor", "input_tensor")
         if sent is None or "graph" not in sent.facts or _has_own_backward(script, reach, fact):
             continue
+        if _is_without_gradients(script, fact):
+            continue
         if alone:
             message = (
                 "the loss is made of gathered tensors alone, and this gather hands on no gradients: the model does not "
@@ -72,6 +74,22 @@ def _has_own_backward(script: Script, reach: Reach, gather: Noted) -> bool:
     return any(
         isinstance(each, ast.FunctionDef) and any(given.arg == CONTEXT for given in each.args.args) for each in around
     )
+
+
+def _is_without_gradients(script: Script, gather: Noted) -> bool:
+    """Return whether a gather of the script is under ``torch.no_grad()``, as that of an evaluation."""
+    at: ast.AST | None = gather.node
+    while at is not None:
+        if isinstance(at, ast.With) and any(last_name(_called(each.context_expr)) in WITHOUT for each in at.items):
+            return True
+        if isinstance(at, ast.FunctionDef) and any(last_name(_called(each)) in WITHOUT for each in at.decorator_list):
+            return True
+        at = script.source.parents.get(at)
+    return False
+
+
+def _called(node: ast.expr) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node
 
 
 def _is_on_purpose(script: Script, reach: Reach, gather: Noted) -> bool:

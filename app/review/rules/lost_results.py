@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
+from ....knowledge.schema import Severity
 from ...training_script.collectives import GROUP_PLACE
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import LOCAL, Key, parts
@@ -30,6 +31,10 @@ RECEIVED = {"broadcast_object_list": "object_list", "scatter_object_list": "scat
 # Methods that return a tensor with a storage of its own.
 COPIES = {"float", "double", "half", "bfloat16", "long", "int", "to", "cuda", "cpu", "clone", "mean", "sum", "type"}
 ALWAYS_NEW = {"clone", "mean", "sum"}  # the others return the tensor itself where it is so already
+MOVES = {"to", "cuda"}
+MADE_ON_CPU = {
+    f"torch.{name}" for name in ("tensor", "as_tensor", "zeros", "ones", "empty", "full", "from_numpy", "FloatTensor")
+}
 LOADS = {"checkpoint.load"}
 COUNTS = {"tolist", "bincount", "histc", "sum", "unique", "count_nonzero", "size", "len"}
 OF_SIZES = {f"torch.{name}" for name in ("rand", "randn", "empty")}
@@ -58,8 +63,18 @@ def check_temporary(script: Script, run: Run) -> Iterator[Violation]:
                 reach,
                 f"`{script.source.one_line(given)}` is a new tensor: the result of {name} is in it, and lost with it",
                 0.85,
-                severity="warning" if isinstance(given, ast.Call) and last_name(given.func) not in ALWAYS_NEW else None,
+                severity=_severity(script, given),
             )
+
+
+def _severity(script: Script, given: ast.expr) -> Severity | None:
+    """Return the severity for a tensor that may be a copy: a move to a device is none of a tensor that is there."""
+    if not isinstance(given, ast.Call) or last_name(given.func) in ALWAYS_NEW:
+        return None
+    moved = given.func.value if isinstance(given.func, ast.Attribute) and given.func.attr in MOVES else None
+    key = script.evaluated.value(moved) if moved else None
+    computed = key is not None and not any(part.op == "call" and part.args[0] in MADE_ON_CPU for part in parts(key))
+    return "info" if computed else "warning"
 
 
 def _is_made_of_data(script: Script, given: ast.expr) -> bool:

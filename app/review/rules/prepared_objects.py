@@ -31,8 +31,8 @@ def check_state(script: Script, run: Run) -> Iterator[Violation]:
         for reach, fact in run.of(".state_dict")
         if fact.owner and "prepared" in fact.owner.facts and "unwrapped" not in fact.owner.facts
     ]
-    if not states or not any(each.distributed for each in script.runs):
-        return
+    if not states or script.mentions("state_dict_type") or not any(each.distributed for each in script.runs):
+        return  # FSDP, whose states have the names of the model inside
     models = {fact.owner.key for _, fact in script.noted(*PARAMETERS) if fact.owner}
     saves = [state.key for _, fact in run.of("torch.save") if (state := argument(fact, 0, "obj"))]
     written = {part for state in saves for part in parts(state)}

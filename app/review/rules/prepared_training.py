@@ -3,10 +3,12 @@
 import ast
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key, parts
 from ...training_script.model.reach import Reach, Run
+from ...training_script.model.users import SOURCES
 from ...training_script.nodes import nodes_of_kinds
 from ...training_script.syntax import LOOPS, last_name
 from ...training_script.torch_classes import DDP_CLASSES, is_optimizer
@@ -27,9 +29,8 @@ OF_ALL = ("gather", "num_process", "reduce(", "is_main_process=", "get_rank", "p
 def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
     """DW315: yield the backward passes of Accelerate that divide a loss for nothing, or once more."""
     steps = [given.key for _, fact in run.of(ACCELERATOR) if (given := fact.named.get(STEPS))]
-    if len(steps) != 1 or (steps[0].is_constant and steps[0].value in (None, 1)):
+    if len(steps) != 1 or (steps[0].is_constant and steps[0].value in (None, 1)) or _asserts_one(script):
         return
-    counted = any(map(script.mentions, COUNTS_ROUNDS))
     made = [reach for reach, fact in run.of(".step") if fact.owner and "accelerator" not in fact.owner.facts]
     for reach, fact in run.of(".backward"):
         if not fact.owner or "accelerator" not in fact.owner.facts or not reach.loops or not fact.values:
@@ -38,7 +39,7 @@ def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
         if _is_divided_by(fact.values[0].key, steps[0]):
             patch = partial(_without_division, script, fact) if script.is_here(reach) else None
             why = "accelerator.backward divides the loss by gradient_accumulation_steps, as the script has done before"
-        elif not counted and any(_in_each_round(step, reach) for step in made):
+        elif not _counts_rounds(script, reach) and any(_in_each_round(step, reach) for step in made):
             why = (
                 "accelerator.backward divides the loss by gradient_accumulation_steps, and each batch is a step: "
                 "nothing accumulates without accelerator.accumulate"
@@ -46,6 +47,27 @@ def check_accumulation(script: Script, run: Run) -> Iterator[Violation]:
         if why:
             yield from violation_at(script, reach, why, 0.8, patch=patch)
             return
+
+
+def _asserts_one(script: Script) -> bool:
+    """Return whether the script ends where more than one round is to accumulate."""
+    for node in nodes_of_kinds(script.source.tree, ast.Assert):
+        match node.test:
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=1)]) if (
+                last_name(left) == STEPS
+            ):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _counts_rounds(script: Script, backward: Reach) -> bool:
+    """Return whether the script, or the file of another module with the backward pass, lets Accelerate count."""
+    if any(map(script.mentions, COUNTS_ROUNDS)):
+        return True
+    source = None if script.is_here(backward) else SOURCES.source(Path(backward.fact.site.path))
+    return source is not None and any(word in source.text for word in COUNTS_ROUNDS)
 
 
 def _without_division(script: Script, backward: Noted) -> Patch:

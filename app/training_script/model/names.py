@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ...launchers.rank_variables import LOCAL_WORLD_SIZES, RANK_SCOPES, WORLD_SIZES
 from .. import rank_names
 from ..syntax import last_name
-from .amounts import is_of_data, is_of_parts, rows_of
+from .amounts import BATCH, is_of_data, is_of_parts, rows_of
 from .distinct_names import is_written_out
 from .evaluator_state import EvaluatorState
 from .followed import is_followed
@@ -47,6 +47,7 @@ SIGNAL = "a signal"
 BY_WORLD = frozenset({"world"})  # computed with the number of ranks
 OF_PROCESSES = frozenset({"accelerator", "fabric", "lightning", "trainer", "engine"})  # that know the ranks
 UNWRAPPED = frozenset({"unwrapped"})  # the model inside of a wrapper
+OF_LOADER = frozenset({"batch_size", "batch_sampler", "dataset", "num_workers", "sampler"})
 # Objects whose attribute ``rank`` is this process's rank.
 OWNERS = {"args", "opt", "opts", "options", "cfg", "config", "conf", "self", "cls", "hparams", "params", "flags", "ctx"}
 OWNERS |= {
@@ -167,6 +168,8 @@ class NameEvaluator(EvaluatorState):
                 return Value(self.keys.rank(RANK_ATTRIBUTES[name], name))
             if name in FIRST_ATTRIBUTES:
                 return Value(self.keys.is_first(FIRST_ATTRIBUTES[name]))
+        if name in OF_LOADER and owner.key.op == "local" and owner.key.args[0] == BATCH:
+            return self.unknown(node)  # of one of several loaders: what goes over them gets no data
         if name == "shape":
             return self.extent(owner, node)
         if (made_of is Instance or owner.facts) and (role := role_of_attribute(roles_of(owner), name)):

@@ -404,3 +404,168 @@ weights = fetch("weights.bin")
 def test_a_file_that_rank_0_has_made_before_the_barrier() -> None:
     assert lines(DOWNLOADED.format("dist.barrier()"), "DW412") == []
     assert lines(DOWNLOADED.format("print()"), "DW412")
+
+
+MOVED = """
+dist.init_process_group("nccl")
+def report(model, batch, device):
+    loss = model(batch).mean().detach()
+    total = torch.tensor(len(batch))
+    dist.all_reduce({})
+    return loss, total
+report(model, batch, device)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "severity"),
+    [
+        ("loss.to(device)", "info"),
+        ("loss.cuda()", "info"),
+        ("total.to(device)", "warning"),
+        ("loss.float()", "warning"),
+    ],
+)
+def test_a_move_to_the_device_where_a_tensor_is_makes_no_copy(given: str, severity: str) -> None:
+    assert [each.severity for each in found(MOVED.format(given), "DW421")] == [severity]
+
+
+ROUNDS_OF_MODULE = """import torch
+
+def run(accelerator, model, optimizer, loader):
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in loader:
+        {}
+            loss = model(batch).sum()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+STARTS = """import torch
+from accelerate import Accelerator
+from rounds import run
+
+def main(args):
+    {}
+    accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run(accelerator, model, optimizer, torch.utils.data.DataLoader(torch.ones(8, 2)))
+
+main(options())
+"""
+
+
+@pytest.mark.parametrize(
+    ("around", "before", "reported"),
+    [
+        ("with accelerator.accumulate(model):", "pass", False),
+        ("if True:", "assert args.gradient_accumulation_steps == 1", False),
+        ("if True:", "pass", True),
+    ],
+)
+def test_rounds_that_another_module_counts(around: str, before: str, reported: bool, tmp_path: Path) -> None:
+    (tmp_path / "rounds.py").write_text(ROUNDS_OF_MODULE.format(around))
+    path = tmp_path / "train.py"
+    path.write_text(STARTS.format(before))
+    assert bool(_severities(path, "DW315")) is reported
+
+
+EVALUATED = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def gathered(local):
+    parts = [torch.zeros_like(local) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, local)
+    return torch.cat(parts)
+
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = DDP(model), loader
+
+    def train(self):
+        for batch in self.loader:
+            loss = gathered(self.model(batch)).mean()
+            loss.backward()
+        {}:
+            for batch in self.loader:
+                out = self.model(batch)
+                every = [torch.zeros_like(out) for _ in range(dist.get_world_size())]
+                dist.all_gather(every, out)
+
+dist.init_process_group("nccl")
+Trainer(torch.nn.Linear(2, 2).cuda(), loader).train()
+"""
+
+
+def test_what_an_evaluation_gathers_needs_no_gradients() -> None:
+    assert lines(EVALUATED.format("with torch.no_grad()"), "DW420") == ["dist.all_gather(parts, local)"]
+    assert "dist.all_gather(every, out)" in lines(EVALUATED.format("if True"), "DW420")
+
+
+LOADED = """
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if dist.get_rank() == 0:
+    torch.save(model.state_dict(), "last.pt")
+dist.barrier()
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "severity"),
+    [
+        ("model.load_state_dict(torch.load(weights()))", "info"),
+        ('model.load_state_dict(torch.load(weights())["model"])', "warning"),
+        ("optimizer.load_state_dict(torch.load(weights()))", "warning"),
+        ('model.load_state_dict(torch.load("last.pt"))', "warning"),
+    ],
+)
+def test_published_weights_are_one_state_as_a_whole(load: str, severity: str) -> None:
+    assert [each.severity for each in found(LOADED.format(load), "DW504")] == [severity]
+
+
+LOADERS = """
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Trainer:
+    def __init__(self, data_loader):
+        self.data_loader = data_loader
+        self.samples = sum([each.batch_size for each in self.data_loader])
+
+    def train(self, most):
+        for number, batch in enumerate(self.data_loader):
+            if {} > most:
+                dist.barrier()
+
+dist.init_process_group("nccl")
+Trainer(DataLoader(data, 4, sampler=DistributedSampler(data))).train(100)
+"""
+
+
+def test_the_size_of_a_batch_is_that_of_its_loader() -> None:
+    assert lines(LOADERS.format("number * self.samples"), "DW406") == []
+    assert lines(LOADERS.format("batch.sum().item()"), "DW406") == ["if batch.sum().item() > most:"]
+
+
+SHARDED = """
+from accelerate import Accelerator
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+accelerator = Accelerator()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = accelerator.prepare(model, optimizer)
+{}:
+    state = model.state_dict()
+if accelerator.is_main_process:
+    torch.save(state, "last.pt")
+"""
+
+
+def test_the_state_of_a_sharded_model_has_the_names_of_the_model_inside() -> None:
+    assert lines(SHARDED.format("with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)"), "DW266") == []
+    assert lines(SHARDED.format("if True"), "DW266") == ["state = model.state_dict()"]

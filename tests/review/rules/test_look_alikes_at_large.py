@@ -103,7 +103,7 @@ PAIRS = {
         def evaluate(model):
             dist.barrier()
             if local_rank == 0:
-                model.load_state_dict(torch.load("last.pt"))
+                model.load_state_dict(torch.load("last.pt")["model"])
         """,
         "if local_rank == 0:",
         "if model is not None:",
@@ -1213,7 +1213,7 @@ PAIRS = {
     "an engine that holds no tensors": Pair(
         """
         def engine(model_trt, path):
-            model_trt.load_state_dict(torch.load(path))
+            model_trt.load_state_dict(torch.load(path)["state"])
         engine(object(), "engine.pth")
         """,
         "model_trt",
@@ -1721,7 +1721,7 @@ PAIRS = {
         """
         def resume(model, sampler):
             dist.barrier()
-            sampler.load_state_dict(torch.load("sampler.pt"))
+            sampler.load_state_dict(torch.load("last.pt")["sampler"])
         """,
         "sampler.load_state_dict",
         "model.load_state_dict",
