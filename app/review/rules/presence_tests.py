@@ -18,7 +18,7 @@ TESTS = (ast.If, ast.While, ast.IfExp)
 def asks_for_presence(script: Script, found: Divergence) -> bool:
     """Return whether data of one rank decide only by being there, and no number of them is compared on the way."""
     at = found.decided
-    node = node_at(script.source.tree, at.line, at.column, TESTS) if at.path == script.source.path else None
+    node = node_at(script.source.tree, at.line, at.column, *TESTS) if at.path == script.source.path else None
     if not isinstance(node, TESTS):
         return False
     keys = {each: key for each in _asked(node.test) if (key := script.evaluated.value(each)) is not None}
