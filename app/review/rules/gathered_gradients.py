@@ -9,8 +9,8 @@ from ...training_script.model.reach import Reach, Run, argument
 from ...training_script.model.sequences import Site
 from ...training_script.model.site_functions import function_in_module, innermost_function
 from ...training_script.model.tensor_kinds import SIZED
-from ...training_script.nodes import node_at
-from ...training_script.syntax import dotted_name, last_name
+from ...training_script.nodes import node_at, walk
+from ...training_script.syntax import contains_line, dotted_name, last_name
 from ..rule_context import Script, Violation
 from ..violations import violation_at
 from .averaged_by_hand import by_hand
@@ -77,15 +77,13 @@ def _has_own_backward(script: Script, reach: Reach, gather: Noted) -> bool:
 
 
 def _is_without_gradients(script: Script, gather: Noted) -> bool:
-    """Return whether a gather of the script is under ``torch.no_grad()``, as that of an evaluation."""
-    at: ast.AST | None = gather.node
-    while at is not None:
-        if isinstance(at, ast.With) and any(last_name(_called(each.context_expr)) in WITHOUT for each in at.items):
-            return True
-        if isinstance(at, ast.FunctionDef) and any(last_name(_called(each)) in WITHOUT for each in at.decorator_list):
-            return True
-        at = script.source.parents.get(at)
-    return False
+    """Return whether a gather is under ``torch.no_grad()``, as that of an evaluation."""
+    function = _function_around(script, gather.site)
+    nodes = walk(function or script.source.tree)
+    blocks = [node for node in nodes if isinstance(node, ast.With) and contains_line(node, gather.site.line)]
+    managers = [each.context_expr for block in blocks for each in block.items]
+    managers += function.decorator_list if isinstance(function, ast.FunctionDef) else []
+    return any(last_name(_called(each)) in WITHOUT for each in managers)
 
 
 def _called(node: ast.expr) -> ast.expr:
