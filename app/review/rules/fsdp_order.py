@@ -23,6 +23,7 @@ FSDP1 = (
 )
 FSDP2 = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
+SHARDS = ("ShardingStrategy.FULL_SHARD", "ShardingStrategy.SHARD_GRAD_OP", "ShardingStrategy.HYBRID_SHARD")
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing"
 CLIP, ORDER, CHECKPOINT_FIRST = "clip-by-fsdp", "optimizer-after-wrap", "checkpoint-before-wrap"
 
@@ -106,20 +107,35 @@ def check_whole_state(script: Script, run: Run) -> Iterator[Violation]:
 
 def check_clip(script: Script, run: Run) -> Iterator[Violation]:
     """DW303: yield the clipping of gradients by the norm of one rank's shard."""
-    wraps = {fact.result.key: fact for _, fact in _wraps(run)}
+    wraps = {fact.result.key: (at, fact) for at, fact in _wraps(run)}
+    has_method = any(run.of(".clip_grad_norm_"))  # so that the function may be for a model of another kind
     of_parameters = {fact.result.key: fact for _, fact in run.of(".parameters")}
     for reach, fact in run.of(*CLIPS):
         given = argument(fact, 0, "parameters")
         listed = of_parameters.get(given.key) if given else None
-        wrapped = wraps.get(listed.owner.key) if listed and listed.owner else None
-        if listed and wrapped and not {"sharding_strategy", "**"} & wrapped.named.keys():
+        if listed is None or listed.owner is None:
+            continue
+        wrapped = wraps.get(listed.owner.key, (None, None))[1]
+        surely = wrapped is not None
+        if wrapped is None and not has_method:
+            held = (wraps[key] for key in alternatives(listed.owner.key) if key in wraps)
+            wrapped = next((wrap for at, wrap in held if together(reach, at)), None)
+        if wrapped and _shards(wrapped):
             yield from violation_at(
                 script,
                 reach,
                 "clip_grad_norm_ of torch.nn.utils sees the shard of one rank only: the ranks clip by different norms",
                 0.85,
-                patch=partial(_clip_by_fsdp, script, fact, listed) if script.is_here(reach) else None,
+                patch=partial(_clip_by_fsdp, script, fact, listed) if surely and script.is_here(reach) else None,
             )
+
+
+def _shards(wrapped: Noted) -> bool:
+    """Return whether FSDP surely shards the gradients: a strategy that is not known may leave them whole."""
+    strategy = argument(wrapped, 2, "sharding_strategy")
+    if strategy is None:
+        return "**" not in wrapped.named
+    return strategy.key.op == "library" and str(strategy.key.args[0]).endswith(SHARDS)
 
 
 def check_checkpointing(script: Script, run: Run) -> Iterator[Violation]:

@@ -1,6 +1,7 @@
 """DW434: results of an evaluation over one rank's part of the data, reported as those of all."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from ...training_script.model.collective_effects import OF_ONE_RANK, SAME
@@ -9,13 +10,15 @@ from ...training_script.model.noted_calls import REPORT
 from ...training_script.model.reach import Run, alternatives, argument
 from ...training_script.model.sequences import Event
 from ...training_script.model.values import Value
-from ...training_script.nodes import nodes_below, nodes_of_kinds
+from ...training_script.nodes import nodes_below, nodes_of_kinds, walk
+from ...training_script.syntax import dotted_name, last_name
 from ...training_script.torch_classes import LOADER_CLASSES, SAMPLER_CLASSES
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
 from ..violations import at_node, violation_at
 
 CHOICES = ("if", "one of", "changing")  # between values
+COMBINES = re.compile(r"gather|reduce|sync|broadcast|pad_across", re.IGNORECASE)  # in the names of functions
 SAVES = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed")
 
 
@@ -51,7 +54,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if (
                 rounds.differs_by & DIFFERS
                 or not loaders.isdisjoint(parts(rounds))
-                or (_is_shared_out(rounds) and part.args[1:3] not in gathering)
+                or (_is_shared_out(rounds) and (part.args[1:3] not in gathering or _adds_own(script, part)))
             ):
                 yield from violation_at(
                     script,
@@ -86,6 +89,39 @@ def _adds_up(summed: Key) -> bool:
 def _is_shared_out(rounds: Key) -> bool:
     """Return whether a loop goes over a loader of which Accelerate gives each rank a part."""
     return any(each.op == "prepared" and any(part.op == "loader" for part in parts(each)) for each in parts(rounds))
+
+
+def _adds_own(script: Script, summed: Key) -> bool:
+    """Return whether a loop that gathers something else adds what this rank has computed of a batch."""
+    name, _, line, *_ = summed.args
+    loop = next((each for each in nodes_of_kinds(script.source.tree, ast.For) if each.lineno == line), None)
+    nodes = [*walk(loop)] if loop else []
+    added = [each.value for each in nodes if isinstance(each, ast.AugAssign) and dotted_name(each.target) == name]
+    return bool(added) and all(_is_result(each) and not _is_gathered(each, nodes) for each in added)
+
+
+def _is_result(node: ast.expr) -> bool:
+    """Return whether a number is read from a tensor, rather than counted."""
+    return any(isinstance(each, ast.Call) and last_name(each.func) == "item" for each in walk(node))
+
+
+def _is_gathered(node: ast.expr, nodes: list[ast.AST]) -> bool:
+    """Return whether an expression is made of what these statements have got from the other ranks."""
+    gathered = set[str]()
+    bound = [each for each in nodes if isinstance(each, ast.Assign | ast.AugAssign)]
+    for stmt in sorted(bound, key=lambda each: each.lineno):
+        if _asks_others(stmt.value, gathered):
+            targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+            gathered |= {each.id for target in targets for each in walk(target) if isinstance(each, ast.Name)}
+    return _asks_others(node, gathered)
+
+
+def _asks_others(node: ast.expr, gathered: set[str]) -> bool:
+    return any(
+        (isinstance(each, ast.Name) and each.id in gathered)
+        or (isinstance(each, ast.Call) and COMBINES.search(last_name(each.func)) is not None)
+        for each in walk(node)
+    )
 
 
 def _may_show_sum(key: Key) -> bool:

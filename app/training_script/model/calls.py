@@ -250,8 +250,10 @@ class CallEvaluator(ArgumentEvaluator):
             return _measured(made, obj.name)
         if made_of is Method:
             if obj.name == "format" and is_text(obj.owner.key):
-                for value in (*values, *named.values()):
+                shown = (*values, *named.values())
+                for value in shown:
                     self.as_text(value, node)
+                return Value(self.keys.make("text", obj.owner.key, *(value.key for value in shown)))
             made = self._method(obj, callee, node, values, named)
             if obj.owner.key in self.keys.array_types or obj.owner.key in self.keys.generators:
                 note_array(self.keys, made.key, method_type(self.keys, obj.owner.key, obj.name, values, named))

@@ -13,7 +13,7 @@ from .compared_values import ComparisonEvaluator
 from .containers import facts_of_all
 from .function_steps import Branch, Pause, Read
 from .iterables import MAKES_NAMES, OF_TEXTS
-from .keys import BY_RANK, DIFFERS, Key, is_place, is_text
+from .keys import BY_RANK, CLOCK, DIFFERS, Key, is_place, is_text
 from .library_calls import FUNCTIONS, MASKS, TRANSPARENT
 from .library_functions import across
 from .module_api import DDP_API, OF_TRANSFORMERS, PRETRAINED
@@ -21,6 +21,7 @@ from .names import CARRIED
 from .names_of_ranks import OfSome
 from .noted_calls import NOTED_FUNCTIONS
 from .rank_values import GET_RANK
+from .shown_times import COARSE, is_coarse
 from .values import (
     Either,
     FunctionRef,
@@ -291,6 +292,8 @@ class ExpressionEvaluator(ComparisonEvaluator):
         shown = self.evaluate(part.value)
         self.as_text(shown, part)
         value = shown.key
+        if value.op == CLOCK and part.format_spec and is_coarse(ast.unparse(part.format_spec)):
+            return self.keys.make(COARSE, ast.unparse(part.format_spec))
         return self.keys.make("shown", value, ast.unparse(part.format_spec)) if part.format_spec else value
 
     def _as_texts(self, values: Sequence[Value], node: ast.expr) -> None:

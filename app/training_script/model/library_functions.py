@@ -40,6 +40,7 @@ from .module_api import PRETRAINED
 from .names import CARRIED, POOLED
 from .noted_calls import MEETING_POINT
 from .random_numbers import RandomEvaluator
+from .shown_times import COARSE, shows_coarsely
 from .tensor_kinds import MADE, SAME_SHAPE, SIZED, shape_after, shape_of
 from .values import NO_FACTS, Generated, Instance, Library, Mapped, Record, Value, is_elements
 
@@ -130,6 +131,8 @@ class FunctionOfLibraryEvaluator(RandomEvaluator):
         if name == "hash":
             return self.unknown(node, *values)
         if name in TIMES:
+            if shows_coarsely(last, values):
+                return Value(self.keys.make(COARSE, values[0].key))
             return Value(self.keys.make(CLOCK, *self.place(node), differs_by=TOUCHED))
         if last in UNIQUE:
             return Value(self.keys.local(last, *self.place(node)))

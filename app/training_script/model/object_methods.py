@@ -31,6 +31,7 @@ from .log_levels import LOGGER
 from .members import PAIR
 from .names import CARRIED, POOLED, roles_of
 from .noted_calls import OTHER_FORWARD
+from .shown_times import COARSE, SHOWN_TIMES, shows_coarsely
 from .tensor_kinds import CAST, CASTS, MADE, PLACES, names_type
 from .values import NO_FACTS, Either, Generated, Instance, Mapped, Method, Record, Table, Value
 
@@ -38,7 +39,6 @@ SHARD = frozenset({"shard"})  # the part of a tensor that this rank holds
 OF_ANY_LENGTH = {"flatten", "view", "reshape", "squeeze", "unsqueeze", *ELEMENTWISE}
 OF_MAPPING = ("keys", "items", "values", "get")  # of which every rank has the same names
 READS_PATH = ("open", "read_text", "read_bytes")
-SHOWN_TIMES = ("strftime", "isoformat", "timestamp", "replace", "date", "time")
 OF_GRAPH = frozenset({"graph", "reduced", "unreduced"})
 RUNS_ASIDE = re.compile(r"\w*(?:fut|future|thread|promise)", re.IGNORECASE)
 
@@ -77,6 +77,8 @@ class MethodEvaluator(FunctionOfLibraryEvaluator):
         if values and (name == "__getitem__" or (name == "get" and isinstance(owner.obj, Table))):
             return self.item(owner, values[0].key, node)
         if owner.key.op == CLOCK and name in SHOWN_TIMES:
+            if shows_coarsely(name, values):
+                return Value(self.keys.make(COARSE, *(value.key for value in values)))
             return Value(self.keys.make("call", name, owner.key))
         if name == "to_local":
             return self.unknown(node, owner, facts=SHARD)

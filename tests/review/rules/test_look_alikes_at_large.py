@@ -1224,7 +1224,7 @@ PAIRS = {
         """
         import time
         def prepare(path):
-            inner = os.path.join(path, time.strftime("%d"))
+            inner = os.path.join(path, time.strftime("%H%M%S"))
             if not os.path.exists(inner):
                 os.makedirs(inner)
             if not os.path.exists(path):
