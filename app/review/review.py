@@ -30,7 +30,9 @@ from .rules import (
     ranks_at_import,
     reduced_at_some_calls,
     shared_places,
+    skipped_steps,
     totals_of_objects,
+    unbound_names,
     unset_attributes,
     unused_samplers,
     whole_streams,
@@ -63,6 +65,8 @@ RULES: dict[str, Check] = {
     "DW487": wrap_policies.check,
     "DW317": lightning_data.check_sampler,
     "DW318": lightning_data.check_prepared,
+    "DW479": unbound_names.check,
+    "DW491": skipped_steps.check,
     "DW508": local_logs.check,
 }
 OF_PROGRAM = divergences.RULES | FACT_RULES.keys()

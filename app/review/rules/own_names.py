@@ -6,9 +6,11 @@ from functools import partial
 from ....knowledge.schema import Severity
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, CLOCK, Key, parts
-from ...training_script.model.library_calls import LOCAL_RESULTS, UNIQUE
-from ...training_script.model.reach import ALL, Reach, Run
+from ...training_script.model.library_calls import LOCAL_RESULTS, THE_TIME, UNIQUE
+from ...training_script.model.noted_calls import SETTINGS_OF_TRAINERS
+from ...training_script.model.reach import ALL, Reach, Run, argument
 from ...training_script.model.sequences import Site
+from ...training_script.model.values import Value
 from ..patches.one_value import name_of_first
 from ..rule_context import Script, Violation
 from ..types import RelatedPlace
@@ -17,8 +19,14 @@ from .early_parts import COUNTED
 from .early_parts import WRITES as WRITES_FILE
 from .early_reads import REMOVES, made_path, read_path, written_path
 
-SAVES_OF_ALL = ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save")
-PLACE = "checkpoint_id"
+# Calls by which all ranks write one checkpoint, each with the role of what has the method, and the place of the path.
+SAVES_OF_ALL = {
+    "torch.distributed.checkpoint.save": ("", -1, "checkpoint_id"),
+    "torch.distributed.checkpoint.async_save": ("", -1, "checkpoint_id"),
+    ".save_state": ("accelerator", 0, "output_dir"),
+    ".save_checkpoint": ("engine", 0, "save_dir"),
+    **{f"transformers.{name}": ("", 0, "output_dir") for name in SETTINGS_OF_TRAINERS},
+}
 WRITES = WRITES_FILE | {*SAVES_OF_ALL, "os.makedirs", "os.mkdir", ".mkdir"}
 SCATTERED = "what the ranks write there under their numbers (line {}) is scattered over several directories"
 ONLY_HERE = {*UNIQUE, LOCAL_RESULTS["tempfile.mkdtemp"]}  # names that no other rank has
@@ -34,15 +42,18 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         fact = reach.fact
         if not isinstance(fact, Noted) or reach.unsure or reach.attempted:
             continue
-        shared = fact.named.get(PLACE) if fact.name in SAVES_OF_ALL else None
+        shared = _shared_place(fact) if fact.name in SAVES_OF_ALL else None
         written = made_path(fact) or written_path(fact)
         path = shared or written or read_path(fact)
         if path is None:
             continue
-        for name in filter(_is_own, parts(path.key)):
-            if shared and reach.ranks == ALL and name.op == CLOCK:
+        for name in parts(path.key):
+            if shared and reach.ranks == ALL and (_is_own(name) or _is_time(name)):
                 yield from _violation(script, run, reach, name, "they save one checkpoint under several names")
-            elif reach.ranks != ALL and (each := of_each.get(name)) and not written and _is_counted(path.key):
+                break
+            if not _is_own(name):
+                continue
+            if reach.ranks != ALL and (each := of_each.get(name)) and not written and _is_counted(path.key):
                 yield from _violation(
                     script, run, reach, name, f"what each has written (line {each.fact.site.line}) is not"
                 )
@@ -62,9 +73,21 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
                 folders.setdefault(path.key, reach)
 
 
+def _shared_place(save: Noted) -> Value | None:
+    """Return the path to which all ranks write one checkpoint, by a call or by a trainer that gets it."""
+    role, place, name = SAVES_OF_ALL[save.name]
+    is_one = not role or (save.owner is not None and role in save.owner.facts)
+    return argument(save, place, name) if is_one else None
+
+
 def _is_own(key: Key) -> bool:
     """Return whether each rank makes a name for itself."""
     return key.op == CLOCK or (key.op == "local" and key.args[0] in ONLY_HERE)
+
+
+def _is_time(key: Key) -> bool:
+    """Return whether a number is the time, of which ranks hardly ever have one."""
+    return key.op == "local" and key.args[0] == THE_TIME
 
 
 def _is_counted(path: Key) -> bool:
@@ -87,7 +110,7 @@ def _violation(
         related.append(RelatedPlace(path=path, line=line, message="the name is made here"))
     elif isinstance(reach.fact, Noted):
         reach = reach._replace(fact=reach.fact._replace(site=Site(path, line, column, line)), calls=())
-    severity: Severity | None = None if name.op == CLOCK else "error"
+    severity: Severity | None = None if name.op == CLOCK or _is_time(name) else "error"
     why = "asks for the time itself: where a second begins in between, the names differ, and "
     if severity:
         why = "makes a name of its own, and "

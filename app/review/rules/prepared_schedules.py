@@ -27,9 +27,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         for each in run.reached
         if isinstance(each.fact, Noted) and each.fact.name.startswith(SCHEDULES) and each.fact.result.key in given
     }
-    steps = [
-        (reach, fact, schedule) for reach, fact in run.of(".step") if (schedule := _prepared_schedule(fact, made))
-    ]
+    steps = [(reach, fact, schedule) for reach, fact in run.of(".step") if (schedule := _prepared_schedule(fact, made))]
     trained = [each for each, fact in run.of(*TRAINS) if fact.owner and not _prepared_schedule(fact, made)]
     for reach, fact, schedule in steps:
         others = [each for each, _, other in steps if other is schedule and each is not reach]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ....knowledge.schema import Severity
+from ...training_script.model.compared_values import EXPERIMENT
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import BY_RANK, Key, parts
 from ...training_script.model.library_effects import DELETES, EXPERIMENTS, LINKS, MOVES, UPLOADS
@@ -151,12 +152,20 @@ def _experiments(script: Script, run: Run) -> Iterator[Violation]:
     if not started or any(reach.unsure or reach.several for reach in started):
         return
     for reach, _ in run.of("wandb.log"):
-        others = reach.several and not reach.attempted and any(reach.ranks & ~each.ranks for each in started)
+        others = reach.several and not reach.attempted and not _asks_for_experiment(reach)
+        others = others and any(reach.ranks & ~each.ranks for each in started)
         if others:
             who = "every rank logs" if reach.ranks == ALL else "several ranks log"
             yield from violation_at(
                 script, reach, f"{who} this; the run of Weights & Biases exists on one of them only", 0.65
             )
+
+
+def _asks_for_experiment(reach: Reach) -> bool:
+    """Return whether a call is only made where the process has started a run of Weights & Biases."""
+    return any(
+        part.op == "library" and part.args[0] == EXPERIMENT for each in reach.conditions for part in parts(each.test)
+    )
 
 
 def _is_of_project(script: Script, call: ast.Call) -> bool:

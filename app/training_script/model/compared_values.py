@@ -16,6 +16,8 @@ from .values import (
 OF_ROUNDS = {"altered", "changing"}  # what earlier rounds of a loop have left, which may be None
 LAUNCH_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", *MEETING_POINT}
 
+EXPERIMENT = "wandb.run"
+
 
 class ComparisonEvaluator(ComprehensionEvaluator):
     """Evaluation of the comparisons in one function."""
@@ -55,6 +57,8 @@ class ComparisonEvaluator(ComprehensionEvaluator):
         return self.qualified(owner) == "os.environ" and name.key.is_constant and name.key.value in LAUNCH_VARIABLES
 
     def _none_test(self, test: Key, left: Value, op: ast.cmpop, node: ast.Compare) -> Key:
+        if self.qualified(left) == EXPERIMENT:
+            return test  # it is None where nothing has started a run
         if left.obj is not None and isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
             none = self.is_none(left.key)
             return self.keys.make("not", none) if isinstance(op, (ast.IsNot, ast.NotEq)) else none

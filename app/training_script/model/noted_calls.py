@@ -24,6 +24,7 @@ GRAD_SCALERS = {
     "torch.cuda.amp.grad_scaler.GradScaler": 4,
 }
 FINITE = ("torch.isfinite", "torch.isnan", "torch.isinf", ".isfinite", ".isnan", ".isinf")  # test each element
+SETTINGS_OF_TRAINERS = ("TrainingArguments", "Seq2SeqTrainingArguments")
 NOTED_FUNCTIONS = {
     *("torch.save", "torch.load", "safetensors.torch.save_file", "os.mkdir", "os.makedirs", "wandb.log"),
     *("shutil.copy", "shutil.copyfile", "shutil.copy2", *library_effects.FUNCTIONS),
@@ -34,6 +35,7 @@ NOTED_FUNCTIONS = {
     *DATA_PARALLEL,
     *("copy.deepcopy", "copy.copy", "hash", "next", *GENERATORS),
     *FINITE,
+    *(f"transformers.{name}" for name in SETTINGS_OF_TRAINERS),
     "time.sleep",
     "torch.optim.swa_utils.update_bn",
     *(name for name in CALLS if not name.startswith((".", STORE))),
@@ -117,6 +119,7 @@ NOTED_METHODS = {
         "gradient_checkpointing_enable",
         "requires_grad_",
         "set_epoch",
+        *("save_state", "save_checkpoint"),
         "eval",
         "train",
     ),
