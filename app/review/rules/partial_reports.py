@@ -29,12 +29,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     ]
     if not reports or not run.distributed:
         return
-    samplers = {sampler.result.key for _, sampler in run.of(*SAMPLER_CLASSES)}
-    loaders = {
-        loader.result.key
-        for _, loader in run.of(*LOADER_CLASSES)
-        if (given := argument(loader, 3, "sampler")) and given.key in samplers
-    }
+    loaders = loaders_of_parts(run)
     training = {
         loop.site[:2] for each in run.reached if "backward" in each.name or each.name == ".step" for loop in each.loops
     }
@@ -54,7 +49,7 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
             if (
                 rounds.differs_by & DIFFERS
                 or not loaders.isdisjoint(parts(rounds))
-                or (_is_shared_out(rounds) and (part.args[1:3] not in gathering or _adds_own(script, part)))
+                or (is_shared_out(rounds) and (part.args[1:3] not in gathering or _adds_own(script, part)))
             ):
                 yield from violation_at(
                     script,
@@ -78,6 +73,16 @@ def _is_multiplied(summed: Key, reported: Sequence[Value]) -> bool:
     return any(summed in sides and any(each.op == "world" for each in sides) for sides in products)
 
 
+def loaders_of_parts(run: Run) -> set[Key]:
+    """Return the loaders that a sampler gives one rank's part of the data."""
+    samplers = {sampler.result.key for _, sampler in run.of(*SAMPLER_CLASSES)}
+    return {
+        loader.result.key
+        for _, loader in run.of(*LOADER_CLASSES)
+        if (given := argument(loader, 3, "sampler")) and given.key in samplers
+    }
+
+
 def _adds_up(summed: Key) -> bool:
     """Return whether a round computes a value of the one before it, rather than to make it once and to keep it."""
     if summed.accumulated is None:
@@ -86,7 +91,7 @@ def _adds_up(summed: Key) -> bool:
     return any(each is not before and each.op not in CHOICES and before in parts(each) for each in alternatives(after))
 
 
-def _is_shared_out(rounds: Key) -> bool:
+def is_shared_out(rounds: Key) -> bool:
     """Return whether a loop goes over a loader of which Accelerate gives each rank a part."""
     return any(each.op == "prepared" and any(part.op == "loader" for part in parts(each)) for each in parts(rounds))
 

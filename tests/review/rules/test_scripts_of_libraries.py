@@ -328,3 +328,74 @@ def test_a_clip_of_a_model_that_a_helper_may_shard_is_found(options: str) -> Non
 )
 def test_a_clip_of_a_model_that_may_be_whole_is_not(options: str, clip: str) -> None:
     assert found(CLIPPED.format(options=options, clip=clip), "DW303") == []
+
+
+MEASURED = """
+import collections
+import numpy as np
+import sklearn.metrics
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+tests = DataLoader(data, sampler={sampler})
+model = DDP(torch.nn.Linear(2, 2))
+def evaluate(loader):
+    {made}
+    for x, y in loader:
+        scores = model(x)
+        loss = torch.nn.functional.cross_entropy(scores, y)
+        {added}
+    {gathered}
+    return {returned}
+result = evaluate(tests)
+if rank == 0:
+    {report}
+"""
+COLLECTS = {
+    "a mean of losses": ("found = []", "found.append(loss.item())", "sum(found) / len(found)"),
+    "a mean of numpy": ("found = []", "found.append(loss.item())", "np.mean(found)"),
+    "stacked losses": ("found = []", "found.append(loss)", "torch.stack(found).mean().item()"),
+    "sums with names": ("found = collections.defaultdict(float)", "found['loss'] += loss.item()", "dict(found)"),
+    "a score of sklearn": (
+        "found, right = [], []",
+        "found.extend(scores.argmax(1).tolist()); right.extend(y.tolist())",
+        "sklearn.metrics.f1_score(right, found)",
+    ),
+    "joined lists": ("found = []", "found += (scores.argmax(1) == y).tolist()", "np.mean(found)"),
+}
+OF_RANK = "DistributedSampler(data, shuffle=False)"
+
+
+def measured(made: str, added: str, returned: str, **more: str) -> str:
+    more = {"sampler": OF_RANK, "gathered": "pass", "report": 'print(f"score {result}")'} | more
+    return MEASURED.format(made=made, added=added, returned=returned, **more)
+
+
+@pytest.mark.parametrize("form", COLLECTS.values(), ids=COLLECTS.keys())
+def test_results_that_a_rank_collects_of_its_part_and_reports_are_found(form: tuple[str, str, str]) -> None:
+    assert len(found(measured(*form), "DW492")) == 1
+    saved = 'torch.save({"score": result}, "best.pt")'
+    assert len(found(measured(*form, report=saved), "DW492")) == 1
+
+
+@pytest.mark.parametrize("form", COLLECTS.values(), ids=COLLECTS.keys())
+def test_results_that_all_ranks_have_given_are_not(form: tuple[str, str, str]) -> None:
+    box = "box = [None] * dist.get_world_size(); dist.all_gather_object(box, found)"
+    for more in (
+        {"gathered": box},
+        {"gathered": "found = gathered_lists(found)"},
+        {"sampler": "None"},
+        {"report": "pass"},
+    ):
+        assert found(measured(*form, **more), "DW492") == []
+    mean = measured(*form).replace("result = evaluate(tests)", "result = reduce_mean(evaluate(tests))")
+    assert found(mean, "DW492") == []
+
+
+def test_examples_of_one_rank_that_it_shows_are_not() -> None:
+    assert found(measured("shown = []", "shown.append(scores[0])", "shown[:3]"), "DW492") == []
+    losses = COLLECTS["a mean of losses"]
+    trained = measured(*losses).replace("return", "loss.backward()\n    return")
+    assert len(found(trained, "DW492")) == 1
+    assert found(measured(losses[0], losses[1] + "; loss.backward()", losses[2]), "DW492") == []
