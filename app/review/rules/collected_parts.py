@@ -73,7 +73,7 @@ def _collected(script: Script, loop: ast.For) -> _Collected | None:
     filled = {name for node in walk(loop) if (name := _filled(node))}
     counted = [node for node in walk(loop) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)]
     if not filled or {each.target.id for each in counted if isinstance(each.target, ast.Name)} - filled:
-        return None  # the totals that it counts up besides are found as such
+        return None  # totals that it counts up as well are found as such
     bound = {node.id for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     filled -= bound - {each.target.id for each in counted if isinstance(each.target, ast.Name)}
     summed = any(isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript) for node in walk(loop))

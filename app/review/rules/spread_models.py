@@ -61,14 +61,14 @@ def _trained(script: Script) -> Iterator[Key]:
                 yield from parts(key)
 
 
-def _gpus(device_map: ast.expr) -> set[object]:
+def _gpus(device_map: ast.AST) -> set[object]:
     """Return the GPUs that a map of devices names as they are written out, two of them for all; none if it asks."""
     match device_map:
         case ast.Constant(value=str() as name) if name in SPREADS:
             return {0, 1}
         case ast.Dict(values=values) if all(isinstance(each, ast.Constant) for each in values):
-            named = {each.value for each in values if isinstance(each, ast.Constant)}
-            return named if all(_is_gpu(each) for each in named) else set()
+            named = set[object](each.value for each in values if isinstance(each, ast.Constant))
+            return named if all(map(_is_gpu, named)) else set()
         case _:
             return set()
 

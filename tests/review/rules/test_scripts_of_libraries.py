@@ -1,7 +1,8 @@
 """Causes in scripts that use Accelerate, Lightning, transformers and Weights & Biases, each with look-alikes."""
 
 import pytest
-from helpers.review_snippets import found, lines
+from ddpwizard.app.review.review import review_text
+from helpers.review_snippets import KNOWLEDGE, found, lines
 
 PREPARED = """
 from accelerate import Accelerator
@@ -286,9 +287,6 @@ def test_a_name_for_several_ranks_that_nothing_imports_is_found(name: str, code:
 
 
 def _unbound(program: str) -> list[int]:
-    from ddpwizard.app.review.review import review_text
-    from helpers.review_snippets import KNOWLEDGE
-
     return [finding.line for finding in review_text(program, "train.py", KNOWLEDGE, ["DW479"])]
 
 
@@ -381,9 +379,9 @@ def test_results_that_a_rank_collects_of_its_part_and_reports_are_found(form: tu
 
 @pytest.mark.parametrize("form", COLLECTS.values(), ids=COLLECTS.keys())
 def test_results_that_all_ranks_have_given_are_not(form: tuple[str, str, str]) -> None:
-    box = "box = [None] * dist.get_world_size(); dist.all_gather_object(box, found)"
+    every = "every = [None] * dist.get_world_size(); dist.all_gather_object(every, found)"
     for more in (
-        {"gathered": box},
+        {"gathered": every},
         {"gathered": "found = gathered_lists(found)"},
         {"sampler": "None"},
         {"report": "pass"},
