@@ -53,7 +53,8 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
         if reach.ranks.bit_count() == 1 and not reach.unsure and script.is_here(reach)
     ]
     loaders = loaders_of_parts(run) if reports else set[Key]()
-    for loop in nodes_of_kinds(script.source.tree, ast.For) if reports else ():
+    shares = bool(loaders) or (bool(reports) and any(run.of(".prepare")))
+    for loop in nodes_of_kinds(script.source.tree, ast.For) if shares else ():
         key = script.evaluated.value(loop.iter)
         if key is None or not (is_shared_out(key) or not loaders.isdisjoint(parts(key))):
             continue
