@@ -205,7 +205,11 @@ class Script:
 
     def is_first_distributed(self, run: "Run") -> bool:
         """Return whether a start is the first that several ranks surely run: rules that read the text do so once."""
-        return run is next((each for each in self.runs if each.distributed), None)
+        return run is self._first_distributed
+
+    @cached_property
+    def _first_distributed(self) -> "Run | None":
+        return next((each for each in self.runs if each.distributed), None)
 
     @cached_property
     def _starts_noting(self) -> dict[str, list[int]]:

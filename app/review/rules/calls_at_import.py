@@ -17,6 +17,7 @@ from ..violations import violation_at_node
 
 NEEDS = {*OF_GROUP, *(f"torch.distributed.{name}" for name in GROUP_PLACE)}
 MAKES = re.compile(r"\binit_process_group\(|\binit_distributed\(")
+AROUND = (*FUNCTIONS, ast.If, ast.Try, ast.For, ast.While, ast.With)
 ASKS = re.compile(r"\bis_initialized\b|\bis_available\b")
 
 
@@ -38,9 +39,8 @@ def check(script: Script) -> Iterator[Violation]:
 
 def _read_with_module(script: Script) -> Iterator[ast.expr]:
     """Yield the expressions that a module evaluates when it is read: what names hold, and defaults of arguments."""
-    names = script.names
     for node in nodes_of_kinds(script.source.tree, *FUNCTIONS, ast.Assign, ast.AnnAssign):
-        if names.enclosing_function(node) is not None or _is_guarded(script, node):
+        if not _runs_with_module(script, node):
             continue
         if isinstance(node, FUNCTIONS):
             yield from (each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None)
@@ -48,14 +48,15 @@ def _read_with_module(script: Script) -> Iterator[ast.expr]:
             yield node.value
 
 
-def _is_guarded(script: Script, node: ast.AST) -> bool:
-    """Return whether a condition or a ``try`` statement is around a statement."""
-    at = script.source.parents.get(node)
-    while at is not None and not isinstance(at, ast.Module):
-        if isinstance(at, ast.If | ast.Try | ast.For | ast.While | ast.With):
-            return True
-        at = script.source.parents.get(at)
-    return False
+def _runs_with_module(script: Script, node: ast.AST) -> bool:
+    """Return whether a statement is in no function, and no condition or ``try`` statement is around it."""
+    parents = script.source.parents
+    at = parents.get(node)
+    while at is not None and type(at) is not ast.Module:
+        if isinstance(at, AROUND):
+            return False
+        at = parents.get(at)
+    return True
 
 
 def _calls(script: Script, value: ast.expr) -> Iterator[ast.Call]:
@@ -92,7 +93,8 @@ def _is_made_later(script: Script, call: ast.Call) -> bool:
     path, tree = Path(script.source.path), script.source.tree
     if _is_started(script, call.lineno):
         return False
-    makes = (node for node in nodes_of_kinds(tree, ast.Call) if script.names.qualified(node.func) == INIT)
+    calls = nodes_of_kinds(tree, ast.Call) if script.mentions(INIT.rpartition(".")[2]) else []
+    makes = (node for node in calls if script.names.qualified(node.func) == INIT)
     if any(script.names.enclosing_function(node) is not None for node in makes):
         return True
     return path.is_absolute() and any(_imports_before_group(user, path.stem) for user in users(path))

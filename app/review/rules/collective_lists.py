@@ -94,9 +94,10 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
 
 def _fixed_lengths(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the lists to scatter that have as many elements for any number of ranks, in a program that asks for it."""
-    if not script.mentions(ASKS_SIZE) or script.mentions(FIXED_SIZE):
+    calls = list(of_all(run, SCATTERED))
+    if not calls or not script.mentions(ASKS_SIZE) or script.mentions(FIXED_SIZE):
         return
-    for reach, fact, name in of_all(run, SCATTERED):
+    for reach, fact, name in calls:
         given, root = argument(fact, *SCATTERED[name]), argument(fact, *OF_ONE[name])
         if given is None or (root and not root.key.is_constant):
             continue
@@ -114,7 +115,8 @@ def _fixed_lengths(script: Script, run: Run) -> Iterator[Violation]:
 def _for_other_jobs(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the lists for the tensors of a larger job than of two ranks, however many the launcher starts."""
     if (
-        script.mentions(FIXED_SIZE)
+        run.places.keys().isdisjoint(PREFIX + name for name, _, _ in OF_MEMBERS)
+        or script.mentions(FIXED_SIZE)
         or script.mentions(STARTS, "spawn", "Process(", "nproc")
         or script.evaluated.is_single
     ):

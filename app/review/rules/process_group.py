@@ -34,6 +34,8 @@ OF_VARIABLE = re.compile(r"""["'](?:LOCAL_)?RANK["']""")
 
 def check_rank(script: Script, run: Run) -> Iterator[Violation]:
     """DW105: yield the process groups that are made with the local rank as the rank."""
+    if INIT not in run.places:
+        return
     text = script.source.text
     parent = any(reach.started for reach, _ in run.of(INIT))  # one process, and rank 0 next to those that it starts
     for reach, fact in () if parent else run.of(INIT):

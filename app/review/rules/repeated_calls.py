@@ -31,6 +31,8 @@ OF_ROUNDS = (
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """DW463: yield the second of two calls of which the first one is surely made before it in one process."""
+    if ONCE.keys().isdisjoint(run.places):
+        return
     made: dict[tuple[str, object], Reach] = {}
     for reach in run.reached:
         if not isinstance(reach.fact, Noted):

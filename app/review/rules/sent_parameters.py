@@ -21,6 +21,8 @@ OF_BUFFERS = re.compile(
 
 def check(script: Script, run: Run) -> Iterator[Violation]:
     """Yield the broadcast of the parameters of a model whose state only some ranks load."""
+    if SENDS not in run.places or ".load_state_dict" not in run.places:
+        return
     if not script.evaluated.normalises or script.mentions(OF_BUFFERS) or any(run.of(*DDP_CLASSES)):
         return
     loads = [(reach, fact) for reach, fact in run.of(".load_state_dict") if fact.owner and not reach.unsure]

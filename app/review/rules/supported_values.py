@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from ...training_script.model.function_steps import Noted
 from ...training_script.model.keys import Key
@@ -81,6 +82,7 @@ def _is_behind(run: Run, reach: Reach, fact: Noted) -> bool:
     )
 
 
+@cache
 def _reducing() -> list[str]:
     from ...training_script.model.signatures import WHOLE as SIGNED
 

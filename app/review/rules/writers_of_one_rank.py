@@ -15,7 +15,7 @@ from ..violations import violation_at_node
 
 MAKES = {*WRITERS, *EXPERIMENTS}
 WRITES = re.compile(r"add_\w+|log(?:_\w+)?|write\w*|save\w*")
-DECORATED = re.compile(r"^\s*@[\w.]*(?:main|master|primary|rank|first)", re.MULTILINE)
+DECORATED = re.compile(r"^[ \t\f]*@[\w.]*(?:main|master|primary|rank|first)", re.MULTILINE)
 
 
 def check(script: Script) -> list[Violation]:
