@@ -1,6 +1,7 @@
 """Static review of training scripts: run the rules, and offer only patches that were tried."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -11,6 +12,7 @@ from ..system.paths import relative_to_cwd
 from ..text.diff import unified_diff
 from ..training_script.edits import Edit
 from ..training_script.model.rank_mentions import concerns_ranks
+from ..training_script.model.reached_parts import is_parsed_module
 from ..training_script.model.users import runs_as_script
 from ..training_script.source import NEWLINE
 from .fact_rules import FACT_RULES, check_facts
@@ -96,8 +98,11 @@ def review_script(
     """
     through_calls = rules is None or not OF_PROGRAM.isdisjoint(rules)
     try:
+        may_concern_ranks = concerns_ranks(text)
+        if not (may_concern_ranks or runs_as_script(text)) and is_parsed_module(Path(path), text):
+            return [], True
         script = Script(text, path)
-        if not concerns_ranks(text) and not _starts_ranks(script):
+        if not may_concern_ranks and not _starts_ranks(script):
             return [], True
         found = _detect(script, through_calls=through_calls)
         wanted = [(rule, each) for rule, each in found if rules is None or rule in rules]

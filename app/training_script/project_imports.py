@@ -72,11 +72,13 @@ class ProjectImports:
         """Return the directories that have a module or a package of this name."""
         if name not in self._roots_of:
             self._roots_of[name] = tuple(
-                root
-                for root in self.roots
-                if (_exists(root / name) or _exists(root / f"{name}.py")) and not self._is_installed(root / name)
+                root for root in self.roots if self._has(root, name) and not self._is_installed(root / name)
             )
         return self._roots_of[name]
+
+    def _has(self, root: Path, name: str) -> bool:
+        place = f"{str(root).rstrip('/')}/{name}"
+        return self._directories.has(place) or self._directories.has(f"{place}.py")
 
     def _is_installed(self, package: Path) -> bool:
         """Return whether a package is an installed one, and not that of the script."""

@@ -9,7 +9,7 @@ from .divergence import Divergence
 from .evaluated import Evaluated
 from .function_steps import sequence
 from .keys import LOCAL, RANKS, Key, Keys
-from .sequences import End, Node, tests_of_ranks
+from .sequences import End, Node, Site, tests_of_ranks
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2))
 MOST_COMPARED = 20_000  # nodes of one function, for one pair of ranks
@@ -26,6 +26,7 @@ class Divergences(NamedTuple):
 def divergences(evaluated: Evaluated) -> Divergences:
     """Return where ranks part in a script and in the functions of it that it does not call itself."""
     found: list[Divergence] = []
+    sites = set[Site]()
     if not evaluated.complete or evaluated.is_single:
         return Divergences(found, evaluated.complete)
     complete, steps = not evaluated.is_cut, Budget(MOST_STEPS)
@@ -35,9 +36,8 @@ def divergences(evaluated: Evaluated) -> Divergences:
                 with steps.part(MOST_COMPARED) as budget:
                     comparison = Comparison(evaluated.keys, RANKS[first], RANKS[second], budget)
                     complete &= comparison.run(root)
-                found += [
-                    each for each in comparison.found if not any(each.first.site == known.first.site for known in found)
-                ]
+                found += [each for each in comparison.found if each.first.site not in sites]
+                sites.update(each.first.site for each in comparison.found)
     except (OverBudget, RecursionError):
         complete = False
     return Divergences(found, complete)

@@ -74,6 +74,11 @@ class _Review:
         known = self._modules[path]
         return known and known[1]
 
+    def has_read(self, path: Path, text: str) -> bool:
+        """Return whether this text of a file was parsed as that of a module."""
+        known = self._modules.get(path)
+        return known is not None and known[0] == hash(text)
+
     def script(self, path: Path, tree: ast.Module, text: str) -> ModuleParts:
         """Return the parts of a script with its tree, which may not be that of its file."""
         known = self._modules.get(path)
@@ -97,6 +102,12 @@ def _read(path: Path, text: str) -> ModuleParts | None:
 
 
 _REVIEWS: "WeakKeyDictionary[LibrariesInUse, _Review]" = WeakKeyDictionary()
+
+
+def is_parsed_module(path: Path, text: str) -> bool:
+    """Return whether this text of a file was parsed, as that of a module which the review has read before."""
+    review = _REVIEWS.get(libraries_in_use())
+    return review is not None and review.has_read(path, text)
 
 
 def reached_by(path: Path, tree: ast.Module, text: str) -> Reached:

@@ -250,7 +250,7 @@ class _Way:
         inner = self.reader.function(item.summary)
         decided = {each.test: each.truth for each in self._conditions if self.reader.lasts(each.test)}
         for each in inner.facts:
-            if any(decided.get(inside.test, inside.truth) != inside.truth for inside in each.conditions):
+            if decided and any(decided.get(inside.test, inside.truth) != inside.truth for inside in each.conditions):
                 continue
             # A way that has been here before is that of the next call of a recursion.
             if each.ranks & ranks and len(each.calls) < MOST_CALLS and item.site not in each.calls:
