@@ -102,6 +102,7 @@ def _rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # what is kept goes to the oldest generation: no search through all of it at the next allocation
         gc.set_threshold(*before)
         gc.unfreeze()
 
