@@ -15,8 +15,8 @@ from ..training_script.model.parsed_modules import PARSED_MODULES, ParsedModule
 from ..training_script.model.rank_mentions import concerns_ranks
 from ..training_script.name_resolution import Names
 from ..training_script.nodes import as_written
-from ..training_script.project_imports import MOST_ABOVE, is_project_top
 from ..training_script.source import ScriptSource
+from .project_tests import is_test
 from .types import RelatedPlace
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from ..training_script.model.reached_parts import Reached
     from ..training_script.model.sequences import Site
 
-TEST_NAME = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py")
 LOADS_TO = "map_location"  # where it is not passed on, the function is wrong in any program
-TEST_IMPORT = re.compile(r"^(?:import|from) (?:pytest|unittest)\b", re.MULTILINE)
 
 
 class Script:
@@ -72,8 +70,7 @@ class Script:
     @property
     def is_test(self) -> bool:
         """True for a test of a project: tests part the ranks on purpose, and run on one node."""
-        path = Path(self.source.path)
-        return bool(TEST_NAME.fullmatch(path.name) or TEST_IMPORT.search(self.source.text)) or _is_in_tests(path)
+        return is_test(Path(self.source.path), self.source.text)
 
     @cached_property
     def has_ranks(self) -> bool:
@@ -255,16 +252,6 @@ class ModuleInUse(Script):
         from ..training_script.model.users import forget_user
 
         forget_user(self.evaluated)
-
-
-def _is_in_tests(path: Path) -> bool:
-    """Return whether a script is in the directory of tests of its project."""
-    for folder in path.parents[:MOST_ABOVE]:
-        if is_project_top(folder):
-            return False
-        if folder.name in ("test", "tests"):
-            return True
-    return False
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
