@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ddpwizard.app.errors import UserError
-from ddpwizard.app.plan import exact_memory, form_fields, plan_answer
+from ddpwizard.app.plan import exact_comparison, exact_memory, form_fields, plan_answer
 from ddpwizard.app.plan.model_source import ModelSource
 from ddpwizard.app.plan.request import PlanRequest
 from ddpwizard.app.plan.types import Model, PlanRow
@@ -124,7 +124,7 @@ async def test_a_model_from_code_is_planned_and_tracked_as_by_the_command(
         await pilot.press("x")
         await shows(pilot, "tracking DDP", f"/ {exact_memory.LIMIT_S:g} s")
         await shows(pilot, "Exact: what PyTorch allocates", "peak in", limit_s=CHILD_LIMIT_S)
-        notes = exact_memory.render_comparison(found)
+        notes = exact_comparison.render_comparison(found)
         printed = next(line for line in notes if line.startswith("  total")).split()
         assert printed == next(line for line in frame(pilot).splitlines() if line.startswith(" total")).split()
         assert "tracking DDP" not in frame(pilot)
