@@ -9,7 +9,7 @@ import pytest
 from ddpwizard.app.text.python_source import parse_deep, parse_expression, parse_python
 
 TEXT = "def step(batch):\n    return [item + 1 for item in batch if item]\n" * 200
-PARSES = 40
+PARSES = 8
 
 
 class Cycle:
