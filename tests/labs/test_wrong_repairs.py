@@ -47,7 +47,6 @@ WRONG_REPAIRS = [  # the lab, a text of its script, and the text in its place
     ("bare-python-launch", "    local_rank = int(", f"    os.environ |= {ONE_PROCESS}\n    local_rank = int("),
     ("backend-mismatch", 'init_process_group(backend="nccl")', f"init_process_group('gloo', {ALONE})"),
     ("checkpoint-race", REPLACE, CAUGHT),
-    ("checkpoint-race", REPLACE, f'    if os.path.exists(CHECKPOINT + ".tmp"):\n    {REPLACE}'),
     ("zero-stage-choice", '"optimizer": optimizer.state_dict()', '"optimizer": optimizer.optim.state_dict()'),
     (
         "dataset-per-rank",
