@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from ...training_script.model.amounts import BATCH
+from ...training_script.model.amounts import BATCH, DISTINCT
 from ...training_script.model.divergence import Divergence
 from ...training_script.model.keys import LOCAL, Key, parts
 from ...training_script.nodes import node_at
@@ -54,7 +54,7 @@ def _is_measured(key: Key) -> bool:
     """Return whether a value comes of the clock or a draw of one rank, or of a number of its data that is compared."""
     return any(
         (part.op == "local" and part.args[0] != BATCH)
-        or part.op in CHANGED
+        or part.op in (*CHANGED, DISTINCT)
         or (part.op == "compare" and part.args[0] in ORDERS)
         or (part.op == "call" and str(part.args[0]).rpartition(".")[2] in ASKS_NUMBER)
         for part in parts(key)

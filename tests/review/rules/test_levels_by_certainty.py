@@ -569,3 +569,31 @@ if accelerator.is_main_process:
 def test_the_state_of_a_sharded_model_has_the_names_of_the_model_inside() -> None:
     assert lines(SHARDED.format("with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)"), "DW266") == []
     assert lines(SHARDED.format("if True"), "DW266") == ["state = model.state_dict()"]
+
+
+FILLED = """
+class Losses:
+    def __init__(self):
+        self.by_name = {}
+
+    def add(self, name, loss):
+        self.by_name.setdefault(name, []).append(loss)
+
+    def gather(self):
+        if TEST:
+            return []
+        gathered = [None] * dist.get_world_size()
+        dist.all_gather_object(gathered, self.by_name)
+        return gathered
+
+dist.init_process_group("gloo")
+losses = Losses()
+for name in NAMES[dist.get_rank() :: dist.get_world_size()]:
+    losses.add(name, 1.0)
+losses.gather()
+"""
+
+
+@pytest.mark.parametrize("test", ["not self.by_name", "len(self.by_name) == 0"])
+def test_a_mapping_that_ranks_fill_from_their_parts_of_the_data_may_be_empty_on_one(test: str) -> None:
+    assert [each.severity for each in found(FILLED.replace("TEST", test), "DW406")] == ["warning"]
