@@ -90,6 +90,7 @@ def test_a_key_writes_few_bytes_and_needs_little_cpu_time(name: str, size: tuple
         assert all(min(each) <= KEY_CPU_S for each in used.values()), used
 
 
+@pytest.mark.long
 def test_a_key_that_opens_a_screen_needs_little_cpu_time() -> None:
     """The lowest CPU time until the answer of three sessions counts: the key opens each screen for the first time."""
     used: dict[int, list[float]] = {}
