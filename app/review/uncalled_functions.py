@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UserError
@@ -17,6 +16,7 @@ from .files import NOT_OURS
 from .rule_context import Script
 
 MOST_FILES = 2_000  # of a project; of a larger one it is not known what they call
+MOST_ENTRIES = 50_000  # of its directories, which may hold a data set
 LARGEST_BYTES = 1_000_000  # of a file
 ENDINGS = (".py", ".ipynb", ".yaml", ".yml", ".toml", ".cfg", ".gin", ".sh")
 PACKAGE = "__init__.py"  # whose imports hand functions on
@@ -76,20 +76,26 @@ def _words_of(top: Path) -> frozenset[str] | None:
     """Return the words of all files of a project, apart from comments, imports and names that are defined."""
     known = libraries_in_use().words
     if top not in known:
-        files = [*_files(top)]
+        files = _files(top)
         words = set[str]()
-        for file in files if len(files) <= MOST_FILES else ():
+        for file in files or ():
             text = _text(file)
             text = text if file.name == PACKAGE or file.suffix != ".py" else IMPORT.sub("", text)
             words.update(WORD.findall(COMMENT.sub("", text)))
-        known[top] = frozenset(words) if len(files) <= MOST_FILES else None
+        known[top] = None if files is None else frozenset(words)
     return known[top]
 
 
-def _files(top: Path) -> Iterator[Path]:
+def _files(top: Path) -> list[Path] | None:
+    """Return the files of a project that may name its functions, or None if it is too large."""
+    found, entries = list[Path](), 0
     for folder, folders, names in os.walk(top):
         folders[:] = [each for each in folders if each not in NOT_OURS]
-        yield from (Path(folder, name) for name in names if name.endswith(ENDINGS))
+        found += [Path(folder, name) for name in names if name.endswith(ENDINGS)]
+        entries += len(folders) + len(names)
+        if len(found) > MOST_FILES or entries > MOST_ENTRIES:
+            return None
+    return found
 
 
 def _text(file: Path) -> str:

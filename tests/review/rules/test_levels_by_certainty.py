@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from ddpwizard.app.review import uncalled_functions
 from ddpwizard.app.review.file_review import review_file
+from ddpwizard.app.training_script.model.libraries_in_use import libraries_in_use
 from helpers.review_snippets import KNOWLEDGE, found, lines
 
 ROUNDS = """
@@ -212,6 +214,17 @@ def test_a_function_of_a_module_that_its_project_calls_or_not(user: str, is_call
     (tmp_path / "training.py").write_text(user)
     (severity,) = _severities(tmp_path / "saving.py", "DW501")
     assert (severity == "info") is not is_called
+
+
+def test_a_project_too_large_to_be_read_may_call_any_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uncalled_functions, "MOST_ENTRIES", 10)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "saving.py").write_text(MODULE)
+    assert _severities(tmp_path / "saving.py", "DW501") == ["info"]
+    libraries_in_use().words.clear()
+    for number in range(10):
+        (tmp_path / f"image{number}.jpg").touch()
+    assert _severities(tmp_path / "saving.py", "DW501") != ["info"]
 
 
 def test_a_package_hands_a_function_on(tmp_path: Path) -> None:
