@@ -72,11 +72,13 @@ def _collected(script: Script, loop: ast.For) -> _Collected | None:
     if inside & TRAINS or any(map(OF_ALL.match, calls)):
         return None
     filled = {name for node in walk(loop) if (name := _filled(node))}
-    counted = [node for node in walk(loop) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)]
-    if not filled or {each.target.id for each in counted if isinstance(each.target, ast.Name)} - filled:
+    counted = {
+        node.target.id for node in walk(loop) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
+    if not filled or counted - filled:
         return None  # totals that it counts up as well are found as such
     bound = {node.id for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    filled -= bound - {each.target.id for each in counted if isinstance(each.target, ast.Name)}
+    filled -= bound - counted
     summed = any(isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript) for node in walk(loop))
     return _Collected(loop, function, _following(function, loop, filled), summed) if filled else None
 

@@ -35,16 +35,14 @@ def check(script: Script, run: Run) -> Iterator[Violation]:
     }
     gathering = {loop.site[:2] for each in run.reached if isinstance(each.fact, Event) for loop in each.loops}
     for reach, fact in reports:
-        given = (
-            part for value in (*fact.values, *fact.named.values()) for part in parts_entered(value.key, _may_show_sum)
-        )
-        for part in given:
-            if _is_multiplied(part, (*fact.values, *fact.named.values())):
-                continue
+        reported = (*fact.values, *fact.named.values())
+        for part in (part for value in reported for part in parts_entered(value.key, _may_show_sum)):
             if part.accumulated is None or part.args[1:3] in training or part.args[1] != script.source.path:
                 continue
             if not _adds_up(part) or any(each.op in SAME for each in parts(part.accumulated.after)):
                 continue  # it is made in one round, or each round adds what it has gathered from all ranks
+            if _is_multiplied(part, reported):
+                continue
             rounds = part.accumulated.rounds
             if (
                 rounds.differs_by & DIFFERS
